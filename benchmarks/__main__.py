@@ -23,7 +23,7 @@ from benchmarks import (
     sustained,
     transcoding,
 )
-from benchmarks.harness import FULL, QUICK, Bench, Case, Row, Weight
+from benchmarks.harness import FULL, QUICK, Bench, Case, Row, Scale, Weight
 from benchmarks.report import as_json, table
 from courser.bench.machine import machine_facts
 
@@ -45,13 +45,13 @@ CASES = (
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None, *, quick: Scale = QUICK) -> None:
     """Run the selected cases and print their results."""
     options = _parser().parse_args(arguments)
     if options.list:
         print("\n".join(f"{case.name:14} {case.text}" for case in CASES))
         return
-    scale = QUICK if options.quick else FULL
+    scale = quick if options.quick else FULL
     if options.rounds:
         scale = replace(scale, rounds=options.rounds)
     directory = options.directory or _default_directory()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import __main__ as command
 from benchmarks.__main__ import CASES, main
 from benchmarks.harness import TINY, Bench, Bound, Case, Row, Target, Weight, percentile
 from benchmarks.report import HEADINGS, cells, format_number, table
@@ -44,12 +43,10 @@ def test_the_command_lists_the_cases(capsys: pytest.CaptureFixture[str]) -> None
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [case.name for case in CASES]
 
 
-def test_the_command_prints_a_table_and_writes_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(command, "QUICK", TINY)
+def test_the_command_prints_a_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "figures.json"
-    main(["--quick", "--only", "reading", "--rounds", "2", "--directory", str(tmp_path), "--json", str(file)])
+    arguments = ["--quick", "--only", "reading", "--rounds", "2", "--directory", str(tmp_path), "--json", str(file)]
+    main(arguments, quick=TINY)
     assert "sequential read" in capsys.readouterr().out
     written = json.loads(file.read_text())
     assert list(written["cases"]) == ["reading"]

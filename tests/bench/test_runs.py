@@ -180,10 +180,11 @@ def test_a_server_that_goes_away_ends_the_run(tmp_path_factory: pytest.TempPathF
             Conductor(plan, server.target, Arrangement(prefix()), kill).run()
 
 
-def test_a_worker_that_breaks_down_is_reported(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("courser.bench.crew._COMMAND", ("/bin/sh", "-c", "cat > /dev/null & echo oh no >&2; exit 3"))
+def test_a_worker_that_breaks_down_is_reported(target: Target) -> None:
+    command = ("/bin/sh", "-c", "cat > /dev/null & echo oh no >&2; exit 3")
+    plan = small(Mode.PINNED_PRODUCER, messages=1)
     with pytest.raises(WorkerFailed, match="a worker exited with status 3: oh no"):
-        run(small(Mode.PINNED_PRODUCER, messages=1), target)
+        Conductor(plan, target, Arrangement(prefix()), worker_command=command).run()
     assert stream_names(target) == []
 
 

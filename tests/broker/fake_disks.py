@@ -1,6 +1,7 @@
 """A broker on a disk that fails and loses power when a test says so."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -40,7 +41,9 @@ class FakeServer:
         self.disk = FakeFileSystem(random.Random(seed))
         self.disk.plant_directory(PATH)
         self.clock = ManualClock()
-        self.settings = settings or BrokerSettings()
+        settings = settings or BrokerSettings()
+        # Tries that fail follow one another at once here.
+        self.settings = replace(settings, limits=replace(settings.limits, change_retry_delay=0))
         self.root = root
         self.broker: Broker
         # Apart from the disk's: what a power cut leaves does not depend on how often bytes were drawn.
@@ -50,8 +53,6 @@ class FakeServer:
         stop = how_it_stopped(self.disk, PATH)
         data = DataDirectory(PATH, self.disk, cast("DirectoryLock", _NoLock()), stop, self.clock)
         self.broker = await Broker.open(data, self.settings, make_root=lambda: self.root, draw=self._draw)
-        # Tries that fail follow one another at once here.
-        self.broker.catalog._retry_delay = 0
         self._dispatch = Dispatcher(self.broker).dispatch
         self.session = self.broker.sessions.open(Transport.TCP, "127.0.0.1:1")
         self.session.user_id = 0

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from courser.api.replies import Assignment, ConfirmedAssignment, GroupMember
-from courser.broker import groups as groups_module
 from courser.broker.groups import HANDOVER_MAX, ConsumerGroups, GroupKey
+from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.messaging import Transport
@@ -24,8 +24,8 @@ def connect(client_id: int = 1) -> Session:
     return Session(client_id, Transport.TCP, f"127.0.0.1:{client_id}", now=0)
 
 
-def groups_over(partition_count: int) -> ConsumerGroups:
-    return ConsumerGroups(lambda _stream_id, _topic_id: partition_count, lambda: 0)
+def groups_over(partition_count: int, limits: BrokerLimits = DEFAULT_BROKER_LIMITS) -> ConsumerGroups:
+    return ConsumerGroups(lambda _stream_id, _topic_id: partition_count, lambda: 0, limits)
 
 
 def joined(groups: ConsumerGroups, count: int, key: GroupKey = KEY) -> list[Session]:
@@ -48,9 +48,8 @@ def refused(call: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Err
 # --- limits ---
 
 
-def test_a_group_has_so_many_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups_module, "MEMBER_COUNT_MAX", 3)
-    groups = groups_over(3)
+def test_a_group_has_so_many_members() -> None:
+    groups = groups_over(3, BrokerLimits(member_count_max=3))
     sessions = joined(groups, 3)
     late = connect(9)
     assert refused(groups.join, late, KEY) is ErrorCode.TOO_MANY_MEMBERS
@@ -61,9 +60,8 @@ def test_a_group_has_so_many_members(monkeypatch: pytest.MonkeyPatch) -> None:
     groups.join(late, KEY)
 
 
-def test_a_connection_is_a_member_of_so_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups_module, "MEMBERSHIP_COUNT_MAX", 3)
-    groups, session = groups_over(3), connect()
+def test_a_connection_is_a_member_of_so_many_groups() -> None:
+    groups, session = groups_over(3, BrokerLimits(membership_count_max=3)), connect()
     for number in range(3):
         groups.join(session, (0, 0, number))
     assert refused(groups.join, session, (0, 0, 3)) is ErrorCode.TOO_MANY_MEMBERS

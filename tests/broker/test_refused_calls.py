@@ -4,7 +4,6 @@ A bare ``OSError`` would be a defect to whoever meets it: a handler answers with
 commands until a restart.
 """
 
-import asyncio
 import errno
 import logging
 from collections.abc import Awaitable, Callable
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from courser.api import commands as c
-from courser.broker import disk_lane
+from courser.broker.limits import BrokerLimits
 from courser.broker.settings import BrokerSettings
 from courser.errors import CourserError
 from courser.model.identifiers import Consumer, ConsumerKind
@@ -90,7 +89,7 @@ WORKS: dict[str, Work] = {
 
 
 async def started() -> FakeServer:
-    server = FakeServer(settings=BrokerSettings(disk_thread_count=1))
+    server = FakeServer(settings=BrokerSettings(disk_thread_count=1, limits=BrokerLimits(disk_retry_delay=0.0)))
     await server.open()
     await server.ask(c.CreateStream("s"))
     await server.add_topic("t", 2, TopicOptions(durability="persisted", message_expiry=1_000_000))
@@ -119,17 +118,10 @@ async def rest(server: FakeServer) -> None:
     """Return when nothing is done in the background any more."""
     await server.broker.publishing.idle()
     catalog = server.broker.catalog
-    while catalog._tasks:
-        await asyncio.wait(catalog._tasks)
+    await catalog._background.idle()
     if catalog._catch_up_timer is not None:
         catalog._catch_up_timer.cancel()
         catalog._catch_up_timer = None
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits for the disk is tried again at once."""
-    monkeypatch.setattr(disk_lane, "_RETRY_DELAY", 0.0)
 
 
 async def refuse(work: Work, operation: str, call: int) -> tuple[bool, list[str]]:

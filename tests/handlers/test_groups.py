@@ -7,8 +7,8 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker import quotas
 from courser.broker.consuming import group_key
+from courser.broker.limits import BrokerLimits
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.errors import ErrorCode
@@ -184,18 +184,21 @@ async def test_a_lower_limit_keeps_the_groups_that_there_are(tmp_path: Path) -> 
         assert await scene.refusal(scene.root, c.CreateConsumerGroup("s", "t", "g5")) is ErrorCode.TOO_MANY_GROUPS
 
 
-async def test_all_topics_together_have_so_many_groups(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "GROUP_COUNT_MAX", 2)
-    await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", "second"))
-    assert await scene.refusal(scene.root, c.CreateConsumerGroup("s", "t", "third")) is ErrorCode.TOO_MANY_GROUPS
+async def test_all_topics_together_have_so_many_groups(tmp_path: Path) -> None:
+    limits = BrokerLimits(group_count_of_server_max=2)
+    async with opened(tmp_path, settings=BrokerSettings(limits=limits)) as scene:
+        for topic in ("t", "u"):
+            await scene.add_topic("s", topic)
+            await scene.ask(scene.root, c.CreateConsumerGroup("s", topic, "group"))
+        assert await scene.refusal(scene.root, c.CreateConsumerGroup("s", "t", "third")) is ErrorCode.TOO_MANY_GROUPS
 
 
-async def test_streams_topics_and_partitions_are_bounded(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "STREAM_COUNT_MAX", 1)
-    monkeypatch.setattr(quotas, "TOPIC_COUNT_OF_STREAM_MAX", 1)
-    monkeypatch.setattr(quotas, "PARTITION_COUNT_OF_TOPIC_MAX", 5)
-    assert await scene.refusal(scene.root, c.CreateStream("s2")) is ErrorCode.TOO_MANY_STREAMS
-    topic = c.CreateTopic("s", "t2", 1, TopicOptions())
-    assert await scene.refusal(scene.root, topic) is ErrorCode.TOO_MANY_TOPICS
-    assert await scene.refusal(scene.root, c.CreatePartitions("s", "t", 3)) is ErrorCode.TOO_MANY_PARTITIONS
-    await scene.ask(scene.root, c.CreatePartitions("s", "t", 2))
+async def test_streams_topics_and_partitions_are_bounded(tmp_path: Path) -> None:
+    limits = BrokerLimits(stream_count_max=1, topic_count_of_stream_max=1, partition_count_of_topic_max=5)
+    async with opened(tmp_path, settings=BrokerSettings(limits=limits)) as scene:
+        await scene.add_topic("s", "t", 3)
+        assert await scene.refusal(scene.root, c.CreateStream("s2")) is ErrorCode.TOO_MANY_STREAMS
+        topic = c.CreateTopic("s", "t2", 1, TopicOptions())
+        assert await scene.refusal(scene.root, topic) is ErrorCode.TOO_MANY_TOPICS
+        assert await scene.refusal(scene.root, c.CreatePartitions("s", "t", 3)) is ErrorCode.TOO_MANY_PARTITIONS
+        await scene.ask(scene.root, c.CreatePartitions("s", "t", 2))

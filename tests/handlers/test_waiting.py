@@ -1,19 +1,21 @@
 """Waits over several partitions, and what ends a wait early."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker import consuming
+from courser.broker.limits import BrokerLimits
 from courser.broker.sessions import Session
+from courser.broker.settings import BrokerSettings
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind
 from courser.model.permissions import ALL_PERMISSIONS
 from tests.handlers.messaging import add_topic, partition_of, send, send_command
-from tests.handlers.scenes import Scene
+from tests.handlers.scenes import Scene, opened
 
 SECOND = 1_000_000
 ALONE = Consumer(ConsumerKind.CONSUMER, 7)
@@ -202,18 +204,18 @@ async def test_a_long_poll_for_a_far_offset_is_not_woken_by_each_message(scene: 
     assert reply.message_count == 1
 
 
-async def test_a_user_waits_for_so_many_partitions_and_no_more(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consuming, "ROW_COUNT_MAX", 10)
-    monkeypatch.setattr(consuming, "ROW_COUNT_OF_USER_MAX", 6)
-    await add_topic(scene, partition_count=5)
-    await scene.add_user("alice", ALL_PERMISSIONS)
-    five = [(number, 0) for number in range(5)]
-    tasks = [await begun(scene, scene.connect(0), wait(*five))]
-    assert await scene.refusal(scene.connect(0), wait(*five)) is ErrorCode.SERVER_BUSY
-    tasks.append(await begun(scene, scene.connect(0), wait((0, 0))))
-    assert await scene.refusal(scene.connect(1), wait(*five)) is ErrorCode.SERVER_BUSY
-    tasks.append(await begun(scene, scene.connect(1), wait(*five[:4])))
-    await send(scene, "a", to=0)
-    for task in tasks:
-        assert await task == r.Arrivals(0, (0,))
-    assert await scene.ask(scene.root, wait(*five)) == r.Arrivals(0, (0,))
+async def test_a_user_waits_for_so_many_partitions_and_no_more(tmp_path: Path) -> None:
+    limits = BrokerLimits(row_count_max=10, row_count_of_user_max=6)
+    async with opened(tmp_path, settings=BrokerSettings(limits=limits)) as scene:
+        await add_topic(scene, partition_count=5)
+        await scene.add_user("alice", ALL_PERMISSIONS)
+        five = [(number, 0) for number in range(5)]
+        tasks = [await begun(scene, scene.connect(0), wait(*five))]
+        assert await scene.refusal(scene.connect(0), wait(*five)) is ErrorCode.SERVER_BUSY
+        tasks.append(await begun(scene, scene.connect(0), wait((0, 0))))
+        assert await scene.refusal(scene.connect(1), wait(*five)) is ErrorCode.SERVER_BUSY
+        tasks.append(await begun(scene, scene.connect(1), wait(*five[:4])))
+        await send(scene, "a", to=0)
+        for task in tasks:
+            assert await task == r.Arrivals(0, (0,))
+        assert await scene.ask(scene.root, wait(*five)) == r.Arrivals(0, (0,))

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from courser.errors import ClientFailure
-from courser.pipelines import locking
 from courser.pipelines.locking import Lock, LockHolder, LockTaken, process_started, this_process
 
 _HOLD = """
@@ -72,13 +71,12 @@ def test_a_killed_runner_leaves_no_lock_but_its_java_is_waited_for(tmp_path: Pat
     assert waits == 3
 
 
-def test_java_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_that_does_not_end_is_named(tmp_path: Path) -> None:
     path, java = tmp_path / "lock", sleeper()
     end(hold(path, java.pid))
-    monkeypatch.setattr(locking, "ORPHAN_PATIENCE", 0.0)
     try:
         with pytest.raises(ClientFailure, match=f"Java process {java.pid} .* does not exit; end it"):
-            Lock(path, this_process("mine"), lambda seconds: None).acquire()
+            Lock(path, this_process("mine"), lambda seconds: None, orphan_patience=0.0).acquire()
     finally:
         end(java)
     Lock(path, this_process("mine")).acquire().release()

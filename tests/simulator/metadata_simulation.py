@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from courser.broker.broker import Broker, RootUser
+from courser.broker.limits import BrokerLimits
 from courser.broker.partition import Partition
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
@@ -143,10 +144,9 @@ class MetadataWorld:
     async def _start(self) -> None:
         stop = how_it_stopped(self.disk, _DATA)
         data = DataDirectory(_DATA, self.disk, cast("DirectoryLock", _NoLock()), stop, self.clock)
-        settings = BrokerSettings(disk_thread_count=1)
-        self._broker = await Broker.open(data, settings, make_root=lambda: _ROOT, draw=self._random.randbytes)
         # Tries that fail follow one another at once.
-        self._broker.catalog._retry_delay = 0
+        settings = BrokerSettings(disk_thread_count=1, limits=BrokerLimits(change_retry_delay=0))
+        self._broker = await Broker.open(data, settings, make_root=lambda: _ROOT, draw=self._random.randbytes)
         if not self._broker.catalog.state.streams:
             await self._broker.catalog.submit(changes.StreamCreation("stream", bytes(16)))
 

@@ -12,6 +12,7 @@ from benchmarks.harness import TINY, Bench, Row
 from benchmarks.report import HEADINGS, cells
 
 
+@pytest.mark.slow
 def test_the_case_gives_figures_and_leaves_nothing_behind(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,6 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from courser.spark import class_archive
 from courser.spark.class_archive import archive_options, archive_path, make_archive
 from courser.spark.java import find_java
 
@@ -51,22 +50,21 @@ def test_a_path_with_a_blank_would_be_split_and_is_not_used(tmp_path: Path) -> N
     assert archive_options(java, environment) == ""
 
 
-def test_what_cannot_be_made_leaves_nothing_and_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(class_archive, "_SESSION", "raise SystemExit(1)")
+def test_what_cannot_be_made_leaves_nothing_and_is_no_error(tmp_path: Path) -> None:
     said: list[str] = []
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    assert not make_archive(environment, said.append)
+    assert not make_archive(environment, said.append, "raise SystemExit(1)")
     assert said == ["preparing Spark for faster starts (only needed once)"]
     assert list((tmp_path / "courser").iterdir()) == []
 
 
-def test_it_appears_whole_and_replaces_those_of_other_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(class_archive, "_SESSION", "import sys; open(sys.argv[1], 'w').write('classes')")
+def test_it_appears_whole_and_replaces_those_of_other_versions(tmp_path: Path) -> None:
+    session = "import sys; open(sys.argv[1], 'w').write('classes')"
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     outdated = tmp_path / "courser" / "spark-4.2.0-java-17-0123.jsa"
     outdated.parent.mkdir()
     outdated.touch()
-    assert make_archive(environment, lambda text: None)
+    assert make_archive(environment, lambda text: None, session)
     path = archive_path(find_java(environment), environment)
     assert [found.name for found in (tmp_path / "courser").iterdir()] == [path.name]
     assert make_archive(environment, lambda text: pytest.fail("made twice"))

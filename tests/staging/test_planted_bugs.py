@@ -15,12 +15,9 @@ from courser.catalog.entities import Publish, Sink
 from courser.errors import CourserError
 from courser.storage import staged_file
 from courser.storage.partition_log import PartitionLog
-from tests.staging.test_crashes import (
-    Life,
-    check_clients_that_go_on_after_a_kill,
-    forget_what_cannot_be_synced,
-    purge_right_behind_the_answer,
-)
+from tests.staging.lives import Life
+from tests.staging.test_after_the_answer import forget_what_cannot_be_synced, purge_right_behind_the_answer
+from tests.staging.test_crashes import check_clients_that_go_on_after_a_kill
 from tests.staging.test_crashes import test_a_crash_at_every_call as crash_everywhere
 
 NOTICED = (AssertionError, CourserError)
@@ -56,7 +53,7 @@ async def test_an_answer_that_does_not_wait_for_the_entry_is_noticed() -> None:
         publishing: Publishing, user_id: int, command: PublishStaged, check_access: CheckAccess
     ) -> Published:
         work = publishing._publish(user_id, command, check_access)
-        _ = publishing._start(publishing._in_turn(command.sink, lambda: work))
+        _ = publishing._background.start(publishing._in_turn(command.sink, lambda: work))
         return Published(False, 0, 0)
 
     with mock.patch.object(Publishing, "publish", answer_early), pytest.raises(NOTICED):

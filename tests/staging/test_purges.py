@@ -20,7 +20,7 @@ from courser.model.messaging import ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
 from courser.testing.files import FaultPlan
-from tests.staging.test_crashes import EXPECTED, SINK, Life, not_yet
+from tests.staging.lives import EXPECTED, SINK, Life, not_yet
 
 
 @pytest.mark.parametrize("with_power_cut", [False, True])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from courser.broker import quotas, staging
+from courser.broker.limits import BrokerLimits
 from courser.broker.settings import BrokerSettings
 from courser.client.client import Client
 from courser.client.connection import Connection
@@ -177,7 +177,7 @@ async def test_a_sink_belongs_to_its_user() -> None:
         await stage_part(writer, 0, 0, 1, "a")
         assert await code_of(other.publish_staged(SINK, 0, {0: 1})) is ErrorCode.STAGED_PART_NOT_FOUND
         await writer.publish_staged(SINK, 0, {0: 1})
-        with pytest.raises(NotAllowed, match="belongs to another user"):
+        with pytest.raises(NotAllowed, match="does not belong to user"):
             await other.publish_staged(SINK, 5, {})
         with pytest.raises(NotAllowed):
             await other.discard_staged(SINK, forget=True)
@@ -196,10 +196,9 @@ async def test_staged_bytes_have_a_limit() -> None:
         await client.stage(SINK, 0, 0, 2, 0, "s/t", None, 0, "x" * 3000)
 
 
-async def test_one_user_leaves_room_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "UNFINISHED_COUNT_OF_USER_MAX", 2)
-    monkeypatch.setattr(staging, "PART_COUNT_OF_USER_MAX", 3)
-    async with TestBroker() as broker:
+async def test_one_user_leaves_room_to_the_others() -> None:
+    limits = BrokerLimits(unfinished_count_of_user_max=2, part_count_of_user_max=3)
+    async with TestBroker(settings=BrokerSettings(limits=limits)) as broker:
         root = await prepared(broker)
         await root.create_user("writer", "secret-secret", permissions=MAY_SEND)
         writer = await broker.connect(username="writer", password="secret-secret")
@@ -214,9 +213,23 @@ async def test_one_user_leaves_room_to_the_others(monkeypatch: pytest.MonkeyPatc
         await root.stage("other", 0, 1, 1, 0, "s/t", None, 0, "x")
 
 
-async def test_one_user_leaves_sinks_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "SINK_COUNT_OF_USER_MAX", 2)
-    async with TestBroker() as broker:
+async def test_all_users_together_stage_so_many_parts() -> None:
+    limits = BrokerLimits(unfinished_count_max=1, part_count_max=2)
+    async with TestBroker(settings=BrokerSettings(limits=limits)) as broker:
+        client = await prepared(broker)
+        await client.stage(SINK, 0, 0, 1, 0, "s/t", None, 0, "x")
+        with pytest.raises(ServerFailure, match="1 parts are already being staged"):
+            await client.stage(SINK, 0, 1, 1, 0, "s/t", None, 0, "x")
+        await client.finish_stage(SINK, 0, 0, 1, 1)
+        await stage_part(client, 0, 1, 1, "x")
+        with pytest.raises(ServerFailure, match="the limit of 2 staged parts is reached"):
+            await client.stage(SINK, 0, 2, 1, 0, "s/t", None, 0, "x")
+        await client.discard_staged(SINK)
+        await client.stage(SINK, 0, 2, 1, 0, "s/t", None, 0, "x")
+
+
+async def test_one_user_leaves_sinks_to_the_others() -> None:
+    async with TestBroker(settings=BrokerSettings(limits=BrokerLimits(sink_count_of_user_max=2))) as broker:
         root = await prepared(broker)
         await root.create_user("writer", "secret-secret", permissions=MAY_SEND)
         writer = await broker.connect(username="writer", password="secret-secret")

@@ -189,13 +189,10 @@ def test_a_library_without_statx_cannot_tell_mounts_apart(tmp_path: Path) -> Non
     assert local_files._find_calls(OldLibrary(None)) == KernelCalls(None, None)
 
 
-def test_without_a_boot_id_nothing_is_claimed(
-    system: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_boot_id_nothing_is_claimed(tmp_path: Path) -> None:
     for content in ("", "not hexadecimal"):
         (tmp_path / "boot_id").write_text(content)
-        monkeypatch.setattr(local_files, "_BOOT_ID_PATH", tmp_path / "boot_id")
-        identity = system.identity(tmp_path)
+        identity = LocalFileSystem(tmp_path / "boot_id").identity(tmp_path)
         assert (identity.boot_id, identity.mount_id) == (bytes(16), 0)
 
 

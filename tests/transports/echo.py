@@ -10,7 +10,7 @@ from courser.api.commands import Command
 from courser.api.replies import Reply
 from courser.broker.sessions import Session
 from courser.broker.waiting import Waiting, attempt
-from courser.errors import CourserError
+from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.buffers import Buffer
 from courser.model.messaging import Transport
 from courser.testing.clocks import ManualClock
@@ -34,10 +34,17 @@ class Said(Reply, frozen=True):
 
 
 REFUSED_SIZE = 1_000_000
+GONE = CommandRejected(ErrorCode.STALE_CLIENT, "silent for too long")
 
 
 def frame(text: bytes) -> bytes:
     return len(text).to_bytes(3, "little") + text
+
+
+async def settle(turns: int = 5) -> None:
+    """Let callbacks run that are due."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
 
 
 class EchoCodec:

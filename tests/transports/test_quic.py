@@ -21,7 +21,7 @@ from courser.transports.quic import REPLY_SIZE_MAX, QuicClient, QuicListener, Qu
 from courser.transports.quic_requests import StreamMemory
 from courser.transports.settings import ConnectionSettings, QuicSettings
 from tests.transports.echo import frame
-from tests.transports.echo_server import GRACE, MIB, SECOND, Server
+from tests.transports.tcp_servers import GRACE, MIB, SECOND, Server
 
 
 class QuicEcho(Server):

@@ -20,7 +20,7 @@ from courser.transports.settings import ConnectionSettings
 from courser.transports.websocket import assemble_websocket
 from courser.transports.websocket_frames import message, read_header
 from tests.transports.echo import REFUSED_SIZE, frame
-from tests.transports.echo_server import GRACE, MIB, SECOND, Client, Server, serving
+from tests.transports.tcp_servers import GRACE, MIB, SECOND, Client, Server, serving
 
 HANDSHAKE = (
     b"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"

@@ -8,7 +8,18 @@ import numpy.typing as npt
 
 from courser.bench.line import Line
 from courser.bench.samples import CLASSIC_ORIGIN_POSITION, SampleBatch
-from courser.bench.wires import PollRequest, PollResult, SendRequest, TopicName, name_of, text8, topic_of
+from courser.bench.wires import (
+    PollRequest,
+    PollResult,
+    SendRequest,
+    TopicName,
+    aim,
+    name_of,
+    poll_body,
+    send_target,
+    text8,
+    topic_of,
+)
 from courser.client.targets import Target
 from courser.errors import AuthenticationFailed, ErrorCode, InvalidRequest, NotFound
 from courser.wire.vsr_facts import read_failure
@@ -23,7 +34,6 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _HEAD = struct.Struct("<II")
 """In a request: size and code. In a reply: status and size."""
-_STRATEGY = struct.Struct("<BQIB")
 _POLL_PREFIX = struct.Struct("<IQI")
 _MESSAGE = struct.Struct("<Q16sQQQ")
 """checksum, id, offset, time, origin time"""
@@ -109,10 +119,8 @@ class ClassicWire:
 
     def make_send(self, place: TopicName, partition_id: int | None, sample: SampleBatch) -> SendRequest:
         """As in ``Wire``."""
-        where = b"\x01\x00" if partition_id is None else b"\x02\x04" + _U32.pack(partition_id)
-        target = topic_of(place) + where + _U32.pack(sample.count)
         index, messages, starts = sample.classic()
-        head = _U32.pack(len(target)) + target + index
+        head = send_target(place, partition_id, sample.count) + index
         frame = bytearray(_frame(_SEND, head + messages))
         first = len(frame) - len(messages) + CLASSIC_ORIGIN_POSITION
         times = np.array(starts, np.int64)[:, np.newaxis] + np.arange(first, first + _U64.size)
@@ -132,16 +140,13 @@ class ClassicWire:
         self, place: TopicName, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
     ) -> PollRequest:
         """As in ``Wire``."""
-        consumer = b"\x01\x01\x04" + bytes(4) if group is None else b"\x02" + name_of(group)
-        partition = b"\x00" + bytes(4) if partition_id is None else b"\x01" + _U32.pack(partition_id)
-        body = consumer + topic_of(place) + partition + _STRATEGY.pack(0, 0, 0, auto_commit)
+        body = poll_body(place, partition_id, group, auto_commit=auto_commit)
         return PollRequest(bytearray(_frame(_POLL, body)))
 
     def poll(self, request: PollRequest, kind: int, value: int, count: int) -> PollResult:
         """As in ``Wire``."""
-        frame = request.frame
-        _STRATEGY.pack_into(frame, len(frame) - _STRATEGY.size, kind, value, count, frame[-1])
-        self._line.send(frame)
+        aim(request, kind, value, count)
+        self._line.send(request.frame)
         size = self._receive()
         buffer = self._line.buffer
         _, _, message_count = _POLL_PREFIX.unpack_from(buffer, _HEAD.size)

@@ -3,13 +3,13 @@
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 
 from courser.bench.actors import open_wire
 from courser.bench.channel import Join, Login, Phase, Settle, WorkerSetup
-from courser.bench.crew import Crew
+from courser.bench.crew import WORKER_COMMAND, Crew
 from courser.bench.plan import Plan, check_plan, fill_count, reader_counts, tasks_of
 from courser.bench.samples import cut_sample, make_pool
 from courser.bench.watching import Goal, PhaseResult, RunState, Watch
@@ -51,9 +51,15 @@ class Conductor:
     """Conducts one run."""
 
     def __init__(
-        self, plan: Plan, target: Target, arrangement: Arrangement, show: Callable[[RunState], None] = _show_nothing
+        self,
+        plan: Plan,
+        target: Target,
+        arrangement: Arrangement,
+        show: Callable[[RunState], None] = _show_nothing,
+        *,
+        worker_command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
-        """``show`` is called several times a second with the progress.
+        """``show`` is called several times a second with the progress; ``worker_command`` starts a worker.
 
         Raises:
             PlanRefused: the plan is inconsistent.
@@ -63,6 +69,7 @@ class Conductor:
         self._target = target
         self._arrangement = arrangement
         self._show = show
+        self._worker_command = worker_command
         self._streams = [f"{arrangement.prefix}-{number}" for number in range(plan.streams)]
         self._topics = [f"topic-{number}" for number in range(plan.topics)]
         mark = secrets.token_hex(4)
@@ -89,7 +96,7 @@ class Conductor:
 
     def _measure(self, control: Wire) -> PhaseResult:
         self._prepare(control)
-        with Crew(self._jobs()) as crew:
+        with Crew(self._jobs(), self._worker_command) as crew:
             crew.wait_until_ready()
             for step in (Join(), Settle()):
                 crew.tell(step)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import IO, Self
@@ -26,7 +26,7 @@ from courser.bench.channel import (
     to_conductor_decoder,
 )
 
-_COMMAND = (sys.executable, "-P", "-m", "courser.bench.worker")
+WORKER_COMMAND = (sys.executable, "-P", "-m", "courser.bench.worker")
 _PATIENCE = 30.0
 """Seconds that a worker may take to exit, in case the machine is overloaded."""
 _ERROR_SIZE_MAX = 4096
@@ -36,11 +36,13 @@ _STEP = 1.0
 class _WorkerProcess:
     """One process."""
 
-    def __init__(self, number: int, events: "queue.Queue[tuple[int, ToConductor | None]]") -> None:
+    def __init__(
+        self, number: int, command: Sequence[str], events: "queue.Queue[tuple[int, ToConductor | None]]"
+    ) -> None:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- closed with the process
         # In its own session, so that Ctrl-C reaches only the conductor, which then stops the workers.
         self._process = subprocess.Popen(
-            _COMMAND,
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -92,15 +94,17 @@ class _WorkerProcess:
 class Crew:
     """All workers, as a context manager that stops them at the end."""
 
-    def __init__(self, jobs: list[WorkerSetup]) -> None:
+    def __init__(self, jobs: list[WorkerSetup], command: Sequence[str] = WORKER_COMMAND) -> None:
+        """``command`` starts a worker."""
         self._jobs = jobs
+        self._command = command
         self._events: queue.Queue[tuple[int, ToConductor | None]] = queue.Queue()
         self._members: list[_WorkerProcess] = []
 
     def __enter__(self) -> Self:
         try:
             for number, job in enumerate(self._jobs):
-                member = _WorkerProcess(number, self._events)
+                member = _WorkerProcess(number, self._command, self._events)
                 self._members.append(member)
                 member.tell(job)
         except BaseException:

@@ -6,7 +6,18 @@ from dataclasses import dataclass
 
 from courser.bench.line import Line
 from courser.bench.samples import SampleBatch
-from courser.bench.wires import PollRequest, PollResult, SendRequest, TopicName, name_of, text8, topic_of
+from courser.bench.wires import (
+    PollRequest,
+    PollResult,
+    SendRequest,
+    TopicName,
+    aim,
+    name_of,
+    poll_body,
+    send_target,
+    text8,
+    topic_of,
+)
 from courser.client.targets import Target
 from courser.errors import AuthenticationFailed, CourserError, ErrorCode, RequestFailed
 from courser.records.batch import encode_batch
@@ -27,8 +38,6 @@ _FRAMED = frozenset({_REGISTER, _CREATE_STREAM, _DELETE_STREAM, _CREATE_TOPIC, _
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_STRATEGY = struct.Struct("<BQIB")
-"""kind, value, count, auto-commit: the end of a poll."""
 _POLL_PREFIX = struct.Struct("<IQI")
 _BATCH = struct.Struct("<QQQQQQI")
 """partition, base offset, time, origin time, length, checksum, count"""
@@ -118,10 +127,8 @@ class VsrWire:
 
     def make_send(self, place: TopicName, partition_id: int | None, sample: SampleBatch) -> SendRequest:
         """As in ``Wire``."""
-        where = b"\x01\x00" if partition_id is None else b"\x02\x04" + _U32.pack(partition_id)
-        target = topic_of(place) + where + _U32.pack(sample.count)
         batch = sample.batch()
-        body = _U32.pack(len(target)) + target + encode_batch(batch)
+        body = send_target(place, partition_id, sample.count) + encode_batch(batch)
         frame = self._header(_SEND, len(body)) + body
         return VsrSend(frame, sample.count, sample.payload_size, bytes(batch.checksums))
 
@@ -145,16 +152,13 @@ class VsrWire:
         self, place: TopicName, partition_id: int | None, *, group: str | None = None, auto_commit: bool = False
     ) -> PollRequest:
         """As in ``Wire``."""
-        consumer = b"\x01\x01\x04" + bytes(4) if group is None else b"\x02" + name_of(group)
-        partition = b"\x00" + bytes(4) if partition_id is None else b"\x01" + _U32.pack(partition_id)
-        body = consumer + topic_of(place) + partition + _STRATEGY.pack(0, 0, 0, auto_commit)
+        body = poll_body(place, partition_id, group, auto_commit=auto_commit)
         return PollRequest(self._header(_READ, len(body), _POLL) + body)
 
     def poll(self, request: PollRequest, kind: int, value: int, count: int) -> PollResult:
         """As in ``Wire``."""
-        frame = request.frame
-        _STRATEGY.pack_into(frame, len(frame) - _STRATEGY.size, kind, value, count, frame[-1])
-        self._line.send(frame)
+        aim(request, kind, value, count)
+        self._line.send(request.frame)
         size = self._receive()
         buffer = self._line.buffer
         _, _, message_count = _POLL_PREFIX.unpack_from(buffer, _HEADER_SIZE)

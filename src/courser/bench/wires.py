@@ -3,6 +3,7 @@
 The implementations share no code with the server's codecs, so that a bug there cannot go unnoticed here.
 """
 
+import struct
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +11,10 @@ from courser.bench.samples import SampleBatch
 
 OFFSET, FIRST, NEXT = 1, 3, 5
 """Where a poll starts."""
+
+_U32 = struct.Struct("<I")
+_STRATEGY = struct.Struct("<BQIB")
+"""kind, value, count, auto-commit: the end of a poll."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +116,23 @@ def name_of(text: str) -> bytes:
 def topic_of(place: TopicName) -> bytes:
     """Encode the names of a topic and its stream."""
     return name_of(place.stream) + name_of(place.topic)
+
+
+def send_target(place: TopicName, partition_id: int | None, message_count: int) -> bytes:
+    """What both wires put before the messages of a send. Without a partition the server chooses one."""
+    where = b"\x01\x00" if partition_id is None else b"\x02\x04" + _U32.pack(partition_id)
+    target = topic_of(place) + where + _U32.pack(message_count)
+    return _U32.pack(len(target)) + target
+
+
+def poll_body(place: TopicName, partition_id: int | None, group: str | None, *, auto_commit: bool) -> bytes:
+    """A poll without its header, as both wires have it. ``aim`` fills in the strategy."""
+    consumer = b"\x01\x01\x04" + bytes(4) if group is None else b"\x02" + name_of(group)
+    partition = b"\x00" + bytes(4) if partition_id is None else b"\x01" + _U32.pack(partition_id)
+    return consumer + topic_of(place) + partition + _STRATEGY.pack(0, 0, 0, auto_commit)
+
+
+def aim(request: PollRequest, kind: int, value: int, count: int) -> None:
+    """Say where a poll begins and how many messages it reads."""
+    frame = request.frame
+    _STRATEGY.pack_into(frame, len(frame) - _STRATEGY.size, kind, value, count, frame[-1])

@@ -78,19 +78,18 @@ class Broker:
         """Everything that is counted here; the server adds what it counts itself."""
         # Before anything is written: it reports what fails from now on.
         whole = data.file_system.open_whole(data.path)
-        self._shared_syncs = None if whole is None else SharedSyncs(whole, settings.limits.whole_sync_count)
-        self.partitions = PartitionRegistry(
-            data.file_system,
+        self._shared_syncs = None if whole is None else SharedSyncs(whole, settings.engine_limits.whole_sync_count)
+        self.partitions = self._make_partitions(opened)
+        limits = settings.limits
+        self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), data.clock.monotonic, limits)
+        self.catalog = CatalogService(
+            opened.store,
             opened.directories,
+            self.partitions,
             pool,
-            clock=data.clock,
-            settings=settings,
-            purge_end=opened.store.state.purge_end,
-            on_sync_time=SyncMetrics(self.metrics, data.clock).note,
-            shared_syncs=self._shared_syncs,
+            groups=self.groups,
+            retry_delay=limits.change_retry_delay,
         )
-        self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), data.clock.monotonic)
-        self.catalog = CatalogService(opened.store, opened.directories, self.partitions, pool, groups=self.groups)
         self.sessions = Sessions(self.clock, self.groups)
         self.quotas = Quotas(self.catalog.state, settings)
         self.access = AccessControl(self.catalog.state)
@@ -112,9 +111,7 @@ class Broker:
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
         self.reply_sent = self.buffers.give_back
         """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
-        self.polls = Polls(
-            self.catalog.state, self.partitions, self.groups, self.buffers, size_max=settings.poll_size_max
-        )
+        self.polls = Polls(self.catalog.state, self.partitions, self.groups, self.buffers, settings)
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
         self.figures = Figures(self.partitions, settings.topic_defaults, data.path)
         register_broker_metrics(self.metrics, self.partitions, self.polls.counters, self.retention.counters)
@@ -122,6 +119,18 @@ class Broker:
         self.diagnosis = Diagnosis(self.machine, data.path, pool)
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)
         """Where clients find this server; the server says so once it listens."""
+
+    def _make_partitions(self, opened: OpenedCatalog) -> PartitionRegistry:
+        return PartitionRegistry(
+            self.data.file_system,
+            opened.directories,
+            self.pool,
+            clock=self.clock,
+            settings=self.settings,
+            purge_end=opened.store.state.purge_end,
+            on_sync_time=SyncMetrics(self.metrics, self.clock).note,
+            shared_syncs=self._shared_syncs,
+        )
 
     def _make_publishing(self, draw: Callable[[int], bytes]) -> tuple[Staging, Publishing]:
         data, settings = self.data, self.settings
@@ -131,9 +140,7 @@ class Broker:
             self.pool,
             data.clock,
             state=self.catalog.state,
-            size_max=settings.staging_size_max,
-            expiry=settings.staging_expiry,
-            limits=settings.limits,
+            settings=settings,
         )
         publishing = Publishing(
             data.file_system,
@@ -141,6 +148,7 @@ class Broker:
             self.partitions,
             staging,
             self.pool,
+            quotas=self.quotas,
             draw=draw,
             take_room=self._take_room,
         )

@@ -17,6 +17,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypeVar
 
+from courser.broker.background import Background
 from courser.broker.groups import ConsumerGroups
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
@@ -45,8 +46,6 @@ StreamOrTopic = tuple[int, int | None]
 
 _TRY_COUNT = 3
 """How often applying a change to the disk is tried before its client gets an error."""
-_RETRY_DELAY = 0.1
-"""Seconds between two attempts."""
 _AT_ONCE = 4
 """Concurrent disk tasks of one change: more would keep other work out of the pool."""
 _MAKERS = (
@@ -78,8 +77,9 @@ class CatalogService:
         pool: Executor,
         *,
         groups: ConsumerGroups,
-        retry_delay: float = _RETRY_DELAY,
+        retry_delay: float,
     ) -> None:
+        """``retry_delay``: seconds before a change that the disk refused is tried again."""
         self._store = store
         self._directories = directories
         self._registry = registry
@@ -89,7 +89,7 @@ class CatalogService:
         self.version = 0
         """Increases with every change of the state."""
         self._turn = asyncio.Lock()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._background = Background()
         self._closing: set[asyncio.Task[bool]] = set()
         """Deleted partitions whose files have to be closed before their directories are removed."""
         self._remover: asyncio.Task[None] | None = None
@@ -140,13 +140,7 @@ class CatalogService:
             CourserError: the same as ``submit``, or whatever ``make`` raises.
         """
         # A client that disconnects must not leave a change journaled but not applied.
-        return await asyncio.shield(self._start(self._take_turn(make)))
-
-    def _start(self, work: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return await self._background.shielded(self._take_turn(make))
 
     async def _take_turn(self, make: Callable[[], changes.AnyChange]) -> Created:
         async with self._turn:
@@ -248,7 +242,9 @@ class CatalogService:
         is_needed = self._unmade is not None or bool(self._behind)
         if is_needed and self._catch_up_timer is None and self._failure is None and not self._is_closed:
             loop = asyncio.get_running_loop()
-            self._catch_up_timer = loop.call_later(self._catch_up_delay, lambda: self._start(self._try_again()))
+            self._catch_up_timer = loop.call_later(
+                self._catch_up_delay, lambda: self._background.start(self._try_again())
+            )
             self._catch_up_delay = min(2 * self._catch_up_delay, _CATCH_UP_DELAY_MAX)
 
     async def _try_again(self) -> None:
@@ -292,7 +288,7 @@ class CatalogService:
             case _:
                 return
         for partition in gone:
-            task = self._start(partition.close())
+            task = self._background.start(partition.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
@@ -426,9 +422,9 @@ class CatalogService:
 
     def _clean_up(self) -> None:
         if self._remover is None and self._removable():
-            self._remover = self._start(self._remove_deleted())
+            self._remover = self._background.start(self._remove_deleted())
         if self._store.is_snapshot_due():
-            self._snapshot = self._start(self.take_due_snapshot())
+            self._snapshot = self._background.start(self.take_due_snapshot())
 
     async def take_due_snapshot(self) -> None:
         """Take a snapshot if the journal is large or old enough. Call it periodically."""
@@ -489,8 +485,7 @@ class CatalogService:
                 refusal = error
             if refusal is not None:
                 _log.error("the last metadata change is still unfinished reason=%s", refusal)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._background.idle()
         self._store.close()
         # After a clean stop, the next start assumes that the last change is complete and recreates nothing.
         return self.failure is None and self._unmade is None and not self._behind

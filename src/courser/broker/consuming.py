@@ -21,6 +21,7 @@ from courser.broker.poll_turns import LIGHT_SIZE, PollTurns
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.searching import SEARCH_COUNT, SEARCH_SIZE, search
 from courser.broker.sessions import Session
+from courser.broker.settings import BrokerSettings
 from courser.broker.waiting import Waiting
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode, OffsetsUnavailable
@@ -39,10 +40,6 @@ _NEXT, _OFFSET, _FIRST, _LAST = PollingKind.NEXT, PollingKind.OFFSET, PollingKin
 _NOBODY = Consumer(ConsumerKind.CONSUMER, 0)
 WAIT_MAX = 20_000_000
 """Microseconds that a poll may wait for messages."""
-ROW_COUNT_MAX = 200_000
-"""Partitions that are waited for, of all waits for arrivals together: some 50 MiB."""
-ROW_COUNT_OF_USER_MAX = 50_000
-"""The same of one user, so that nobody uses it up: 50 connections that each wait for a thousand partitions."""
 _KNOWN_COUNT_MAX = 1000
 """Damaged ranges that were logged already, and consumers whose keys are at hand."""
 _NUMBER = b"\x01"
@@ -108,14 +105,14 @@ class Polls:
         partitions: PartitionRegistry,
         groups: ConsumerGroups,
         buffers: ReadBuffers,
-        *,
-        size_max: int,
+        settings: BrokerSettings,
     ) -> None:
         self._state = state
         self._partitions = partitions
         self._groups = groups
         self._buffers = buffers
-        self._size_max = size_max
+        self._size_max = settings.poll_size_max
+        self._limits = settings.limits
         self._keys: dict[Identifier, ConsumerKey] = {}
         """Keys of single consumers that were here before: each polls many times."""
         self._group_ids: dict[tuple[int, int, Identifier], int] = {}
@@ -350,9 +347,10 @@ class Polls:
     @contextmanager
     def _counted(self, user_id: int | None, count: int) -> Iterator[None]:
         """Count ``count`` partitions against the limits while a wait for them lasts. Raises 20010."""
-        if self._row_count + count > ROW_COUNT_MAX or self._row_counts[user_id] + count > ROW_COUNT_OF_USER_MAX:
+        limits, count_of_user = self._limits, self._row_counts[user_id]
+        if self._row_count + count > limits.row_count_max or count_of_user + count > limits.row_count_of_user_max:
             reason = (
-                f"this user already waits for {self._row_counts[user_id]} partitions, all users for {self._row_count}; "
+                f"this user already waits for {count_of_user} partitions, all users for {self._row_count}; "
                 "wait for fewer partitions, or try again later"
             )
             raise CommandRejected(ErrorCode.SERVER_BUSY, reason)

@@ -27,15 +27,20 @@ class DiskLane:
         *,
         plan_next: Plan,
         on_done: Callable[[], None],
+        retry_delay: float,
         on_time: Callable[[int], None] | None = None,
         monotonic: Callable[[], int] | None = None,
     ) -> None:
-        """``on_time`` is told how many microseconds each job took that did not fail, by the clock ``monotonic``."""
+        """``retry_delay``: seconds before failed work that is still due is retried.
+
+        ``on_time`` is told how many microseconds each job took that did not fail, by the clock ``monotonic``.
+        """
         self._pool = pool
         self._on_time = on_time
         self._monotonic = monotonic
         self._plan_next = plan_next
         self._on_done = on_done
+        self._retry_delay = retry_delay
         self._asked: deque[tuple[Plan, asyncio.Future[None]]] = deque()
         self._is_busy = False
         self._idle: asyncio.Future[None] | None = None
@@ -85,7 +90,7 @@ class DiskLane:
     def _pause(self) -> None:
         """Delay due work that failed, for example on a full disk: it would fail again at once."""
         if self._retry is None:
-            self._retry = asyncio.get_running_loop().call_later(_RETRY_DELAY, self._resume)
+            self._retry = asyncio.get_running_loop().call_later(self._retry_delay, self._resume)
 
     def _resume(self) -> None:
         self._retry = None
@@ -125,10 +130,6 @@ class DiskLane:
             if done is not None:
                 _resolve(done) if error is None else _reject(done, error)
             self._next()
-
-
-_RETRY_DELAY = 1.0
-"""Seconds before failed work that is still due is retried: a full disk does not empty faster."""
 
 
 def _timed(job: Job, on_time: Callable[[int], None], monotonic: Callable[[], int]) -> Job:

@@ -16,6 +16,7 @@ from itertools import count as count_from
 from typing import TypeAlias
 
 from courser.api.replies import Assignment, ConfirmedAssignment, GroupMember
+from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
 
@@ -26,10 +27,6 @@ PartitionCount: TypeAlias = Callable[[int, int], int]
 """How many partitions a topic has, by stream and topic id."""
 
 
-MEMBER_COUNT_MAX = 1000
-"""Members of a group: every join and leave affects all other members."""
-MEMBERSHIP_COUNT_MAX = 1000
-"""How many groups one connection may join."""
 HANDOVER_MAX = 30_000_000
 """Microseconds that an orderly member may hold a partition that it has lost."""
 
@@ -129,10 +126,13 @@ class _Group:
 class ConsumerGroups:
     """The members of all groups. Has only groups with members; callers check first whether a group exists."""
 
-    def __init__(self, partition_count: PartitionCount, now: Callable[[], int]) -> None:
+    def __init__(
+        self, partition_count: PartitionCount, now: Callable[[], int], limits: BrokerLimits = DEFAULT_BROKER_LIMITS
+    ) -> None:
         """``now`` is the monotonic clock, in microseconds."""
         self._partition_count = partition_count
         self._now = now
+        self._limits = limits
         self._topics: dict[tuple[int, int], dict[int, _Group]] = {}
 
     # --- membership ---
@@ -142,10 +142,11 @@ class ConsumerGroups:
         stream_id, topic_id, group_id = key
         if key in session.groups:
             return
-        if len(session.groups) >= MEMBERSHIP_COUNT_MAX:
-            raise _too_many(f"a connection can be a member of at most {MEMBERSHIP_COUNT_MAX} consumer groups")
-        if self.member_count(key) >= MEMBER_COUNT_MAX:
-            raise _too_many(f"a consumer group can have at most {MEMBER_COUNT_MAX} members")
+        limits = self._limits
+        if len(session.groups) >= limits.membership_count_max:
+            raise _too_many(f"a connection can be a member of at most {limits.membership_count_max} consumer groups")
+        if self.member_count(key) >= limits.member_count_max:
+            raise _too_many(f"a consumer group can have at most {limits.member_count_max} members")
         groups = self._topics.setdefault((stream_id, topic_id), {})
         group = groups.get(group_id)
         if group is None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from courser.broker.disk_lane import DiskLane
+from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.waiting import Waiting, attempt
@@ -59,6 +60,7 @@ class Partition:
         pool: Executor,
         clock: Clock,
         *,
+        limits: BrokerLimits = DEFAULT_BROKER_LIMITS,
         verification: SegmentVerification | None = None,
         on_sync_time: Callable[[Path, int], None] | None = None,
         shared_syncs: SharedSyncs | None = None,
@@ -73,15 +75,15 @@ class Partition:
         self._clock = clock
         self._acknowledgements: Acknowledgements[asyncio.Future[None]] = Acknowledgements(log.settings.durability)
         self._shared_syncs = shared_syncs
-        self._syncs = DiskLane(
-            pool,
+        lane = partial(DiskLane, pool, retry_delay=limits.disk_retry_delay)
+        self._syncs = lane(
             plan_next=self._plan_due_sync,
             on_done=self._release,
             on_time=None if on_sync_time is None else partial(on_sync_time, log.directory),
             monotonic=clock.monotonic,
         )
-        self._upkeep = DiskLane(pool, plan_next=lambda: upkeep.plan_upkeep(log), on_done=self._release)
-        self._writeback = DiskLane(pool, plan_next=self._plan_writeback, on_done=lambda: None)
+        self._upkeep = lane(plan_next=lambda: upkeep.plan_upkeep(log), on_done=self._release)
+        self._writeback = lane(plan_next=self._plan_writeback, on_done=lambda: None)
         self._disk_due = clock.monotonic() + _DISK_PAUSE
         """When the next write that nobody waits for may start, on the monotonic clock."""
         self._upkeep_at_size = 0

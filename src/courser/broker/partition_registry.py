@@ -216,6 +216,7 @@ class PartitionRegistry:
             log,
             self._pool,
             self._clock,
+            limits=self._settings.limits,
             verification=verification,
             on_sync_time=self._on_sync_time,
             shared_syncs=shared if shared is not None and shared.covers(log.directory) else None,

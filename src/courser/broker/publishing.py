@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 
 from courser.api.commands import PublishStaged
 from courser.api.replies import Published
+from courser.broker.background import Background
 from courser.broker.catalog_service import CatalogService
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
-from courser.broker.quotas import check_new_sink
+from courser.broker.quotas import Quotas
 from courser.broker.redo import Redo
 from courser.broker.staging import Staging
 from courser.catalog import changes
@@ -58,6 +59,7 @@ class Publishing:
         staging: Staging,
         pool: Executor,
         *,
+        quotas: Quotas,
         draw: Callable[[int], bytes],
         take_room: TakeRoom,
     ) -> None:
@@ -65,11 +67,12 @@ class Publishing:
         self._catalog = catalog
         self._staging = staging
         self._redo = Redo(file_system, partitions, staging, pool, check_open=self._check_open)
+        self._quotas = quotas
         self._draw = draw
         self._take_room = take_room
         self._turns: dict[str, _Turn] = {}
         """By sink: one publish of a sink runs at a time."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._background = Background()
         self._is_closed = False
         staging.make_room = self.settle
 
@@ -83,7 +86,9 @@ class Publishing:
             CourserError: the disk refused. A repeated publish continues where this one stopped; so does a start.
         """
         # A driver that disconnects must not leave it unfinished.
-        return await self._shielded(self._in_turn(command.sink, partial(self._publish, user_id, command, check_access)))
+        return await self._background.shielded(
+            self._in_turn(command.sink, partial(self._publish, user_id, command, check_access))
+        )
 
     async def _publish(self, user_id: int, command: PublishStaged, check_access: CheckAccess) -> Published:
         sink = self._catalog.state.sinks.get(command.sink)
@@ -112,7 +117,7 @@ class Publishing:
         progress = await self._redo.append(sink, sink.open)
         await self._redo.show(sink)
         # It gets its turn when this one is over; the next publish of the sink does the same if it comes first.
-        _ = self._start(self._settle_quietly(command.sink))
+        _ = self._background.start(self._settle_quietly(command.sink))
         return Published(False, progress.message_count, progress.size)
 
     def _chosen_parts(self, user_id: int, command: PublishStaged) -> list[PartIdentity]:
@@ -133,7 +138,7 @@ class Publishing:
         nonce: bytes,
     ) -> changes.PublishStart:
         """The journal entry. Called when it is this change's turn, so that offsets and targets are current."""
-        check_new_sink(self._catalog.state, user_id, command.sink)
+        self._quotas.check_new_sink(user_id, command.sink)
         published = []
         batch_counts = dict.fromkeys(targets, 0)
         for identity in parts:
@@ -214,7 +219,7 @@ class Publishing:
         for sink in list(self._catalog.state.sinks.values()):
             publish = sink.open
             if publish is not None and self._redo.is_appended(publish) and any(map(concerns, publish.targets)):
-                await self._shielded(self._in_turn(sink.name, partial(self._finish, sink.name)))
+                await self._background.shielded(self._in_turn(sink.name, partial(self._finish, sink.name)))
 
     # --- starting, forgetting, stopping ---
 
@@ -225,7 +230,7 @@ class Publishing:
             if self._is_closed:
                 return
             try:
-                if await self._shielded(self._in_turn(name, partial(self._finish, name))):
+                if await self._background.shielded(self._in_turn(name, partial(self._finish, name))):
                     _log.info("publish finished sink=%r", name)
             except CourserError as error:
                 _log.error("could not finish a publish sink=%r reason=%s", name, error)
@@ -240,7 +245,7 @@ class Publishing:
                 self._redo.forget(sink.open)
             await self._catalog.submit(changes.SinkRemoval(name))
 
-        await self._shielded(self._in_turn(name, give_up))
+        await self._background.shielded(self._in_turn(name, give_up))
 
     async def _sync_before_giving_up(self, sink: Sink, publish: Publish) -> None:
         """What was answered must not depend on parts that nobody will look for any more."""
@@ -272,19 +277,9 @@ class Publishing:
                 ErrorCode.SERVER_BUSY, "the server is stopping; a publish that is already decided will be completed"
             )
 
-    def _start(self, work: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def _shielded(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return await asyncio.shield(self._start(work))
-
     async def idle(self) -> None:
         """Wait until no publish and no background task is running."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._background.idle()
 
     async def close(self) -> None:
         """Accept no more publishes. Acknowledged ones are settled; the next start continues unfinished ones."""

@@ -7,16 +7,18 @@ part that is not published is removed: by the next publish of its sink, by its c
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import xxhash
 
 from courser.api import replies as r
 from courser.api.commands import StagedPartName
+from courser.broker.background import Background
+from courser.broker.settings import BrokerSettings
 from courser.catalog.entities import Sink
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, CourserError, ErrorCode, MetadataReadOnly, StorageFailure
@@ -31,7 +33,6 @@ from courser.storage.durable_files import (
     unlink_if_there,
 )
 from courser.storage.files import EntryKind, FileSystem
-from courser.storage.limits import EngineLimits
 from courser.storage.paths import QUARANTINE, STAGED_SUFFIX, STAGING
 from courser.storage.quarantine import Quarantine
 from courser.storage.staged_file import (
@@ -47,14 +48,6 @@ from courser.storage.staged_file import (
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
-UNFINISHED_COUNT_MAX = 1000
-"""Parts that are being written at the same time: each has an open file."""
-UNFINISHED_COUNT_OF_USER_MAX = UNFINISHED_COUNT_MAX * 3 // 4
-"""The same for one user: a quarter is always left for other users."""
-PART_COUNT_MAX = 100_000
-"""All staged parts: each is a file in one directory, and a start checks all of them."""
-PART_COUNT_OF_USER_MAX = PART_COUNT_MAX * 3 // 4
-"""The same for one user."""
 _BATCH_HEADROOM = RECORD_SIZE + 512
 """Bytes that a chunk needs in addition to its messages."""
 
@@ -94,9 +87,7 @@ class Staging:
         clock: Clock,
         *,
         state: CatalogState,
-        size_max: int,
-        expiry: int,
-        limits: EngineLimits,
+        settings: BrokerSettings,
     ) -> None:
         self._file_system = file_system
         self._data_directory = data_directory
@@ -104,13 +95,14 @@ class Staging:
         self._pool = pool
         self._clock = clock
         self._state = state
-        self._size_max = size_max
-        self._expiry = expiry
-        self._limits = limits
+        self._size_max = settings.staging_size_max
+        self._expiry = settings.staging_expiry
+        self._limits = settings.limits
+        self._engine_limits = settings.engine_limits
         self._parts: dict[PartIdentity, OpenPart] = {}
         self.size = 0
         """Size of all files in bytes."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._background = Background()
         self._naming = asyncio.Lock()
         self.make_room: Callable[[], Awaitable[None]] | None = None
         """Called before a batch is refused for lack of room: settling publishes removes their parts."""
@@ -252,7 +244,7 @@ class Staging:
                 self._check_undamaged(identity)
                 raise _not_found(identity, f"the {chunk} chunks staged before are gone; run the task again")
             self._check_room(batch.size)
-            part = await self._shielded(self._begin(identity))
+            part = await self._background.shielded(self._begin(identity))
         async with part.lock:
             self._add(part, chunk, target, batch)
 
@@ -267,7 +259,7 @@ class Staging:
             raise _incomplete(part, chunk)
         self._check_room(batch.size)
         if part.writer is None:
-            part.writer = StagedFileWriter.reopen(self._file_system, part.path, contents, self._limits)
+            part.writer = StagedFileWriter.reopen(self._file_system, part.path, contents, self._engine_limits)
         before = contents.file_size
         part.writer.append(target, batch)
         self.size += contents.file_size - before
@@ -283,16 +275,18 @@ class Staging:
 
     async def _begin(self, identity: PartIdentity) -> OpenPart:
         """Create the file of a new part."""
-        if len(self._parts) >= PART_COUNT_MAX:
-            raise CommandRejected(ErrorCode.STAGING_FULL, f"the limit of {PART_COUNT_MAX} staged parts is reached")
-        if sum(part.writer is not None for part in self._parts.values()) >= UNFINISHED_COUNT_MAX:
-            reason = f"{UNFINISHED_COUNT_MAX} parts are already being staged; try again later"
+        limits = self._limits
+        if len(self._parts) >= limits.part_count_max:
+            reason = f"the limit of {limits.part_count_max} staged parts is reached"
+            raise CommandRejected(ErrorCode.STAGING_FULL, reason)
+        if sum(part.writer is not None for part in self._parts.values()) >= limits.unfinished_count_max:
+            reason = f"{limits.unfinished_count_max} parts are already being staged; try again later"
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
         own = [part.writer is not None for part in self._parts.values() if part.identity.user_id == identity.user_id]
-        if len(own) >= PART_COUNT_OF_USER_MAX or sum(own) >= UNFINISHED_COUNT_OF_USER_MAX:
+        if len(own) >= limits.part_count_of_user_max or sum(own) >= limits.unfinished_count_of_user_max:
             reason = (
                 f"this user has {len(own)} staged parts, {sum(own)} of them unfinished: "
-                f"the limits are {PART_COUNT_OF_USER_MAX} and {UNFINISHED_COUNT_OF_USER_MAX}"
+                f"the limits are {limits.part_count_of_user_max} and {limits.unfinished_count_of_user_max}"
             )
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
         path = self._path_of(identity)
@@ -311,7 +305,7 @@ class Staging:
 
     def _create(self, path: Path, identity: PartIdentity, created_at: int) -> StagedFileWriter:
         try:
-            return StagedFileWriter.create(self._file_system, path, identity, created_at, self._limits)
+            return StagedFileWriter.create(self._file_system, path, identity, created_at, self._engine_limits)
         except StorageFailure as failure:
             if not isinstance(failure.cause, FileNotFoundError):
                 raise
@@ -320,7 +314,7 @@ class Staging:
             make_directories(self._file_system, self.directory, below=self._data_directory)
         except OSError as error:
             raise storage_failure("create", self.directory, error) from error
-        return StagedFileWriter.create(self._file_system, path, identity, created_at, self._limits)
+        return StagedFileWriter.create(self._file_system, path, identity, created_at, self._engine_limits)
 
     async def finish(self, user_id: int, name: StagedPartName, chunk_count: int) -> r.StagedPart:
         """Make a part durable. May be repeated.
@@ -331,7 +325,7 @@ class Staging:
         """
         # A client that disconnects must not leave a part that only looks finished.
         identity = PartIdentity(user_id, name.sink, name.batch, name.part, name.attempt)
-        return await self._shielded(self._finish_in_turn(identity, chunk_count))
+        return await self._background.shielded(self._finish_in_turn(identity, chunk_count))
 
     async def _finish_in_turn(self, identity: PartIdentity, chunk_count: int) -> r.StagedPart:
         self._check_unpublished(identity)
@@ -348,7 +342,9 @@ class Staging:
             return r.StagedPart(contents.message_count, contents.size)
 
     async def _finish(self, part: OpenPart) -> None:
-        writer = part.writer or StagedFileWriter.reopen(self._file_system, part.path, part.contents, self._limits)
+        writer = part.writer or StagedFileWriter.reopen(
+            self._file_system, part.path, part.contents, self._engine_limits
+        )
         before = part.contents.file_size
         await _rest(part)
         try:
@@ -431,8 +427,7 @@ class Staging:
 
     async def close(self) -> None:
         """Wait for running work and close all files."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._background.idle()
         for part in list(self._parts.values()):
             await _let_go(part)
 
@@ -488,12 +483,6 @@ class Staging:
                 f"{self._size_max}; raise system.staging.size_max, write smaller batches, or discard abandoned parts"
             )
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
-
-    async def _shielded(self, work: Coroutine[Any, Any, Result]) -> Result:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
 
     async def _in_pool(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)

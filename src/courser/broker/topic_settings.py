@@ -101,7 +101,7 @@ def log_settings(options: TopicOptions, partition_count: int, settings: BrokerSe
         index_interval=settings.index_interval,
         index_cache=settings.index_cache,
         durability=durability_of(options, settings),
-        limits=settings.limits,
+        limits=settings.engine_limits,
     )
 
 

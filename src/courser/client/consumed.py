@@ -1,6 +1,7 @@
 """The settings of a consumer, and the messages that it returns."""
 
-from collections.abc import Awaitable, Callable
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -9,6 +10,14 @@ from courser.client.messages import Message
 Committer: TypeAlias = Callable[[Message], Awaitable[bool]]
 PartitionsCallback: TypeAlias = Callable[[tuple[int, ...]], Awaitable[None] | None]
 """Told about partitions that were assigned or revoked; async or plain."""
+
+
+async def call_back(callback: PartitionsCallback | None, partition_ids: Iterable[int]) -> None:
+    """Tell a consumer's user about partitions, in order, and wait until the callback is done."""
+    if callback is not None:
+        result = callback(tuple(sorted(partition_ids)))
+        if inspect.isawaitable(result):
+            await result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ rebalance, reading continues at the old position, or after the last commit of th
 """
 
 import asyncio
-import inspect
 import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.client.batches import fields_of
 from courser.client.commits import Commits
-from courser.client.consumed import ConsumedMessage, ConsumerSettings, PartitionsCallback
+from courser.client.consumed import ConsumedMessage, ConsumerSettings, PartitionsCallback, call_back
 from courser.client.encryption import Encryptor
 from courser.client.link import Link
 from courser.client.membership import Membership
@@ -479,7 +478,7 @@ class Consumer:
             await self._give_up(lost)
         if gained:
             self._positions.add(await self._starting.offsets(gained))
-            await _tell(self._on_assigned, gained)
+            await call_back(self._on_assigned, gained)
         self._positions.heat(partition_ids)
 
     async def _give_up(self, partition_ids: Sequence[int]) -> None:
@@ -489,7 +488,7 @@ class Consumer:
             self._positions.put_back(partition_id)
             self._positions.cool(partition_id)
         try:
-            await _tell(self._on_revoked, partition_ids)
+            await call_back(self._on_revoked, partition_ids)
         finally:
             await self._commits.store_noted(partition_ids)
             for partition_id in partition_ids:
@@ -586,13 +585,6 @@ class Consumer:
         """Look at the assigned partitions before anything else is handed out: others have got some of them."""
         if partition_ids:
             self._is_refused, self._due = True, 0.0
-
-
-async def _tell(callback: PartitionsCallback | None, partition_ids: Sequence[int]) -> None:
-    if callback is not None:
-        result = callback(tuple(sorted(partition_ids)))
-        if inspect.isawaitable(result):
-            await result
 
 
 def _reader_of(group: Identifier | None, name: Identifier | None) -> Reader | None:

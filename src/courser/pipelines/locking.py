@@ -73,10 +73,19 @@ def this_process(name: str) -> LockHolder:
 class Lock:
     """A lock file that one process at a time can hold. A context manager."""
 
-    def __init__(self, path: Path, holder: LockHolder, wait: Callable[[float], object] = time.sleep) -> None:
+    def __init__(
+        self,
+        path: Path,
+        holder: LockHolder,
+        wait: Callable[[float], object] = time.sleep,
+        *,
+        orphan_patience: float = ORPHAN_PATIENCE,
+    ) -> None:
+        """``orphan_patience``: seconds to wait for the Java process of a killed runner to exit."""
         self._path = path
         self._holder = holder
         self._wait = wait
+        self._orphan_patience = orphan_patience
         self._descriptor: int | None = None
         self.abandoned_by: LockHolder | None = None
         """The last holder, if it died without releasing the lock."""
@@ -118,7 +127,7 @@ class Lock:
         holder = self.abandoned_by
         if holder is None or holder.java_pid is None or holder.host != self._holder.host:
             return
-        deadline = time.monotonic() + ORPHAN_PATIENCE
+        deadline = time.monotonic() + self._orphan_patience
         while process_started(holder.java_pid) == holder.java_started:
             if time.monotonic() > deadline:
                 raise ClientFailure(

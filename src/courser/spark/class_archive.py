@@ -38,44 +38,6 @@ def archive_options(java: Java, environment: Mapping[str, str]) -> str:
     return f"-XX:SharedArchiveFile={path}" if path.is_file() and " " not in str(path) else ""
 
 
-def make_archive(environment: Mapping[str, str], say: Callable[[str], None]) -> bool:
-    """Create the archive if it is missing. Returns whether it exists; without it, starts are only slower."""
-    path = archive_path(find_java(environment), environment)
-    if path.is_file():
-        return True
-    say("preparing Spark for faster starts (only needed once)")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix="making-") as place:
-            made = Path(place, path.name)
-            if not _run_session(made, Path(place)):
-                return False
-            for outdated in path.parent.glob(f"spark-*{_SUFFIX}"):
-                outdated.unlink(missing_ok=True)
-            # Atomically: another process may be starting Spark right now.
-            made.replace(path)
-    except OSError:
-        return False
-    return True
-
-
-def _run_session(made: Path, place: Path) -> bool:
-    """Run a session that does a little of everything and writes the archive when it exits."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _SESSION, str(made), str(place)],
-            env=dict(os.environ),
-            cwd=place,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_MAKING_TIME_MAX,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0 and made.is_file()
-
-
 _SESSION = """
 import sys
 from pathlib import Path
@@ -108,3 +70,44 @@ query.awaitTermination()
 spark.stop()
 end_java()
 """
+
+
+def make_archive(environment: Mapping[str, str], say: Callable[[str], None], session: str = _SESSION) -> bool:
+    """Create the archive if it is missing. Returns whether it exists; without it, starts are only slower.
+
+    ``session`` is a Python program that is given the path of the archive and a directory to work in.
+    """
+    path = archive_path(find_java(environment), environment)
+    if path.is_file():
+        return True
+    say("preparing Spark for faster starts (only needed once)")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix="making-") as place:
+            made = Path(place, path.name)
+            if not _run_session(session, made, Path(place)):
+                return False
+            for outdated in path.parent.glob(f"spark-*{_SUFFIX}"):
+                outdated.unlink(missing_ok=True)
+            # Atomically: another process may be starting Spark right now.
+            made.replace(path)
+    except OSError:
+        return False
+    return True
+
+
+def _run_session(session: str, made: Path, place: Path) -> bool:
+    """Run a session that does a little of everything and writes the archive when it exits."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", session, str(made), str(place)],
+            env=dict(os.environ),
+            cwd=place,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_MAKING_TIME_MAX,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0 and made.is_file()

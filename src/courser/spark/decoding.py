@@ -18,6 +18,7 @@ from courser.client.arrow import gather
 from courser.errors import InvalidBatch
 from courser.model.quantities import CALENDAR_END
 from courser.records import layout
+from courser.records.classic_layout import FRAME_HEADER
 from courser.records.frames import survey_frames
 from courser.spark.errors import ReadFailed
 from courser.spark.header_blocks import Positions, find_entries, headers_column, key_column
@@ -175,9 +176,9 @@ class _Frames:
         """The headers of all frames."""
         # An overlapping view with a header at every byte, so that indexing it reads a header at any position.
         every_byte: NDArray[np.void] = np.ndarray(
-            (len(self.data) - _FRAME_HEADER.itemsize + 1,), f"V{_FRAME_HEADER.itemsize}", self.records, 0, (1,)
+            (len(self.data) - FRAME_HEADER.itemsize + 1,), f"V{FRAME_HEADER.itemsize}", self.records, 0, (1,)
         )
-        return every_byte[self.starts].view(_FRAME_HEADER)
+        return every_byte[self.starts].view(FRAME_HEADER)
 
     def field(self, name: str) -> Positions:
         """One numeric field of every frame header."""
@@ -224,19 +225,6 @@ class _Frames:
         return find_entries(self.data, self.payload_starts + self.payload_lengths, self.field("user_headers_length"))
 
 
-_FRAME_HEADER = np.dtype(
-    [
-        ("checksum", "<u8"),
-        ("id", "V16"),
-        ("offset_delta", "<u4"),
-        ("timestamp_delta", "<u4"),
-        ("user_headers_length", "<u4"),
-        ("payload_length", "<u4"),
-        ("reserved", "<u8"),
-    ]
-)
-"""The same layout as ``layout.FRAME_HEADER``."""
-assert _FRAME_HEADER.itemsize == layout.FRAME_HEADER_SIZE
 _RUN_LENGTH_MIN = 16
 """Average length of runs of equally spaced payloads from which one strided copy per run is faster than gathering."""
 _PARTITION_POSITION, _BASE_OFFSET_POSITION, _TIMESTAMP_POSITION, _ORIGIN_POSITION = 0, 8, 16, 24

@@ -186,7 +186,9 @@ class LocalWholeSync:
 class LocalFileSystem:
     """The kernel's file system, without symbolic links at the last step of a path."""
 
-    def __init__(self) -> None:
+    def __init__(self, boot_id_path: Path = _BOOT_ID_PATH) -> None:
+        """``boot_id_path`` is where the kernel says which boot this is."""
+        self._boot_id_path = boot_id_path
         library = ctypes.CDLL(None, use_errno=True)
         self._calls = _find_calls(library)
         self._library = library
@@ -256,7 +258,7 @@ class LocalFileSystem:
     def identity(self, path: Path) -> DirectoryIdentity:
         """Who this directory is right now. A mount id of 0 says "cannot tell", also if the boot id is unknown."""
         inode = path.stat().st_ino
-        boot_id = _read_boot_id()
+        boot_id = _read_boot_id(self._boot_id_path)
         mount_id = _read_mount_id(self._library, path) if boot_id != _BOOT_ID_UNKNOWN else 0
         return DirectoryIdentity(boot_id=boot_id, mount_id=mount_id, inode=inode)
 
@@ -358,9 +360,9 @@ def _kind_of(library: ctypes.CDLL, path: Path) -> int:
     return ctypes.c_long.from_buffer(answer).value
 
 
-def _read_boot_id() -> bytes:
+def _read_boot_id(path: Path) -> bytes:
     try:
-        boot_id = bytes.fromhex(_BOOT_ID_PATH.read_text("ascii").strip().replace("-", ""))
+        boot_id = bytes.fromhex(path.read_text("ascii").strip().replace("-", ""))
     except (OSError, ValueError):
         return _BOOT_ID_UNKNOWN
     return boot_id if len(boot_id) == len(_BOOT_ID_UNKNOWN) else _BOOT_ID_UNKNOWN

@@ -164,8 +164,8 @@ Node: TypeAlias = FileNode | DirectoryNode
 
 
 @dataclass(slots=True, eq=False)
-class Linked:
-    """A name made for a new file or directory."""
+class _OneName:
+    """A change of one name."""
 
     directory: DirectoryNode
     name: str
@@ -174,6 +174,12 @@ class Linked:
     def slots(self) -> tuple[tuple[DirectoryNode, str], ...]:
         """The names concerned."""
         return ((self.directory, self.name),)
+
+
+class Linked(_OneName):
+    """A name made for a new file or directory."""
+
+    __slots__ = ()
 
     def redo(self, *, forced: bool) -> None:
         """Do it to the durable names, unless a lost change before it makes it impossible.
@@ -185,17 +191,10 @@ class Linked:
             self.directory.durable[self.name] = self.node
 
 
-@dataclass(slots=True, eq=False)
-class Unlinked:
+class Unlinked(_OneName):
     """A name removed from a file or an empty directory."""
 
-    directory: DirectoryNode
-    name: str
-    node: Node
-
-    def slots(self) -> tuple[tuple[DirectoryNode, str], ...]:
-        """The names concerned."""
-        return ((self.directory, self.name),)
+    __slots__ = ()
 
     def redo(self, *, forced: bool) -> None:
         """Do it to the durable names, unless a lost change before it makes it impossible.

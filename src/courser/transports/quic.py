@@ -34,7 +34,7 @@ from courser.transports.quic_requests import StreamedRequests, StreamMemory, Str
 from courser.transports.reply_progress import ReplyProgress
 from courser.transports.session_loop import Services, SessionLoop
 from courser.transports.settings import QuicSettings
-from courser.wire.codec import Incoming
+from courser.wire.codec import FrameRefused, Incoming
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class QuicSessionLoop(SessionLoop):
 
     def __init__(self, services: Services, session: Session, connection: "QuicClient") -> None:
         super().__init__(services, session, connection)
+        self._connection = connection
         self._requests = connection.requests
         self._stream_pace = Pace(services.settings.frame_deadline, services.settings.frame_rate_min)
 
@@ -75,6 +76,12 @@ class QuicSessionLoop(SessionLoop):
         if slowest is None:
             return super().is_frame_overdue(now)
         return self._stream_pace.is_late(now, *slowest)
+
+    def _next_frame(self) -> memoryview | None:
+        frame = super()._next_frame()
+        if frame is not None and (self._buffer.size or self._connection.has_more):
+            raise FrameRefused("a stream with more than one request")
+        return frame
 
     def _send(self, incoming: Incoming, buffers: Sequence[Buffer]) -> None:
         size = sum(map(len, buffers))
@@ -102,6 +109,9 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         self._is_known = False
         """Whether it counts as a connection."""
         self._is_over = False
+        """Whether nothing more is received or sent."""
+        self._is_lost = False
+        """Whether the session has ended too."""
         self._close_reason: str | None = None
         """Set if the connection is closed when the reply has been sent."""
         self._stream: int | None = None
@@ -115,6 +125,11 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         """What the library does not have yet of a reply."""
         self._rest_size = 0
         self._is_due = False
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the loop does not have all of a stream yet."""
+        return bool(self._request)
 
     # --- the library's side ---
 
@@ -236,9 +251,6 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         if stream is None or self._is_over:
             # Nobody asked, so there is no stream for it: the reason for the close has to do.
             return True
-        if self._is_more_than_one():
-            self._refuse("a stream with more than one request")
-            return True
         self._request = memoryview(b"")
         self._reply_stream, self._stream = stream, None
         self._rest.extend(memoryview(buffer).cast("B") for buffer in buffers if len(buffer))
@@ -250,11 +262,6 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         self.note_left_size()
         self._shared.connections.note_unread(self)
         return False
-
-    def _is_more_than_one(self) -> bool:
-        """Whether something is left of the stream behind the request that is answered."""
-        loop = self.loop
-        return loop is not None and loop.is_answering and bool(self._request or loop.waiting_size)
 
     def _send_rest(self) -> None:
         """Give the library as much of the reply as it should have."""
@@ -335,15 +342,17 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
 
     def _end(self, reason: str, code: int = 0) -> None:
         if not self._is_over:
+            self._is_over = True
             self._quic.close(code, reason_phrase=reason)
             self.transmit()
-            self._lost()
+            # Later: the loop may be what closes the connection.
+            self._loop.call_soon(self._lost)
 
     def _lost(self) -> None:
         """The connection is gone. May be repeated."""
-        if self._is_over:
+        if self._is_lost:
             return
-        self._is_over = True
+        self._is_lost = self._is_over = True
         self._rest.clear()
         self._rest_size = 0
         self.requests.close()

@@ -501,11 +501,6 @@ class SessionLoop:
         return self._state is _RECEIVING and not self._buffer.size
 
     @property
-    def waiting_size(self) -> int:
-        """Bytes that were received behind the request that is being answered."""
-        return self._buffer.size
-
-    @property
     def is_answering(self) -> bool:
         """Whether a request is being carried out."""
         return self._state is _ANSWERING or self._state is _FINISHING

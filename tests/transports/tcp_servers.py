@@ -1,4 +1,4 @@
-"""A listener whose clients get back what they say, and such clients."""
+"""A listener on a free port, and clients for it."""
 
 import asyncio
 import ssl
