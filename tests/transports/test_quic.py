@@ -224,6 +224,13 @@ async def test_streams_that_no_client_may_send_end_the_connection(
             assert await other.say(b"hello") == b"hello"
 
 
+async def test_nothing_of_a_stream_with_two_requests_is_carried_out(certificate: Certificate) -> None:
+    async with serving(QuicEcho(certificate, ConnectionSettings())) as server, connected(server) as peer:
+        await peer.send(frame(b"login") + frame(b"login"))
+        assert await peer.end() == "a stream with more than one request"
+        assert server.sessions[0].user_id is None
+
+
 async def test_the_answer_to_a_refused_request_arrives_before_the_end(certificate: Certificate) -> None:
     async with one(certificate) as (_, peer):
         reader = await peer.send(b"!")

@@ -1,6 +1,7 @@
 """WebSocket as a carrier: the library ``websockets`` is the client, and a raw socket for what it would not send."""
 
 import asyncio
+import random
 import ssl
 import struct
 from collections.abc import AsyncIterator
@@ -259,6 +260,19 @@ async def test_a_refused_request_is_answered_and_the_rest_of_it_is_dropped() -> 
         with pytest.raises(ConnectionClosed):
             await client.recv()
         assert (client.close_code, client.close_reason) == (1008, "it is too large")
+
+
+async def test_random_bytes_end_only_their_own_connection() -> None:
+    dice = random.Random(1)
+    async with websocket_serving() as server:
+        other = await raw_client(server)
+        for _ in range(50):
+            client = await raw_client(server)
+            # Most begin as a frame should, so that not all end at the first byte.
+            client.writer.write(dice.choice([b"", b"\x82\xff", b"\x82\xfe", b"\x89\x85"]) + dice.randbytes(300))
+            client.writer.write_eof()
+            await client.end()
+            assert await say_raw(other, b"hello") == b"<hello>"
 
 
 async def test_a_flood_of_empty_frames_does_not_hold_others_up() -> None:
