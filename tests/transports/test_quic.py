@@ -189,6 +189,20 @@ async def test_a_stream_that_is_given_up_is_forgotten(certificate: Certificate) 
         assert server.stream_memory.size == 0
 
 
+async def test_new_connections_get_a_new_certificate(certificate: Certificate) -> None:
+    async with one(certificate) as (server, peer):
+        settings = TlsSettings(certificate_file=None, key_file=None, is_self_signed=True)
+        other = Certificate(settings, "localhost", SystemClock())
+        server.quic.use_certificate(other.pem, other.key_pem)
+        async with connected(server) as later:
+            found = [each._quic.get_peercert() for each in (peer, later)]
+            assert [each and each.public_bytes() for each in found] == [
+                ssl.PEM_cert_to_DER_cert(pem.decode()) for pem in (certificate.pem, other.pem)
+            ]
+            assert await later.say(b"hello") == b"hello"
+        assert await peer.say(b"still here") == b"still here"
+
+
 # --- what is refused ----------------------------------------------------------------------------------
 
 

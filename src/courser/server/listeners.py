@@ -121,7 +121,7 @@ class Listeners:
                     certificate.reload()
                     if transport is Transport.QUIC and self._quic is not None:
                         self._quic.use_certificate(certificate.pem, certificate.key_pem)
-                except StartRefused as refusal:
+                except (StartRefused, ValueError) as refusal:
                     _log.error("could not reload the certificate; keeping the old one: %s", refusal)
         return has_files
 
