@@ -62,6 +62,11 @@ class Peer(QuicConnectionProtocol):
         if not self.is_deaf:
             super().datagram_received(data, addr)
 
+    def datagrams_received(self, data: list[bytes], addr: Any) -> None:
+        # The library's own transport hands over several at a time.
+        if not self.is_deaf:
+            super().datagrams_received(data, addr)
+
     async def send(self, data: bytes) -> asyncio.StreamReader:
         """Send all of a stream."""
         reader, writer = await self.create_stream()
