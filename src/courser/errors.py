@@ -360,11 +360,12 @@ class AddressRefused(CourserError):
 
     code = ErrorCode.START_REFUSED
 
-    def __init__(self, address: str, cause: OSError, setting: str = "tcp.address") -> None:
-        super().__init__(address, cause, setting)
+    def __init__(self, address: str, cause: OSError, key: str = "tcp.address") -> None:
+        super().__init__(address, cause, key)
         self.address = address
         self.cause = cause
-        self.setting = setting
+        self.key = key
+        """The configuration key that sets the address."""
 
     @property
     def reason(self) -> str:
@@ -376,11 +377,11 @@ class AddressRefused(CourserError):
         """What to do."""
         match self.cause.errno:
             case errno.EADDRINUSE:
-                return f"stop the program that uses this port, or set {self.setting} to another one"
+                return f"stop the program that uses this port, or set {self.key} to another one"
             case errno.EACCES:
-                return f"set {self.setting} to a port above 1023, or run the server as a user who may use this port"
+                return f"set {self.key} to a port above 1023, or run the server as a user who may use this port"
             case _:
-                return f"set {self.setting} to an address of this machine"
+                return f"set {self.key} to an address of this machine"
 
     def __str__(self) -> str:
         return f"{self.reason}; {self.remedy}"

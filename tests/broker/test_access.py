@@ -95,6 +95,12 @@ def test_a_permission_for_a_stream_says_nothing_about_lists_and_new_streams(
         assert refusal(access, logged_in(1), action) is ErrorCode.UNAUTHORIZED
 
 
+@pytest.mark.parametrize("action", Action)
+def test_every_refusal_says_what_is_refused(access: AccessControl, action: Action) -> None:
+    with pytest.raises(CommandRejected, match=r"user 'alice' lacks the permission to [a-z]+ [a-z]+"):
+        access.require(logged_in(1), action, 0, 0)
+
+
 def test_the_reason_names_user_and_action(access: AccessControl) -> None:
     with pytest.raises(CommandRejected, match="user 'alice' lacks the permission to send messages"):
         access.require(logged_in(1), Action.SEND_MESSAGES, 0, 0)

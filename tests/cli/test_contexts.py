@@ -77,7 +77,7 @@ def test_show_says_who_decided(unset: Cli, monkeypatch: pytest.MonkeyPatch, file
     monkeypatch.setenv("COURSER_URL", "c.example:3")
     assert shown() == ("c.example:3", "COURSER_URL")
     assert shown("--context", "a") == ("a.example:1", 'context "a"')
-    assert shown("--url", "d.example:4") == ("d.example:4", "the argument")
+    assert shown("--url", "d.example:4") == ("d.example:4", "--url")
     assert shown("b") == ("b.example:2", 'context "b"')
     precedence = json.loads(unset("context", "show", "-o", "json").out)["precedence"]
     assert precedence[0] == "--url"
@@ -164,7 +164,7 @@ def test_a_user_without_a_password_is_not_a_token(
         saved = tomllib.loads(file.read_text())["contexts"]["work"]
         assert saved == {"url": f"iggy://{server.address}", "username": "iggy"}
         result = unset("ls")
-        assert result.code == 1
+        assert result.code == 4
         assert result.err.startswith("error: the password of iggy is required")
         monkeypatch.setenv("COURSER_PASSWORD", "iggy")
         assert unset("login").code == 0
@@ -178,11 +178,40 @@ def test_a_user_without_a_password_is_not_a_token(
     assert "the password of iggy is required" in unset("ls", "--url", f"iggy://iggy@{server.address}").err
 
 
+def test_a_certificate_is_found_from_every_directory(
+    unset: Cli, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert unset("context", "create", "safe", "iggy://a:bcd@h:1?tls=true&ca_file=keys/ca.pem").code == 0
+    assert tomllib.loads(file.read_text())["contexts"]["safe"]["url"] == (
+        f"iggy://h:1?tls=true&ca_file={tmp_path}/keys/ca.pem"
+    )
+
+
+def test_who_cannot_log_in_learns_where_the_password_comes_from(
+    unset: Cli, server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hint(*options: str) -> str:
+        result = unset("me", *options)
+        assert result.code == 4
+        return result.err.partition("hint:  ")[2].rstrip()
+
+    wrong = f"iggy://iggy:wrong@{server.address}"
+    which = 'check the user name "iggy" and the password, which comes from'
+    assert hint("--url", wrong) == f"{which} --url"
+    assert hint("--url", wrong, "--password", "nonsense") == f"{which} --password"
+    assert unset("context", "create", "mine", wrong).code == 0
+    assert hint() == f'{which} context "mine"'
+    monkeypatch.setenv("COURSER_PASSWORD", "nonsense")
+    assert hint("--user", "iggy") == f"{which} COURSER_PASSWORD"
+    assert hint("--url", f"iggy@{server.address}") == f"{which} the environment"
+
+
 def test_a_password_is_asked_for_at_a_terminal_only(server: RunningServer, unset: Cli, tmp_path: Path) -> None:
     make_user(server.address, "asked")
     arguments = ["--url", server.address, "--user", "asked", "me"]
     result = courser(*arguments)
-    assert (result.returncode, result.stdout) == (1, "")
+    assert (result.returncode, result.stdout) == (4, "")
     assert "no terminal to ask for it" in result.stderr
     assert "set COURSER_PASSWORD" in result.stderr
     terminal = at_terminal(arguments)

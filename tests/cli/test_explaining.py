@@ -5,11 +5,11 @@ import ssl
 import click
 import pytest
 
-from courser.cli.explaining import explain
+from courser.cli.explaining import explain, explain_login
 from courser.cli.failures import ExitCode
 from courser.client.contexts import Resolved
 from courser.client.targets import Target
-from courser.errors import ConnectionFailed, ErrorCode
+from courser.errors import AuthenticationFailed, ConnectionFailed, ErrorCode
 from courser.wire.vsr_facts import read_failure, write_reason
 
 NOWHERE = Resolved(Target(), "nowhere")
@@ -38,17 +38,35 @@ def test_failures_of_staged_writes_say_what_to_do(code: ErrorCode) -> None:
 @pytest.mark.parametrize(
     ("cause", "host", "hint"),
     [
-        (ConnectionRefusedError(), "127.0.0.1", "start a server on this machine with courser dev"),
+        (ConnectionRefusedError(), "127.0.0.1", "start a server on this machine with courser dev --port 1 ("),
         (ConnectionRefusedError(), "10.0.0.5", "check the address, which comes from nowhere"),
         (ssl.SSLCertVerificationError(), "127.0.0.1", "?tls_ca_file="),
+        (FileNotFoundError(), "127.0.0.1", "check tls_ca_file"),
         (OSError(), "127.0.0.1", "check the address"),
-        (None, "127.0.0.1", "?tls=true"),
+        (None, "127.0.0.1", "check that the server is still running"),
     ],
     ids=str,
 )
 def test_who_cannot_connect_is_told_what_fits_the_reason(cause: OSError | None, host: str, hint: str) -> None:
     error = ConnectionFailed(f"{host}:1", "for the test")
     error.__cause__ = cause
-    failure = explain(error, Resolved(Target(host=host), "nowhere"))
+    failure = explain(error, Resolved(Target(host=host, port=1), "nowhere"))
     assert hint in failure.hint
     assert failure.code is ExitCode.CANNOT_CONNECT
+
+
+def test_who_is_cut_off_before_the_login_is_told_about_tls() -> None:
+    assert "?tls=true" in explain_login(ConnectionFailed("127.0.0.1:1", "for the test"), NOWHERE).hint
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        ("the default", "no login is configured, so iggy / iggy was tried"),
+        ("--password", 'check the user name "app" and the password, which comes from --password'),
+    ],
+)
+def test_who_cannot_log_in_is_told_where_the_password_comes_from(source: str, hint: str) -> None:
+    resolved = Resolved(Target(username="app", password="wrong"), "nowhere", source)
+    error = AuthenticationFailed(ErrorCode.INVALID_CREDENTIALS, "for the test")
+    assert hint in explain_login(error, resolved).hint

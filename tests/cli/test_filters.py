@@ -47,6 +47,8 @@ def test_last_and_limit_count_what_matches(topic: str, cli: Cli) -> None:
 
 def test_where_nothing_matches_it_says_so(topic: str, cli: Cli) -> None:
     assert cli("tail", topic, "--filter", "nobody").err == f"no matching messages in {topic}\n"
+    note = 'no payload contains the text "n > 0", a JSON path is ".n > 0"'
+    assert cli("tail", topic, "--filter", "n > 0").err == f"no matching messages in {topic}; {note}\n"
 
 
 def test_the_server_searches(stream: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

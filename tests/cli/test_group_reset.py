@@ -82,7 +82,10 @@ def test_a_group_with_members_is_left_alone_unless_forced(topic: str, cli: Cli, 
             assert code == 1
             assert "member" in err
             assert err.splitlines()[-1] == "hint:  stop the members, or pass --force to remove them from the group"
-            assert (await asyncio.to_thread(reset, "--dry-run"))[0] == 0
+            note = "dry run: nothing was changed"
+            refused = f"{note}; while the group has members, a reset requires --force\n"
+            assert await asyncio.to_thread(reset, "--dry-run") == (0, refused)
+            assert await asyncio.to_thread(reset, "--dry-run", "--force") == (0, f"{note}\n")
             assert (await asyncio.to_thread(reset, "--force"))[0] == 0
 
     asyncio.run(reset_while_joined())
@@ -90,7 +93,7 @@ def test_a_group_with_members_is_left_alone_unless_forced(topic: str, cli: Cli, 
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"), [([], "Missing option '--to'"), (["--to", "whenever"], "expected earliest, latest")]
+    ("options", "problem"), [([], "missing --to"), (["--to", "whenever"], "expected earliest, latest")]
 )
 def test_wrong_usage(options: list[str], problem: str, cli: Cli) -> None:
     result = cli("group", "reset", "a/b", "readers", *options)

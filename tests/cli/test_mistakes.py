@@ -34,6 +34,22 @@ def test_an_option_that_does_not_exist(
     assert result == Result(2, "", f'error: no such option "{option}"\nhint:  {hint}\n')
 
 
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        ("group reset demo/orders app", "missing --to"),
+        ("completion", "missing SHELL: one of bash, zsh, fish"),
+        ("completion csh", 'SHELL: "csh" is not one of "bash", "zsh", "fish"'),
+        ("tail demo/orders --limit x", '--limit: "x" is not a valid integer'),
+        ("tail demo/orders --limit", 'option "--limit" requires an argument'),
+        ("dev extra", "got unexpected extra argument (extra)"),
+    ],
+)
+def test_what_click_finds_reads_like_other_errors(command: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    result = in_this_process(capsys)(*command.split())
+    assert (result.code, result.err.splitlines()[0]) == (2, f"error: {error}")
+
+
 @pytest.mark.parametrize("arguments", [("serve", "--config"), ("config", "show", "--config")])
 def test_a_configuration_file_that_is_not_there(arguments: tuple[str, ...], tmp_path: Path) -> None:
     code, hint = hint_of(*arguments, tmp_path / "none.toml")

@@ -63,7 +63,7 @@ def test_a_user_can_do_what_is_allowed_by_name_and_nothing_else(cli: Cli, stream
     assert cli("send", topic, "hello", *as_user).code == 0
     assert cli("tail", topic, *as_user).code == 4
     yes, no = cli("user", "can", name, "send", topic), cli("user", "can", name, "read", topic, "-o", "json")
-    assert (yes.code, yes.out) == (0, f'yes: user "{name}" may send "{topic}"; granted by send_messages (topic)\n')
+    assert (yes.code, yes.out) == (0, f'yes: user "{name}" may send to "{topic}"; granted by send_messages (topic)\n')
     assert (no.code, no.err) == (1, "")
     verdict = json.loads(no.out)
     includes = "needed: read_topic (topic), or a permission that includes it"

@@ -89,7 +89,7 @@ def test_interrupted_while_reading_stdin(names: dict[str, str]) -> None:
 
 def test_typing_messages(names: dict[str, str]) -> None:
     terminal = at_terminal(["send", names["t"]])
-    terminal.read_until("Ctrl-D to finish")
+    terminal.read_until(f"type one message per line for {names['t']}; press Ctrl-D to finish")
     terminal.type("hello\n\x04")
     terminal.read_until("sent 1 message")
     assert terminal.end() == 0

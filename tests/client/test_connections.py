@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -142,6 +143,11 @@ async def test_a_closed_client_says_so(scene: Twins) -> None:
     assert not client.is_connected
 
 
+def test_a_forgotten_await_says_so() -> None:
+    with pytest.raises(AttributeError, match='no "get_streams": use async with connect'):
+        connect("127.0.0.1:1").get_streams()  # type: ignore[attr-defined]
+
+
 async def test_a_client_that_was_not_opened_says_so(broker: TestBroker) -> None:
     with pytest.raises(ClientClosed, match="async with"):
         await Client(broker.target(), broker.dial).ping()
@@ -212,6 +218,21 @@ async def test_a_server_that_hangs_up_without_a_word() -> None:
             await connect(f"127.0.0.1:{port}")
 
 
+async def test_a_reset_is_told_in_words() -> None:
+    async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65_536)
+        # Without lingering, closing sends a reset.
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.close()
+
+    async with await asyncio.start_server(reset, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(
+            ConnectionFailed, match=r"the connection broke \(Connection reset by peer\) without a reply"
+        ):
+            await connect(f"127.0.0.1:{port}")
+
+
 async def test_a_connection_that_does_not_come_about_in_time() -> None:
     async def never(_: Target) -> Connection:
         await asyncio.Event().wait()
@@ -223,7 +244,7 @@ async def test_a_connection_that_does_not_come_about_in_time() -> None:
 
 
 async def test_a_certificate_file_that_is_none() -> None:
-    with pytest.raises(ConnectionFailed, match=r"cannot use .*nothing\.pem"):
+    with pytest.raises(ConnectionFailed, match=r"certificates in nothing\.pem: No such file or directory$"):
         await connect("127.0.0.1:1", tls=True, tls_ca_file="nothing.pem")
 
 

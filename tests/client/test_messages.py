@@ -77,7 +77,7 @@ async def test_one_message_needs_no_list(client: Any) -> None:
 
 
 async def test_what_json_has_no_word_for_is_refused(client: Any) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="a payload must be bytes, text, or a value for JSON, which object is not"):
         await client.send_messages(PLACE, messages=[object()])
     with pytest.raises(InvalidBatch, match="no messages"):
         await client.send_messages(PLACE, messages=[])

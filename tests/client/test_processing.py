@@ -1,6 +1,7 @@
 """Processors: order, concurrency, retries, dead letters, payload types, and what is committed when."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -160,7 +161,7 @@ async def test_a_failing_handler_is_called_again(client: Client) -> None:
     assert (processor.handled_count, processor.retry_count, processor.dead_letter_count) == (2, 4, 0)
 
 
-async def test_what_keeps_failing_becomes_a_dead_letter(client: Client) -> None:
+async def test_what_keeps_failing_becomes_a_dead_letter(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     message = SendMessage("bad", key="k", headers={"source": "web", "courser.dead.offset": 77})
     await client.send_messages(PLACE, partitioning=1, messages=["good", message, "fine"])
     found: list[str] = []
@@ -173,6 +174,8 @@ async def test_what_keeps_failing_becomes_a_dead_letter(client: Client) -> None:
     options: dict[str, Any] = {"retries": 2, "backoff": 0.001, "stop_at_end": True}
     await client.process(PLACE, handle, group="app", dead_letter=DEAD, **options)
     assert sorted(found) == ["fine", "good"]
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.startswith(f"dead letter topic={PLACE} partition=1 offset=1 attempts=3: ValueError('xxx")
     (dead,) = await dead_letters(client)
     assert (dead.payload, dead.key, dead.headers["source"]) == (b"bad", b"k", "web")
     details = {name.removeprefix("courser.dead."): value for name, value in dead.headers.items() if name != "source"}

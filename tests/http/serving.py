@@ -169,5 +169,6 @@ async def serving(
         _, port = await listener.start()
         yield HttpServer(broker, connections, listener, port)
     finally:
-        await listener.stop(0)
+        listener.close()
+        await connections.say_goodbye(0)
         await broker.close()

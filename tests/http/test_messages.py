@@ -113,7 +113,8 @@ async def test_a_client_that_goes_ends_its_wait(server: HttpServer, root: HttpCl
 async def test_a_stop_ends_waits_with_a_reply(server: HttpServer, root: HttpClient, topic: str) -> None:
     polling = asyncio.create_task(root.ask("GET", f"{topic}/messages?wait=20s"))
     await until_waiting(server)
-    await server.listener.stop(60)
+    server.listener.close()
+    await server.connections.say_goodbye(60)
     reply = await polling
     assert (reply.status, reply.json["count"]) == (200, 0)
 

@@ -1,6 +1,5 @@
 """The official packages over HTTP. It takes a connection string, which 0.5 does not have."""
 
-import tomllib
 from collections.abc import Iterator
 
 import pytest
@@ -14,15 +13,14 @@ from tests.servers import RunningServer
 def http_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     settings = {"http.enabled": "true", "http.address": "127.0.0.1:0"}
     with RunningServer(tmp_path_factory.mktemp("http-server"), settings=settings) as server:
-        configuration = tomllib.loads((server.data / "runtime" / "current_config.toml").read_text())
-        yield configuration["http"]["address"]
+        yield f"iggy+http://{server.address_of('http')}"
 
 
 @pytest.mark.parametrize("release", RELEASES[2:])
 def test_messages_travel_over_http(http_address: str, release: str) -> None:
     place = {"stream": f"web-{release}", "topic": "orders"}
     with Conversation(release, http_address) as child:
-        child.ask("connect", client="own", scheme="iggy+http")
+        child.ask("connect", client="own")
         child.ask("create", client="own", partitions=2, **place)
         child.ask("send", client="own", payloads=["one", "two", "x" * 1_000_000], **place)
         found = child.ask("poll", client="own", **place)
@@ -33,7 +31,7 @@ def test_0_6_can_send_but_not_poll(http_address: str) -> None:
     """It expects user headers as an object, where later releases and both recorded servers have a list."""
     place = {"stream": "web-0.6.0", "topic": "orders"}
     with Conversation("0.6.0", http_address) as child:
-        child.ask("connect", client="own", scheme="iggy+http")
+        child.ask("connect", client="own")
         child.ask("create", client="own", partitions=1, **place)
         child.ask("send", client="own", payloads=["one"], **place)
         with pytest.raises(Refused, match="InvalidJsonResponse"):

@@ -108,9 +108,13 @@ async def log_in(path: Path, password: str) -> None:
         await broker.close()
 
 
+def never_asked() -> str:
+    raise AssertionError("the directory is refused before anybody chooses a password")
+
+
 async def test_a_lost_password_is_replaced_and_nothing_else_changes(tmp_path: Path) -> None:
     await make_directory(tmp_path)
-    assert reset_root_password(tmp_path, "found again") == "iggy"
+    assert reset_root_password(tmp_path, lambda: "found again") == "iggy"
     await log_in(tmp_path, "found again")
     with pytest.raises(CommandRejected, match="wrong password"):
         await log_in(tmp_path, "forgotten")
@@ -122,20 +126,20 @@ async def test_a_directory_is_left_alone_if_it_is_in_use_or_of_another_user(
     await make_directory(tmp_path)
     data = DataDirectory.open(tmp_path)
     with pytest.raises(StartRefused, match="in use"):
-        reset_root_password(tmp_path, "found again")
+        reset_root_password(tmp_path, never_asked)
     data.close(is_clean=False)
     with pytest.raises(CommandRejected, match="3 to 100 bytes"):
-        reset_root_password(tmp_path, "no")
+        reset_root_password(tmp_path, lambda: "no")
     monkeypatch.setattr("os.geteuid", lambda: 4711)
     with pytest.raises(StartRefused, match="belongs to"):
-        reset_root_password(tmp_path, "found again")
+        reset_root_password(tmp_path, never_asked)
     monkeypatch.undo()
     await log_in(tmp_path, "forgotten")
 
 
 def test_a_directory_of_nobody_is_not_made_one(tmp_path: Path) -> None:
     with pytest.raises(StartRefused, match="not the data directory of a server"):
-        reset_root_password(tmp_path / "none", "found again")
+        reset_root_password(tmp_path / "none", never_asked)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -150,7 +154,7 @@ async def test_a_creation_that_a_kill_interrupted_is_completed_first(tmp_path: P
     store.submit(changes.TopicCreation(0, "t", bytes(16), 1, TopicOptions()))
     store.close()
     data.close(is_clean=False)
-    reset_root_password(tmp_path, "found again")
+    reset_root_password(tmp_path, lambda: "found again")
     data = DataDirectory.open(tmp_path)
     assert data.stop is StopKind.KILLED
     broker = await Broker.open(data, BrokerSettings(), make_root=lambda: RootUser("never", ""))

@@ -1,5 +1,6 @@
 """``courser serve`` as a process of its own: start, stop, kill, start again, and every way not to start."""
 
+import asyncio
 import http.client
 import json
 import os
@@ -19,9 +20,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from qh3.asyncio.client import connect
+from qh3.quic.configuration import QuicConfiguration
 
+import courser
 from courser import connect_sync
 from courser.server.certificates import make_self_signed
+from courser.server.configuration.loading import load
+from courser.server.configuration.settings import settings_of
+from courser.server.listeners import Listeners
+from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session_file import how_it_stopped, read_session
@@ -31,6 +39,7 @@ from tests.wire.classic_client import frame
 
 COURSER = Path(sys.executable).parent / "courser"
 CLASSIC_PING = frame(1)
+UNAUTHENTICATED = bytes.fromhex("28000000")
 CLASSIC_GOODBYE = bytes.fromhex("0800000000000000")
 """Status 8, disconnected, and no payload."""
 
@@ -43,7 +52,13 @@ def try_to_serve(
     return subprocess.run(
         [COURSER, "serve", *arguments],
         cwd=directory,
-        env={**inherited, "COURSER_TCP_ADDRESS": address, "COURSER_HTTP_ENABLED": "false", **environment},
+        env={
+            **inherited,
+            "COURSER_TCP_ADDRESS": address,
+            "COURSER_HTTP_ENABLED": "false",
+            "COURSER_WEBSOCKET_ENABLED": "false",
+            **environment,
+        },
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -429,9 +444,10 @@ def test_a_certificate_that_does_not_do_is_refused_before_anything_else(tmp_path
 
 
 def test_a_password_that_nobody_could_read_is_not_made(tmp_path: Path) -> None:
+    settings = ("tcp.address=127.0.0.1:0", "http.enabled=false", "websocket.enabled=false")
     with Path("/dev/full").open("w") as full:
         result = subprocess.run(
-            [COURSER, "serve", "--set", "tcp.address=127.0.0.1:0", "--set", "http.enabled=false"],
+            [COURSER, "serve", *(f"--set={setting}" for setting in settings)],
             cwd=tmp_path,
             stdout=full,
             stderr=subprocess.PIPE,
@@ -460,8 +476,7 @@ def http_status(address: str, path: str) -> tuple[int, bytes]:
 
 def test_http_is_served_beside_tcp(tmp_path: Path) -> None:
     with RunningServer(tmp_path, settings={"http.enabled": "true", "http.address": "127.0.0.1:0"}) as server:
-        configuration = tomllib.loads((server.data / "runtime" / "current_config.toml").read_text())
-        address = configuration["http"]["address"]
+        address = server.address_of("http")
         assert http_status(address, "/health/ready") == (200, b"ready")
         assert b"courser_connections " in http_status(address, "/metrics")[1]
         assert can_log_in(server, "iggy", "iggy")
@@ -488,10 +503,67 @@ def test_https_with_a_certificate_from_files(tmp_path: Path) -> None:
     tls = {"http.tls.enabled": "true", "http.tls.cert_file": certificate_file, "http.tls.key_file": key_file}
     settings = {"http.enabled": "true", "http.address": "127.0.0.1:0"} | tls
     with RunningServer(tmp_path / "server", settings=settings) as server:
-        configuration = tomllib.loads((server.data / "runtime" / "current_config.toml").read_text())
-        host, _, port = configuration["http"]["address"].rpartition(":")
+        host, _, port = server.address_of("http").rpartition(":")
         context = ssl.create_default_context(cafile=certificate_file)
         connection = http.client.HTTPSConnection(host, int(port), timeout=PATIENCE, context=context)
         connection.request("GET", "/ping")
         assert connection.getresponse().read() == b"pong"
         connection.close()
+
+
+async def test_the_metadata_of_the_cluster_has_the_ports_on_which_the_server_listens(tmp_path: Path) -> None:
+    names = ("http", "quic", "websocket")
+    settings = {f"{name}.enabled": "true" for name in names} | {f"{name}.address": "127.0.0.1:0" for name in names}
+    with RunningServer(tmp_path, settings=settings) as server:
+        async with await courser.connect(f"iggy://iggy:iggy@{server.address}") as client:
+            (node,) = (await client.get_cluster_metadata()).nodes
+        assert f"127.0.0.1:{node.websocket_port}" == server.address_of("websocket")
+        assert f"127.0.0.1:{node.quic_port}" == server.address_of("quic")
+        assert f"127.0.0.1:{node.http_port}" == server.address_of("http")
+        assert (node.ip, node.tcp_port) == (server.host, server.port)
+        assert f"listening transport=websocket address=127.0.0.1:{node.websocket_port} tls=off" in server.output
+
+
+def test_a_busy_websocket_port_is_reported_with_its_key(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        result = try_to_serve(tmp_path, COURSER_WEBSOCKET_ENABLED="true", COURSER_WEBSOCKET_ADDRESS=address)
+    assert result.returncode == 1
+    assert f"cannot listen on {address}" in result.stderr
+    assert "set websocket.address" in result.stderr
+
+
+async def test_the_classic_protocol_over_quic(tmp_path: Path) -> None:
+    """No SDK for Python can do this: 0.9 has the other protocol, and older packages fail to make a socket."""
+    with RunningServer(tmp_path, settings={"quic.enabled": "true", "quic.address": "127.0.0.1:0"}) as server:
+        host, port = server.address_of("quic").split(":")
+        configuration = QuicConfiguration(verify_mode=ssl.CERT_NONE, server_name="localhost")
+        async with connect(host, int(port), configuration=configuration) as client:
+            answers = []
+            for request in (CLASSIC_PING, frame(201), classic_login("iggy", "iggy"), frame(201)):
+                reader, writer = await client.create_stream()
+                writer.write(request)
+                writer.write_eof()
+                answers.append(await asyncio.wait_for(reader.read(), PATIENCE))
+        assert answers[0] == bytes(8)
+        assert answers[1][:4] == UNAUTHENTICATED
+        assert answers[2][:4] == bytes(4)
+        assert answers[3] == bytes(8), "there are no streams"
+
+
+def test_without_the_library_for_quic_the_other_transports_are_served(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Iggy's own files enable it, whether anybody uses it or not."""
+    monkeypatch.setitem(sys.modules, "qh3", None)
+    zero = [
+        "tcp.address=127.0.0.1:0",
+        "websocket.address=127.0.0.1:0",
+        "quic.address=127.0.0.1:0",
+        "http.enabled=false",
+    ]
+    listeners = Listeners(settings_of(load(settings=["quic.enabled=true", *zero])))
+    listeners.prepare(SystemClock())
+    assert "not listening for QUIC" in caplog.text
+    assert "courser[quic]" in caplog.text
+    assert not listeners.certificates

@@ -33,6 +33,7 @@ OTHER_VALUES = {
     "http.jwt.use_base64_secret": "true",
     "http.metrics.endpoint": "/figures",
     "http.tls.enabled": "true",
+    "http.tls.self_signed": "false",
     "http.tls.cert_file": "certificate.pem",
     "http.tls.key_file": "key.pem",
     "system.path": "elsewhere",
@@ -89,6 +90,18 @@ OTHER_VALUES = {
     "tcp.socket.keepalive": "true",
     "tcp.socket.nodelay": "true",
     "tcp.socket.linger": "7s",
+    "websocket.enabled": "false",
+    "websocket.address": "127.0.0.1:7",
+    "websocket.tls.enabled": "true",
+    "websocket.tls.self_signed": "false",
+    "websocket.tls.cert_file": "cert.pem",
+    "websocket.tls.key_file": "key.pem",
+    "quic.enabled": "true",
+    "quic.address": "127.0.0.1:7",
+    "quic.max_idle_timeout": "7s",
+    "quic.certificate.self_signed": "false",
+    "quic.certificate.cert_file": "cert.pem",
+    "quic.certificate.key_file": "key.pem",
     "system.logging.path": "elsewhere",
     "system.logging.level": "debug",
     "system.logging.format": "json",
@@ -101,9 +114,11 @@ OTHER_VALUES = {
 }
 SWITCHES = [
     "tcp.tls.enabled=true",
-    "tcp.socket.override_defaults=true",
+    "websocket.tls.enabled=true",
+    "quic.enabled=true",
     "http.tls.enabled=true",
     "http.jwt.decoding_secret=YQ==",
+    "tcp.socket.override_defaults=true",
 ]
 """Without them the keys of their tables are not looked at."""
 

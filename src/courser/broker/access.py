@@ -57,6 +57,22 @@ RULES: dict[Action, Rule] = {
     Action.MANAGE_USERS: Rule(("manage_users",)),
     Action.READ_SERVER: Rule(("manage_servers", "read_servers")),
 }
+_DEEDS = {
+    Action.GET_STREAM: "view the stream",
+    Action.LIST_STREAMS: "list all streams",
+    Action.CREATE_STREAM: "create streams",
+    Action.MANAGE_STREAM: "change the stream",
+    Action.READ_TOPIC: "view the topic and its consumer groups",
+    Action.LIST_TOPICS: "list the topics of the stream",
+    Action.CREATE_TOPIC: "create topics in the stream",
+    Action.MANAGE_TOPIC: "change the topic",
+    Action.POLL_MESSAGES: "poll messages of the topic",
+    Action.SEND_MESSAGES: "send messages to the topic",
+    Action.READ_USERS: "view other users",
+    Action.MANAGE_USERS: "manage users",
+    Action.READ_SERVER: "view statistics, clients and snapshots of the server",
+}
+"""The actions as they are called in the table of docs/operations.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +162,9 @@ class AccessControl:
         """Let pass who may do this. Raises ``CommandRejected``: 40, 47, or 41 for one who may not."""
         user = self.user(session)
         if user.user_id != ROOT_USER_ID and not self.allows(user.permissions, action, stream_id, topic_id):
-            what = action.name.lower().replace("_", " ")
-            raise CommandRejected(ErrorCode.UNAUTHORIZED, f"user {user.name!r} lacks the permission to {what}")
+            raise CommandRejected(
+                ErrorCode.UNAUTHORIZED, f"user {user.name!r} lacks the permission to {_DEEDS[action]}"
+            )
 
     def require_any(
         self,

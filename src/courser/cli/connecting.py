@@ -81,10 +81,26 @@ def find_target(*, needs_login: bool = True) -> Resolved:
         if refusal.reason.startswith(str(contexts_path())):
             hint = "repair the file, or delete it to start over"
         raise Failure(refusal.reason, hint, ExitCode.USAGE) from refusal
+    resolved = _in_words_of_the_command_line(resolved, choice)
     target = resolved.target
     if needs_login and target.token is None and target.password is None:
         target = with_options(target, _ask_login(target.username))
-    return Resolved(target, resolved.source)
+        resolved = replace(resolved, target=target, login_source="the terminal")
+    return resolved
+
+
+def _in_words_of_the_command_line(resolved: Resolved, choice: ServerChoice) -> Resolved:
+    """The same target, with the options that it comes from as its sources."""
+    source = resolved.source if choice.url is None else "--url"
+    if choice.token is not None:
+        return replace(resolved, source=source, login_source="--token")
+    if choice.password is not None:
+        return replace(resolved, source=source, login_source="--password")
+    if choice.user is not None:
+        # With --user alone, the password of the context belongs to another user.
+        return replace(resolved, source=source, login_source="COURSER_PASSWORD")
+    is_in_url = resolved.login_source == resolved.source
+    return replace(resolved, source=source, login_source=source if is_in_url else resolved.login_source)
 
 
 def login_options(choice: ServerChoice) -> dict[str, object]:
@@ -104,7 +120,9 @@ def _ask_login(username: str | None) -> dict[str, str]:
     if username is None:
         hint = "set COURSER_USERNAME and COURSER_PASSWORD, or COURSER_TOKEN; or save them: courser context create"
         raise Failure("no user to log in as", hint, ExitCode.NOT_ALLOWED)
-    password = _password_variable() or ask_secret(f"the password of {username}", "set COURSER_PASSWORD")
+    password = _password_variable() or ask_secret(
+        f"the password of {username}", "set COURSER_PASSWORD", code=ExitCode.NOT_ALLOWED
+    )
     return {"username": username, "password": password}
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit, urlunsplit
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import click
 
@@ -14,7 +15,7 @@ from courser.cli.records import Field, Record, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import examples, server_choice, server_parameters, yes_option
 from courser.cli.terminal import confirm
 from courser.client.contexts import Context, Contexts, load_contexts, resolve_target
-from courser.client.targets import DEFAULT_NAME, DEFAULT_PASSWORD, Target
+from courser.client.targets import DEFAULT_NAME, DEFAULT_PASSWORD, Target, is_certificate_option
 from courser.errors import TargetRefused
 
 _EXITS = "Exit codes: 0 done, 1 failed, 2 wrong usage, 5 not found."
@@ -165,7 +166,7 @@ def _made(address: str) -> Context:
     except TargetRefused as refusal:
         raise Failure(refusal.reason, "an address is iggy://HOST:PORT, or HOST:PORT", ExitCode.USAGE) from refusal
     parts = urlsplit(address if "://" in address else f"iggy://{address}")
-    url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=_with_absolute_path(parts.query)))
     if target.token is not None:
         return Context(url, token=target.token)
     is_named = "@" in address or choice.user is not None
@@ -173,6 +174,17 @@ def _made(address: str) -> Context:
         # The default login is tried on this machine anyway. If saved, it would override the environment.
         return Context(url)
     return Context(url, target.username, target.password)
+
+
+def _with_absolute_path(query: str) -> str:
+    """The options of an address, with the path of a certificate that is valid in every directory."""
+    options = parse_qsl(query, keep_blank_values=True)
+    if not any(is_certificate_option(name) for name, _ in options):
+        return query
+    return urlencode(
+        [(name, str(Path(value).absolute()) if is_certificate_option(name) else value) for name, value in options],
+        safe="/",
+    )
 
 
 @click.command("use", epilog=examples("courser context use prod", exits=_EXITS))

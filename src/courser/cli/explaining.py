@@ -10,7 +10,8 @@ from courser.cli.cells import harmless
 from courser.cli.failures import ExitCode, Failure, closest
 from courser.cli.naming import TopicPath
 from courser.client.client import Client
-from courser.client.contexts import Resolved
+from courser.client.contexts import DEFAULT_SOURCE, Resolved
+from courser.client.targets import DEFAULT_NAME, DEFAULT_PASSWORD, DEFAULT_PORT
 from courser.errors import (
     AlreadyExists,
     AuthenticationFailed,
@@ -88,7 +89,14 @@ def explain_login(error: CourserError, resolved: Resolved) -> Failure:
     """The failure for an error before the login was complete: a name or password of a wrong size is a failed login."""
     if error.code in (ErrorCode.INVALID_USERNAME, ErrorCode.INVALID_PASSWORD):
         return _failed_login(error, resolved)
-    return explain(error, resolved)
+    failure = explain(error, resolved)
+    if type(error) is ConnectionFailed and error.__cause__ is None:
+        # Somebody accepted the connection and closed it.
+        failure.hint = (
+            f"check that a server is running at this address, which comes from {resolved.source}; "
+            "if it uses TLS, append ?tls=true to the address"
+        )
+    return failure
 
 
 def _failed_login(error: CourserError, resolved: Resolved) -> Failure:
@@ -99,26 +107,31 @@ def _failed_login(error: CourserError, resolved: Resolved) -> Failure:
 def _connect_hint(error: ConnectionFailed, resolved: Resolved) -> str:
     match error.__cause__:
         case ConnectionRefusedError() if resolved.target.is_local:
-            return f"start a server on this machine with courser dev (the address comes from {resolved.source})"
+            port = resolved.target.port
+            command = "courser dev" if port == DEFAULT_PORT else f"courser dev --port {port}"
+            return f"start a server on this machine with {command} (the address comes from {resolved.source})"
+        case FileNotFoundError():
+            return f"check tls_ca_file in the address, which comes from {resolved.source}"
         case ssl.SSLCertVerificationError():
             return (
                 "append ?tls_ca_file=... to the address to trust a certificate; one that the server generated is "
                 "runtime/tcp_certificate.pem in its data directory"
             )
         case None:
-            return (
-                f"check that a server is running at this address, which comes from {resolved.source}; "
-                "if it uses TLS, append ?tls=true to the address"
-            )
+            return f"check that the server is still running; its address comes from {resolved.source}"
     return f"check the address, which comes from {resolved.source}, and that the server is running"
 
 
 def _login_hint(resolved: Resolved) -> str:
     if resolved.target.token is not None:
         return f"the token, from {resolved.source}, may have expired or been deleted; create one with courser login"
+    if resolved.login_source == DEFAULT_SOURCE:
+        return (
+            f"no login is configured, so {DEFAULT_NAME} / {DEFAULT_PASSWORD} was tried: set COURSER_USERNAME and "
+            "COURSER_PASSWORD, or save them with courser context create"
+        )
     return (
-        f"user {resolved.target.username}, from {resolved.source}: check COURSER_USERNAME and COURSER_PASSWORD, "
-        "or courser context show"
+        f'check the user name "{resolved.target.username}" and the password, which comes from {resolved.login_source}'
     )
 
 

@@ -146,4 +146,5 @@ def reset_command(
         return
     emit_thing(_RESET_FIELDS, record, output, [Section("partitions", _PARTITION_RESET_FIELDS)])
     if output == "table":
-        say("dry run: nothing was changed")
+        is_refused = reset.member_count > 0 and not is_forced
+        say("dry run: nothing was changed" + ("; while the group has members, a reset requires --force" * is_refused))

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import click
 
 from courser.cli.connecting import find_target
-from courser.cli.explaining import explain
+from courser.cli.explaining import explain_login
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.lazy import completed_by
 from courser.cli.output import output_parameter
@@ -209,9 +209,9 @@ def _explained(cause: CourserError, failure: Failure) -> Failure:
     name = type(cause).__name__
     if isinstance(cause, _CONNECTION):
         try:
-            return explain(cause, find_target())
+            return explain_login(cause, find_target())
         except TargetRefused:
-            return explain(cause, Resolved(Target(), "nowhere"))
+            return explain_login(cause, Resolved(Target(), "nowhere"))
     if isinstance(cause, TargetMissing):
         hint = "pass --create PARTITIONS to create it"
         return Failure(f"topic {cause.name} does not exist", hint, ExitCode.NOT_FOUND)

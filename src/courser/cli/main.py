@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -60,7 +61,7 @@ def _open_what_is_closed() -> None:
 def _explain(error: click.ClickException) -> None:
     """Print an error and its hint."""
     hint = getattr(error, "hint", None)
-    message = error.format_message()
+    message = _sentence(error)
     if isinstance(error, click.UsageError) and error.ctx is not None:
         if type(error).__name__ == "NoArgsIsHelpError":
             click.echo(error.ctx.get_help(), err=True)
@@ -70,6 +71,31 @@ def _explain(error: click.ClickException) -> None:
         hint = hint or f"for usage, run {error.ctx.command_path} --help"
     click.echo(f"error: {message}", err=True)
     click.echo(f"hint:  {hint or 'for a list of commands, run courser --help'}", err=True)
+
+
+def _sentence(error: click.ClickException) -> str:
+    """The message of an error. Those of click are brought into the form of the others."""
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        name = _parameter_name(error.param)
+        if isinstance(error, click.MissingParameter):
+            choices = getattr(error.param.type, "choices", None)
+            return f"missing {name}" + (f": one of {', '.join(choices)}" if choices else "")
+        return f"{name}: {_in_our_form(error.message)}"
+    return _in_our_form(error.format_message())
+
+
+def _parameter_name(parameter: click.Parameter) -> str:
+    if isinstance(parameter, click.Option):
+        return max(parameter.opts, key=len)
+    return parameter.metavar or (parameter.name or "").upper()
+
+
+def _in_our_form(message: str) -> str:
+    """No capital at the start, no full stop at the end, double quotation marks."""
+    if message[:1].isupper() and message[1:2].islower():
+        message = message[0].lower() + message[1:]
+    message = message.removesuffix(".").replace("valid integer range", "valid integer")
+    return re.sub(r"(?<!\w)'([^']*)'(?!\w)", r'"\1"', message)
 
 
 def _similar_option(name: str, context: click.Context) -> str | None:

@@ -46,9 +46,11 @@ def reset_root_command(
     is taken from COURSER_NEW_PASSWORD, or asked for at a terminal. Tokens of the root user stay valid.
     """
     directory = data or _configured(path, settings)
-    password = generate_password() if generate else ask_new_password("the root user", ", or pass --generate")
+    generated = generate_password() if generate else None
     try:
-        name = reset_root_password(directory, password)
+        name = reset_root_password(
+            directory, lambda: generated or ask_new_password("the root user", ", or pass --generate")
+        )
     except CommandRejected as refusal:
         raise Failure(str(refusal), "choose another password, or pass --generate", ExitCode.USAGE) from refusal
     except StartRefused as refusal:
@@ -57,10 +59,10 @@ def reset_root_command(
         raise Failure(harmless(str(error)), "check the free space, and the kernel log for disk errors") from error
     except OSError as error:
         raise unreadable(str(directory), error) from error
-    record = {"username": name, "data": str(directory), "password": password if generate else None}
+    record = {"username": name, "data": str(directory), "password": generated}
     emit_deed(f'changed the password of the root user "{name}" in {directory}', record, output)
-    if generate and output == "table":
-        write(f"{password}\n")
+    if generated is not None and output == "table":
+        write(f"{generated}\n")
 
 
 def _configured(path: Path | None, settings: tuple[str, ...]) -> Path:

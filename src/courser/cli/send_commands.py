@@ -213,7 +213,7 @@ def send_command(
         None if output == "table" else RecordWriter(_FIELDS, output),
     )
     if not words and not files and sys.stdin.isatty():
-        say("type one message per line; press Ctrl-D to finish")
+        say(f"type one message per line for {place}; press Ctrl-D to finish")
     try:
         ask_server(lambda client: _send_all(client, sending, form, _batches(words, files)), sending.place)
     except Failure as failure:

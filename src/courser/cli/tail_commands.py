@@ -1,5 +1,6 @@
 """``courser tail``: print the messages of a topic, from any position, to its end or as they arrive."""
 
+import re
 from collections.abc import AsyncIterator
 
 import click
@@ -18,6 +19,10 @@ from courser.client.messages import Message, PollingStrategy
 from courser.records.message_filter import MessageFilter
 
 _USUAL_COUNT = 10
+
+
+_COMPARISON = re.compile(r"[a-zA-Z_][\w.\[\]]*\s*(=|!=|~|!~|<|>)")
+"""The beginning of a condition, but for the dot."""
 
 
 def _filter(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> MessageFilter | None:
@@ -150,12 +155,17 @@ def _check(*, is_followed: bool, start: object, last: int | None, exit_at_end: b
         raise click.UsageError("--group cannot be combined with --from or --last: a group continues where it stopped")
 
 
-def _nothing(place: TopicPath, group: str | None, start: object, wanted: object) -> str:
+def _nothing(place: TopicPath, group: str | None, start: object, wanted: MessageFilter | None) -> str:
     """The message if nothing was printed."""
     if group is not None:
         return f'no messages in {place} for group "{group}"'
-    which = "no messages" if wanted is None else "no matching messages"
-    return f"{which} in {place}" + ("" if start is None else " from this position on")
+    where = f"in {place}" + ("" if start is None else " from this position on")
+    if wanted is None:
+        return f"no messages {where}"
+    # Somebody forgot the dot before a path.
+    compared = [text for text in wanted.texts if _COMPARISON.match(text)]
+    note = f'; no payload contains the text "{compared[0]}", a JSON path is ".{compared[0]}"' if compared else ""
+    return f"no matching messages {where}{note}"
 
 
 async def _print(source: AsyncIterator[list[Message]], printer: MessagePrinter, limit: int | None) -> int:

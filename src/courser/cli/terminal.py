@@ -56,10 +56,10 @@ def confirm(question: str, *, is_confirmed: bool) -> None:
         raise Failure("canceled, nothing was changed", "answer y to continue, or pass --yes")
 
 
-def ask_secret(name: str, remedy: str, *, is_new: bool = False) -> str:
-    """Ask for a password without echo. Without a terminal this fails, with ``remedy`` as the hint."""
+def ask_secret(name: str, remedy: str, *, is_new: bool = False, code: ExitCode = ExitCode.FAILED) -> str:
+    """Ask for a password without echo. Without a terminal this fails with ``code``, and ``remedy`` as the hint."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Failure(f"{name} is required, and there is no terminal to ask for it", remedy)
+        raise Failure(f"{name} is required, and there is no terminal to ask for it", remedy, code)
     answer = click.prompt(name, hide_input=True, confirmation_prompt=is_new, err=True)
     assert isinstance(answer, str)
     return answer

@@ -25,6 +25,8 @@ from courser.model.permissions import Permissions
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
+_PREPOSITIONS = {"send": "to ", "create": "topics in "}
+"""What stands between an action and its place in a sentence; nothing for most."""
 _STATES = {"active": True, "inactive": False}
 _FIELDS = (
     Field("user_id", "id", is_number=True),
@@ -243,7 +245,7 @@ def can_command(*, user: str, action: str, place: TopicPath | None, output: str)
 
     verdict = ask_server(ask, names=sought(user=name))
     if output == "table":
-        where = f' "{place}"' if place is not None else ""
+        where = f' {_PREPOSITIONS.get(action, "")}"{place}"' if place is not None else ""
         answer = f'yes: user "{user}" may' if verdict.is_allowed else f'no: user "{user}" may not'
         write(f"{harmless(f'{answer} {action}{where}; {verdict.reason}')}\n")
     else:

@@ -1,5 +1,6 @@
 """Commands for streams, topics, partitions, segments and consumer groups."""
 
+from collections.abc import Callable
 from typing import TypedDict, Unpack, cast
 
 from courser.api import commands as c
@@ -52,6 +53,16 @@ class TopicSettings(ChangeableTopicSettings, total=False):
     """Whether disk space is reserved when a segment is created."""
 
 
+def _quantity(name: str, value: int | str | None, parse: Callable[[str], int | None]) -> int | None:
+    """A number, or a text such as "7 days". Raises ``ValueError``, which names the setting."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise ValueError(f"{name} must be {error}") from None
+
+
 def topic_options(settings: TopicSettings) -> TopicOptions:
     """The settings in the form of the API.
 
@@ -64,13 +75,13 @@ def topic_options(settings: TopicSettings) -> TopicOptions:
     expiry, size_max = settings.get("message_expiry"), settings.get("max_topic_size")
     segment_size, save_size = settings.get("segment_size"), settings.get("size_of_messages_required_to_save")
     return TopicOptions(
-        message_expiry=parse_expiry(expiry) if isinstance(expiry, str) else expiry,
-        max_topic_size=parse_max_topic_size(size_max) if isinstance(size_max, str) else size_max,
+        message_expiry=_quantity("message_expiry", expiry, parse_expiry),
+        max_topic_size=_quantity("max_topic_size", size_max, parse_max_topic_size),
         compression=None if compression is None else _COMPRESSIONS[compression],
-        segment_size=parse_byte_size(segment_size) if isinstance(segment_size, str) else segment_size,
+        segment_size=_quantity("segment_size", segment_size, parse_byte_size),
         enforce_fsync=settings.get("enforce_fsync"),
         messages_required_to_save=settings.get("messages_required_to_save"),
-        size_of_messages_required_to_save=parse_byte_size(save_size) if isinstance(save_size, str) else save_size,
+        size_of_messages_required_to_save=_quantity("size_of_messages_required_to_save", save_size, parse_byte_size),
         preallocate_segments=settings.get("preallocate_segments"),
         durability=_requested("durability", settings.get("durability")),
         consumer_offset_durability=_requested("consumer_offset_durability", settings.get("consumer_offset_durability")),

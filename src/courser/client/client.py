@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
@@ -310,6 +310,13 @@ class Connecting:
 
     def __init__(self, target: Target, dial: Dial) -> None:
         self._client = Client(target, dial)
+
+    if not TYPE_CHECKING:
+        # Type checkers report a forgotten await by themselves.
+        def __getattr__(self, name: str) -> object:
+            """A method of a client: somebody forgot to await this."""
+            problem = f'the client is not connected yet, so it has no "{name}"'
+            raise AttributeError(f"{problem}: use async with connect() as client, or client = await connect()")
 
     def __await__(self) -> Generator[object, None, Client]:
         return self._client.__aenter__().__await__()

@@ -308,7 +308,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection was closed by either side."""
-        reason = "the server closed the connection" if exc is None else f"the connection broke: {exc}"
+        reason = "the server closed the connection"
+        if exc is not None:
+            reason = f"the connection broke ({getattr(exc, 'strerror', None) or exc})"
         if self._is_silent:
             reason += f" without a reply; {_WRONG_PEER}"
         # Closed already: an abort now would make asyncio close it a second time.
@@ -389,7 +391,8 @@ def _tls_of(target: Target) -> ssl.SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=target.tls_ca_file)
     except OSError as error:
-        raise ConnectionFailed(target.address, f"cannot use {target.tls_ca_file}: {error}") from error
+        reason = f"cannot read the certificates in {target.tls_ca_file}: {error.strerror or error}"
+        raise ConnectionFailed(target.address, reason) from error
     if not target.tls_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

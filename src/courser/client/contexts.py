@@ -27,6 +27,7 @@ _LOGIN_VARIABLES = {
     "password": ("COURSER_PASSWORD", "IGGY_PASSWORD"),
     "token": ("COURSER_TOKEN", "IGGY_TOKEN"),
 }
+DEFAULT_SOURCE = "the default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,9 @@ class Resolved:
 
     target: Target
     source: str
-    """A text such as "the argument", "COURSER_URL", 'context "dev"', "the default"."""
+    """Where the address comes from: a text such as "the argument", "COURSER_URL", 'context "dev"', "the default"."""
+    login_source: str = DEFAULT_SOURCE
+    """Where the password or the token comes from, in the same words; or "the options"."""
 
 
 def resolve_target(
@@ -185,9 +188,19 @@ def resolve_target(
     """
     found = _base(target, context, environment)
     chosen = with_options(_without_other_login(found.target, options or {}), options or {})
+    login_source = found.source if _has_secret(chosen) else DEFAULT_SOURCE
+    if _has_secret(with_options(Target(), options or {})):
+        login_source = "the options"
     if chosen.token is None:
-        chosen = with_options(chosen, _missing_login(chosen, _login_of(environment)))
-    return Resolved(chosen.with_default_login(), found.source)
+        added = _missing_login(chosen, _login_of(environment))
+        chosen = with_options(chosen, added)
+        if "password" in added or "token" in added:
+            login_source = "the environment"
+    return Resolved(chosen.with_default_login(), found.source, login_source)
+
+
+def _has_secret(target: Target) -> bool:
+    return target.token is not None or target.password is not None
 
 
 def _without_other_login(target: Target, options: Mapping[str, object]) -> Target:
@@ -227,7 +240,7 @@ def _base(target: str | Target | None, context: str | None, environment: Mapping
     contexts = load_contexts(environment)
     if contexts.current is not None:
         return Resolved(contexts.get(contexts.current).target(), f'context "{contexts.current}"')
-    return Resolved(Target(), "the default")
+    return Resolved(Target(), DEFAULT_SOURCE)
 
 
 def _login_of(environment: Mapping[str, str]) -> dict[str, str]:

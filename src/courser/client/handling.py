@@ -244,6 +244,8 @@ class Handling:
         if self._dead_letters is None:
             raise HandlerFailed(self._topic, message.partition_id, message.offset, attempts) from error
         await self._dead_letters.send(message, error, attempts)
+        place = (self._topic, message.partition_id, message.offset)
+        _log.warning("dead letter topic=%s partition=%d offset=%d attempts=%d: %r", *place, attempts, error)
         self.dead_letter_count += 1
 
 

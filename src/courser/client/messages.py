@@ -149,7 +149,11 @@ def payload_bytes(payload: Payload) -> Buffer:
         return payload
     if isinstance(payload, str):
         return payload.encode()
-    return msgspec.json.encode(payload)
+    try:
+        return msgspec.json.encode(payload)
+    except TypeError as error:
+        kind = type(payload).__name__
+        raise TypeError(f"a payload must be bytes, text, or a value for JSON, which {kind} is not: {error}") from error
 
 
 def key_bytes(key: str | bytes) -> bytes:

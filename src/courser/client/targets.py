@@ -177,6 +177,11 @@ def _check_scheme(scheme: str) -> None:
     raise TargetRefused(f'unknown scheme "{scheme}://": use iggy://, iggy+tcp:// or courser://')
 
 
+def is_certificate_option(name: str) -> bool:
+    """Whether an option of a connection string is the path of the file with trusted certificates."""
+    return _ALIASES.get(name, name) == "tls_ca_file"
+
+
 def with_options(target: Target, options: Mapping[str, object]) -> Target:
     """The target with options of a connection string, a context or a call; values may be text.
 

@@ -126,6 +126,8 @@ class MessageFilter:
             raise ValueError(f"{len(conditions)} conditions are more than the limit of {FILTER_COUNT_MAX}")
         self.conditions = tuple(conditions)
         self._parsed = tuple(map(_parse, conditions))
+        self.texts = tuple(condition for condition in conditions if _CONDITION.fullmatch(condition) is None)
+        """The conditions that compare nothing: texts to find in the payload."""
 
     def matches(self, payload: bytes, headers: bytes) -> bool:
         """Whether a message with this payload and this block of user headers satisfies all conditions."""

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import ssl
-from concurrent.futures import Executor
 from functools import partial
 
 from courser.broker.access_tokens import AccessTokens
@@ -14,20 +13,18 @@ from courser.transports.connections import Connections
 from courser.transports.http import HttpListener
 from courser.transports.http_application import HttpApplication, HttpServices
 from courser.transports.session_loop import Services
-from courser.transports.settings import HttpSettings
 
 
 async def make_http_listener(
-    http: HttpSettings,
     settings: ServerSettings,
     broker: Broker,
     services: Services,
     connections: Connections,
     *,
-    slow_work: Executor,
     tls: ssl.SSLContext | None,
 ) -> HttpListener:
     """Not started yet. Raises ``StorageFailure`` if the access tokens cannot be read."""
+    assert settings.http is not None, "HTTP is enabled"
     tokens = await AccessTokens.open(
         settings.access_tokens,
         broker.catalog.state,
@@ -46,10 +43,10 @@ async def make_http_listener(
         metrics=broker.metrics,
         clock=broker.clock,
         draw=os.urandom,
-        slow_work=slow_work,
+        slow_work=services.slow_work,
     )
-    application = HttpApplication(http_services, http, settings.connections)
-    return HttpListener(http, settings.connections, application, connections, tls=tls)
+    application = HttpApplication(http_services, settings.http, settings.connections)
+    return HttpListener(settings.http, settings.connections, application, connections, tls=tls)
 
 
 async def _problems(broker: Broker) -> list[str]:

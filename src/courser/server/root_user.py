@@ -97,17 +97,17 @@ def _check(name: str, password: str) -> None:
         raise ConfigurationRefused([f"COURSER_ROOT_USERNAME and COURSER_ROOT_PASSWORD: {refusal}"]) from refusal
 
 
-def reset_root_password(directory: Path, password: str) -> str:
+def reset_root_password(directory: Path, choose_password: Callable[[], str]) -> str:
     """Set the root user's password in the data directory of a server that is not running. Return the user's name.
 
-    Durable on return. Tokens of the user stay valid.
+    Durable on return. Tokens of the user stay valid. ``choose_password`` is called when nothing but the password is
+    missing: nobody should type one for a directory that cannot be changed.
 
     Raises:
         CommandRejected: 44 for a password of an invalid size.
         StartRefused: a server is running, the metadata is damaged, or there is no root user.
         StorageFailure, OSError: the disk cannot be read or written.
     """
-    check_password(password)
     _check_owner(directory)
     data = DataDirectory.open(directory)
     try:
@@ -117,6 +117,8 @@ def reset_root_password(directory: Path, password: str) -> str:
             user = store.state.users.get(ROOT_USER_ID)
             if user is None:
                 raise StartRefused(directory, "it has no root user", "start the server: a first start creates one")
+            password = choose_password()
+            check_password(password)
             store.submit(PasswordChange(ROOT_USER_ID, Passwords().hash(password)))
             return user.name
         finally:

@@ -1,4 +1,4 @@
-"""The HTTP listener: a listening socket, and its stop."""
+"""The HTTP listener: a listening socket."""
 
 import asyncio
 import logging
@@ -10,8 +10,6 @@ from courser.transports.connections import Connections
 from courser.transports.http_application import HttpApplication
 from courser.transports.http_connection import HttpConnection, make_config
 from courser.transports.settings import ConnectionSettings, HttpSettings
-
-_log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 _HANDSHAKE_DEADLINE = 10.0
@@ -60,21 +58,11 @@ class HttpListener:
         return host, port
 
     def close(self) -> None:
-        """Let nobody in any more. May be repeated."""
+        """Let nobody in any more, and end long polls with what they have. May be repeated."""
         if self._server is not None:
             self._server.close()
             self._server = None
+            self._application.hurry()
 
-    async def stop(self, grace: float) -> None:
-        """End idle connections at once, busy ones after their reply, all after ``grace`` seconds."""
-        self.close()
-        self._application.hurry()
-        for connection in tuple(self._state.connections):
-            connection.shutdown()
-        if self._state.tasks and grace:
-            await asyncio.wait(tuple(self._state.tasks), timeout=grace)
-        if self._state.tasks and grace:
-            _log.warning("%d requests over HTTP did not end in %g seconds", len(self._state.tasks), grace)
-        # What was begun is finished, or a change of metadata might be left half done: only nobody reads the reply.
-        for connection in tuple(self._state.connections):
-            connection.transport.abort()
+    def release(self) -> None:
+        """All connections are gone. They had sockets of their own, so there is nothing to do."""

@@ -11,6 +11,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from courser.errors import CourserError
 from courser.transports.connections import Connections
 from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import ConnectionSettings
@@ -27,9 +28,9 @@ _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: 
 class HttpSeat:
     """The place of an HTTP connection among those of all transports."""
 
-    def __init__(self, host: str, transport: asyncio.Transport) -> None:
+    def __init__(self, host: str, connection: "HttpConnection") -> None:
         self.host = host
-        self._transport = transport
+        self._connection = connection
 
     @property
     def loop(self) -> SessionLoop | None:
@@ -50,9 +51,14 @@ class HttpSeat:
         """Nobody asks."""
         return False
 
+    def end(self, goodbye: CourserError) -> None:
+        """Close now if no request is in progress, otherwise after the reply. HTTP has no message for a goodbye."""
+        del goodbye
+        self._connection.shutdown()
+
     def abort(self) -> None:
         """Close now."""
-        self._transport.abort()
+        self._connection.transport.abort()
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -82,7 +88,7 @@ class HttpConnection(HttpToolsProtocol):
             transport.write(_TURNED_AWAY)
             transport.close()
             return
-        self._seat = HttpSeat(host, transport)
+        self._seat = HttpSeat(host, self)
         self._places.add(self._seat)
         self._start_deadline()
 

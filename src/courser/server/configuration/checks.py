@@ -53,25 +53,24 @@ def _contradictions(configuration: Configuration) -> Iterator[str]:
         )
     if not configuration[keys.TCP_ENABLED]:
         yield f"{configuration.where(keys.TCP_ENABLED)} is false, so the server has no listener: set it to true"
-    yield from _tls_contradictions(configuration)
+    for tls in (keys.TCP_TLS, keys.WEBSOCKET_TLS, keys.QUIC_CERTIFICATE, http_keys.HTTP_TLS):
+        yield from _tls_contradictions(configuration, tls)
     yield from _http_contradictions(configuration)
 
 
-def _tls_contradictions(configuration: Configuration) -> Iterator[str]:
-    if not configuration[keys.TLS_ENABLED] or configuration[keys.TLS_SELF_SIGNED]:
+def _tls_contradictions(configuration: Configuration, tls: keys.TlsKeys) -> Iterator[str]:
+    if not configuration[tls.enabled] or configuration[tls.is_self_signed]:
         return
-    for key in (keys.TLS_CERT_FILE, keys.TLS_KEY_FILE):
+    for key in (tls.certificate_file, tls.key_file):
         if configuration[key] is None:
-            yield f"{key.path} is required if TLS is enabled and tcp.tls.self_signed is false: {key.kind.expected}"
+            yield (
+                f"{key.path} is required if TLS is enabled and {tls.is_self_signed.path} is false: {key.kind.expected}"
+            )
 
 
 def _http_contradictions(configuration: Configuration) -> Iterator[str]:
     if not configuration[http_keys.METRICS_ENDPOINT].startswith("/"):
         yield f"{configuration.where(http_keys.METRICS_ENDPOINT)} must start with a slash, such as /metrics"
-    if configuration[http_keys.HTTP_TLS_ENABLED]:
-        for key in (http_keys.HTTP_TLS_CERT_FILE, http_keys.HTTP_TLS_KEY_FILE):
-            if configuration[key] is None:
-                yield f"{key.path} is required if http.tls is enabled: {key.kind.expected}"
     encoding, decoding = (http_keys.JWT_ENCODING_SECRET, http_keys.JWT_DECODING_SECRET)
     secrets = {configuration[key] for key in (encoding, decoding)} - {""}
     if len(secrets) > 1:
@@ -105,13 +104,13 @@ def warnings(configuration: Configuration) -> Iterator[str]:
     if configuration[keys.LOG_FILE_ENABLED] and not configuration[keys.LOG_FILE_SIZE_MAX]:
         # The server deletes only closed files.
         yield f"{configuration.where(keys.LOG_FILE_SIZE_MAX)} is 0: one log file can exceed max_total_size"
-    host = configuration[keys.TCP_ADDRESS].host
-    if not host.startswith(_LOOPBACK) and not configuration[keys.TLS_ENABLED]:
-        yield f"tcp.address {host} accepts remote connections, and passwords are not encrypted: enable tcp.tls"
-    host = configuration[http_keys.HTTP_ADDRESS].host
-    if (
-        configuration[http_keys.HTTP_ENABLED]
-        and not host.startswith(_LOOPBACK)
-        and not configuration[http_keys.HTTP_TLS_ENABLED]
+    for enabled, address, tls in (
+        (keys.TCP_ENABLED, keys.TCP_ADDRESS, keys.TCP_TLS),
+        (keys.WEBSOCKET_ENABLED, keys.WEBSOCKET_ADDRESS, keys.WEBSOCKET_TLS),
+        (http_keys.HTTP_ENABLED, http_keys.HTTP_ADDRESS, http_keys.HTTP_TLS),
     ):
-        yield f"http.address {host} accepts remote connections, and passwords are not encrypted: enable http.tls"
+        host = configuration[address].host
+        if configuration[enabled] and not host.startswith(_LOOPBACK) and not configuration[tls.enabled]:
+            yield (
+                f"{address.path} {host} accepts remote connections, and passwords are not encrypted: enable {tls.table}"
+            )

@@ -57,8 +57,8 @@ def to_toml(
         rows = [f"[{table}]"]
         for line in lines:
             text = line.text
-            if line.name == "address" and line.table in (addresses or {}):
-                text = f'"{(addresses or {})[line.table]}"'
+            if addresses is not None and line.name == "address" and line.table in addresses:
+                text = f'"{addresses[line.table]}"'
             rows.append(_row(line, text, with_sources=with_sources))
         parts.append("\n".join(rows) + "\n")
     return "\n".join(parts)

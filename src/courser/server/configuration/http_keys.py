@@ -4,6 +4,7 @@ from courser.broker.access_tokens import ALGORITHMS, AccessTokenSettings
 from courser.model.quantities import SECOND
 from courser.server.configuration import kinds
 from courser.server.configuration.key import Key
+from courser.server.configuration.keys import TlsKeys, certificate_file, key_file, self_signed, tls_enabled
 from courser.server.configuration.kinds import Address
 from courser.transports.settings import CorsSettings, HttpSettings
 
@@ -145,8 +146,8 @@ METRICS_ENDPOINT = Key(
     description="the path of the metrics, which needs no login",
 )
 
-HTTP_TLS_ENABLED = Key(path="http.tls.enabled", kind=kinds.BOOL, default=False, description="whether HTTP is encrypted")
-HTTP_TLS_CERT_FILE = Key(
-    path="http.tls.cert_file", kind=kinds.FILE, default=None, description="the certificate, with its chain, as PEM"
-)
-HTTP_TLS_KEY_FILE = Key(path="http.tls.key_file", kind=kinds.FILE, default=None, description="its private key, as PEM")
+HTTP_TLS_ENABLED = tls_enabled("http.tls", "HTTP")
+HTTP_TLS_SELF_SIGNED = self_signed("http.tls")
+HTTP_TLS_CERT_FILE = certificate_file("http.tls")
+HTTP_TLS_KEY_FILE = key_file("http.tls")
+HTTP_TLS = TlsKeys("http.tls", HTTP_TLS_ENABLED, HTTP_TLS_SELF_SIGNED, HTTP_TLS_CERT_FILE, HTTP_TLS_KEY_FILE)

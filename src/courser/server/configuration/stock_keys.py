@@ -32,22 +32,7 @@ _REFUSED: tuple[Key[bool] | Key[str], ...] = (
     ),
 )
 
-# --- not supported yet, and enabled in stock files ----------------------------------------------------
-
-_LATER = tuple(
-    Key(
-        path=f"{table}.enabled",
-        kind=kinds.BOOL,
-        default=False,
-        description=f"{name}; the other keys of this table are ignored too",
-        status=KeyStatus.LATER,
-    )
-    for table, name in (("quic", "QUIC"), ("websocket", "WebSocket"))
-)
-
 # --- not used -----------------------------------------------------------------------------------------
-
-_TLS_NAMES = "enabled self_signed cert_file key_file"
 
 _IGNORED = {
     "consumer_group": "rebalancing_timeout rebalancing_check_interval session_timeout heartbeat_interval",
@@ -56,20 +41,17 @@ _IGNORED = {
     "data_maintenance.archiver.s3": "bucket endpoint key_prefix region tmp_upload_dir",
     "data_maintenance.state": "overwrite interval",
     "http": "web_ui",
-    "http.tls": "self_signed",
     "message_cleaner": "enabled interval",
-    "quic": "address max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window receive_window "
-    "stream_receive_window keep_alive_interval max_idle_timeout",
-    "quic.certificate": "self_signed cert_file key_file",
+    "quic": "max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window receive_window "
+    "stream_receive_window keep_alive_interval",
     "quic.socket": "override_defaults recv_buffer_size send_buffer_size keepalive",
     "tcp": "ipv6 socket_migration",
     "tcp.tls": "certificate",
     "telemetry": "enabled service_name",
     "telemetry.logs": "transport endpoint",
     "telemetry.traces": "transport endpoint",
-    "websocket": "address read_buffer_size write_buffer_size max_write_buffer_size max_message_size max_frame_size "
+    "websocket": "read_buffer_size write_buffer_size max_write_buffer_size max_message_size max_frame_size "
     "accept_unmasked_frames",
-    "websocket.tls": _TLS_NAMES,
     "system.backup": "path",
     "system.backup.compatibility": "path",
     "system.compression": "allow_override",
@@ -124,4 +106,4 @@ def _ignored_key(path: str, *, is_secret: bool = False, has_any_below: bool = Fa
     )
 
 
-STOCK_KEYS: tuple[Key[bool] | Key[str] | Key[object], ...] = (*_REFUSED, *_LATER, *_ignored())
+STOCK_KEYS: tuple[Key[bool] | Key[str] | Key[object], ...] = (*_REFUSED, *_ignored())
