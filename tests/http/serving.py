@@ -97,6 +97,7 @@ class HttpServer:
 
     broker: Broker
     connections: Connections
+    memory: RequestMemory
     listener: HttpListener
     port: int
 
@@ -116,6 +117,7 @@ async def no_problems(broker: Broker) -> list[str]:
 async def http_listener(
     broker: Broker,
     connections: Connections,
+    memory: RequestMemory,
     settings: HttpSettings | None = None,
     limits: ConnectionSettings | None = None,
     tokens: AccessTokenSettings | None = None,
@@ -138,6 +140,7 @@ async def http_listener(
         reply_unread=broker.reply_unread,
         problems=partial(no_problems, broker),
         metrics=broker.metrics,
+        memory=memory,
         clock=broker.clock,
         draw=os.urandom,
         slow_work=broker.pool,
@@ -157,17 +160,18 @@ async def serving(
     """An empty server with the user iggy."""
     broker = await Broker.open(DataDirectory.open(directory), BrokerSettings(), make_root=make_root)
     limits = limits or ConnectionSettings()
+    memory = RequestMemory(limits.request_memory)
     connections = Connections(
         limits,
         broker.clock,
         count_max=limits.connection_count_max,
-        request_memory=RequestMemory(limits.request_memory),
+        request_memory=memory,
         reply_memory=broker.buffers,
     )
-    listener = await http_listener(broker, connections, settings, limits, tokens, tls)
+    listener = await http_listener(broker, connections, memory, settings, limits, tokens, tls)
     try:
         _, port = await listener.start()
-        yield HttpServer(broker, connections, listener, port)
+        yield HttpServer(broker, connections, memory, listener, port)
     finally:
         listener.close()
         await connections.say_goodbye(0)

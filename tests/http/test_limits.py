@@ -1,18 +1,26 @@
 """What HTTP refuses, and when: sizes, deadlines, places, and bytes that are no request."""
 
 import asyncio
+import json
 import socket
+import ssl
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from courser.server.certificates import make_self_signed
+from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings, HttpSettings
 from tests.http.serving import HttpClient, HttpReply, HttpServer, read_reply, serving
 
 SMALL = HttpSettings(port=0, request_size_max=1024)
 IMPATIENT = ConnectionSettings(frame_deadline=50_000, frame_rate_min=1024)
 """Microseconds, and bytes a second."""
+LATER = 2**62
+"""On the monotonic clock."""
 
 
 async def raw(server: HttpServer, data: bytes) -> HttpReply:
@@ -93,14 +101,75 @@ async def test_what_follows_a_refused_body_has_a_deadline(tmp_path: Path) -> Non
         writer.close()
 
 
-async def test_too_many_large_bodies_at_once(tmp_path: Path) -> None:
-    limits = ConnectionSettings(request_memory=1000)
+class Hoarder:
+    """A request of another transport that borrows memory."""
+
+    def __init__(self, memory: RequestMemory, size: int) -> None:
+        self._memory = memory
+        self._size = memory.borrow(self, held_size=0, arrived_size=size, wanted_size=size)
+
+    def give_up_memory(self) -> int:
+        return 0
+
+    def memory_came(self, size: int) -> None:
+        raise AssertionError("it does not wait")
+
+    def leave(self) -> None:
+        self._memory.give_back(self, self._size)
+
+
+def take_all(memory: RequestMemory) -> list[Hoarder]:
+    """One overdraws the budget, as one may, and the other takes all of it."""
+    return [Hoarder(memory, 4 * memory.size_max), Hoarder(memory, memory.size_max)]
+
+
+SCARCE = ConnectionSettings(request_memory=1024 * 1024)
+LARGE_BODY = json.dumps({"name": "s"}).encode() + b" " * 500_000
+
+
+async def test_a_large_body_waits_for_the_memory_of_all_transports(tmp_path: Path) -> None:
+    async with serving(tmp_path, limits=SCARCE) as server:
+        root = await server.client.login()
+        hoarders = take_all(server.memory)
+        asking = asyncio.create_task(root.ask("POST", "/streams", LARGE_BODY))
+        await until(lambda: server.memory.waiting_count == 1)
+        # Small ones need none.
+        assert (await root.ask("GET", "/streams")).json == []
+        for hoarder in hoarders:
+            hoarder.leave()
+        assert (await asking).status == 200
+        await until(lambda: server.memory.size == 0)
+
+
+async def test_a_large_body_that_gets_no_memory_is_told_to_come_again(tmp_path: Path) -> None:
+    limits = replace(SCARCE, frame_deadline=200_000)
     async with serving(tmp_path, limits=limits) as server:
         root = await server.client.login()
-        reply = await root.ask("POST", "/streams", b" " * 1001)
+        hoarders = take_all(server.memory)
+        reply = await root.ask("POST", "/streams", LARGE_BODY)
         assert (reply.status, reply.headers["retry-after"]) == (503, "1")
-        # The memory is given back.
-        assert (await root.ask("POST", "/streams", {"name": "s"})).status == 200
+        await until(lambda: server.memory.waiting_count == 0)
+        for hoarder in hoarders:
+            hoarder.leave()
+        assert server.memory.size == 0
+        assert (await root.ask("POST", "/streams", LARGE_BODY)).status == 200
+
+
+async def test_a_body_that_comes_slowly_makes_room_for_others_that_wait(tmp_path: Path) -> None:
+    async with serving(tmp_path, limits=SCARCE) as server:
+        root = await server.client.login()
+        reader, writer = await server.client.open()
+        writer.write(head_of(root, "POST", "/streams", "content-length: 2000000") + b" " * 200_000)
+        await until(lambda: server.memory.size > 0)
+        (seat,) = (found for found in server.connections if found.lent_to_sender(LATER) is not None)
+        rate, lent_size = seat.lent_to_sender(LATER) or (0, 0)
+        assert rate < 64 * 1024
+        assert lent_size == server.memory.size
+        seat.abort()
+        await until(lambda: server.memory.size == 0)
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await reader.readexactly(1)
+        writer.close()
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"name":' * 50_000, b"\xff\xfe", b"{} {}", b'{"name":"\\ud800"}'])
@@ -211,6 +280,57 @@ async def test_connections_have_places(tmp_path: Path) -> None:
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await reader.readexactly(1)
         writer.close()
+
+
+async def test_who_has_a_valid_access_token_keeps_the_place(tmp_path: Path) -> None:
+    limits = ConnectionSettings(connection_count_max=2)
+    async with serving(tmp_path, limits=limits) as server:
+        root = await server.client.login()
+        await until(lambda: not server.connections.count)
+        known_reader, known = await server.client.open()
+        known.write(head_of(root, "GET", "/streams"))
+        assert (await read_reply(known_reader)).status == 200
+        # The stranger came later, and goes first.
+        reader, stranger = await server.client.open()
+        stranger.write(head_of(HttpClient(0, "made up"), "GET", "/streams"))
+        assert (await read_reply(reader)).status == 401
+        assert (await server.client.ask("GET", "/ping")).status == 200
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await reader.readexactly(1)
+        known.write(head_of(root, "GET", "/streams"))
+        assert (await read_reply(known_reader)).status == 200
+        # Without its token it is a stranger again.
+        assert (await root.ask("DELETE", "/users/logout")).status == 204
+        known.write(head_of(root, "GET", "/streams"))
+        assert (await read_reply(known_reader)).status == 401
+        server.connections.enforce_deadlines()
+        others = [await server.client.open() for _ in range(2)]
+        for other_reader, other in others:
+            other.write(b"GET /ping HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert (await read_reply(other_reader)).status == 200
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await known_reader.readexactly(1)
+        for writer in (known, stranger, *(other for _, other in others)):
+            writer.close()
+
+
+async def test_handshakes_have_places_too(tmp_path: Path) -> None:
+    key, certificate = make_self_signed("127.0.0.1", datetime.now(UTC))
+    (tmp_path / "both.pem").write_bytes(certificate + key)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "both.pem")
+    trusting = ssl.create_default_context(cafile=tmp_path / "both.pem")
+    limits = ConnectionSettings(connection_count_max=2)
+    async with serving(tmp_path / "data", limits=limits, tls=context) as server:
+        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
+        await until(lambda: server.connections.count == 2)
+        assert (await HttpClient(server.port, tls=trusting).ask("GET", "/ping")).status == 200
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await silent[0][0].readexactly(1)
+        silent[1][1].write(b"no handshake")
+        await until(lambda: not server.connections.count)
+        for _, writer in silent:
+            writer.close()
 
 
 async def test_who_finds_no_place_is_told_to_come_again(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ async def make_http_listener(
         reply_unread=broker.reply_unread,
         problems=partial(_problems, broker),
         metrics=broker.metrics,
+        memory=services.memory,
         clock=broker.clock,
         draw=os.urandom,
         slow_work=services.slow_work,

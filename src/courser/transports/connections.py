@@ -36,11 +36,19 @@ class Connection(Protocol):
 
     @property
     def loop(self) -> SessionLoop | None:
-        """None during a TLS handshake."""
+        """None during a TLS handshake, and always for HTTP, which has a session for each request."""
 
     @property
     def host(self) -> str:
         """The address of the client, without the port."""
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether nobody is logged in."""
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being carried out."""
 
     @property
     def taken_size(self) -> int:
@@ -51,6 +59,12 @@ class Connection(Protocol):
 
     def shows_life(self) -> bool:
         """Whether a request is in progress, or the client has read part of its reply since the last call."""
+
+    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
+        """The rate in bytes per second at which a large request arrives, and its borrowed memory.
+
+        None if there is no such request, or if it is too early to judge.
+        """
 
     def end(self, goodbye: CourserError) -> None:
         """Close now if no request is in progress, otherwise after the reply."""
@@ -178,9 +192,9 @@ class Connections:
         while self._strangers:
             neighbours = max(self._strangers.values(), key=len)
             oldest = tuple(islice(neighbours, _LOOK_COUNT_MAX))
-            strangers = [connection for connection in oldest if _is_stranger(connection)]
+            strangers = [connection for connection in oldest if connection.is_stranger]
             if strangers:
-                idle = (stranger for stranger in strangers if stranger.loop is None or not stranger.loop.is_answering)
+                idle = (stranger for stranger in strangers if not stranger.is_answering)
                 self._evict(next(idle, strangers[0]))
                 return True
             for connection in oldest:
@@ -207,7 +221,10 @@ class Connections:
         for connection in self:
             loop = connection.loop
             if loop is None:
-                # A TLS handshake has its own deadline.
+                # A TLS handshake and HTTP have their own deadlines.
+                if connection.is_stranger:
+                    # Its access token may have become invalid.
+                    self._stranger_since(connection)
                 continue
             reason = self._overdue(connection, loop, now)
             if reason is not None:
@@ -250,7 +267,7 @@ class Connections:
         """Disconnect clients that hold memory and send slowly, the slowest first."""
         slow: list[tuple[int, int, Connection]] = []
         for connection in self:
-            lent = None if connection.loop is None else connection.loop.lent_to_sender(now)
+            lent = connection.lent_to_sender(now)
             if lent is not None and lent[0] < self._rate_under_pressure:
                 slow.append((*lent, connection))
         for _, lent_size, connection in sorted(slow, key=lambda sender: sender[0]):
@@ -300,7 +317,3 @@ class Connections:
             session = connection.loop.session
             _log.info("disconnecting client %d at %s: %s", session.client_id, session.address, reason)
         connection.abort()
-
-
-def _is_stranger(connection: Connection) -> bool:
-    return connection.loop is None or connection.loop.session.user_id is None

@@ -3,17 +3,18 @@
 import asyncio
 import logging
 import ssl
+from functools import partial
 
+from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from courser.transports.connections import Connections
 from courser.transports.http_application import HttpApplication
-from courser.transports.http_connection import HttpConnection, make_config
+from courser.transports.http_connection import HttpConnection, HttpSeat, make_config
 from courser.transports.settings import ConnectionSettings, HttpSettings
+from courser.transports.tls_door import TlsDoor
 
 _BACKLOG = 1024
-_HANDSHAKE_DEADLINE = 10.0
-"""Seconds for a TLS handshake."""
 
 
 class HttpListener:
@@ -34,7 +35,7 @@ class HttpListener:
         self._connections = connections
         self._tls = tls
         self._state = ServerState()
-        self._server: asyncio.Server | None = None
+        self._door: asyncio.Server | TlsDoor | None = None
 
     async def start(self) -> tuple[str, int]:
         """Listen. Return the real address."""
@@ -43,25 +44,28 @@ class HttpListener:
         config = make_config(self._application)
 
         def make_connection() -> HttpConnection:
-            return HttpConnection(config, self._state, self._connections, self._connection_settings)
+            return self._make_seat(config).protocol
 
-        settings = self._settings
-        self._server = server = await asyncio.get_running_loop().create_server(
-            make_connection,
-            settings.host,
-            settings.port,
-            backlog=_BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=_HANDSHAKE_DEADLINE if self._tls is not None else None,
+        host, port = self._settings.host, self._settings.port
+        if self._tls is not None:
+            self._door = door = TlsDoor(self._tls, self._connections, make_connection=partial(self._make_seat, config))
+            return await door.open(host, port, _BACKLOG)
+        self._door = server = await asyncio.get_running_loop().create_server(
+            make_connection, host, port, backlog=_BACKLOG
         )
         host, port = server.sockets[0].getsockname()[:2]
         return host, port
 
+    def _make_seat(self, config: Config) -> HttpSeat:
+        seat = HttpSeat()
+        seat.protocol = HttpConnection(config, self._state, self._connections, self._connection_settings, seat)
+        return seat
+
     def close(self) -> None:
         """Let nobody in any more, and end long polls with what they have. May be repeated."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._door is not None:
+            self._door.close()
+            self._door = None
             self._application.hurry()
 
     def release(self) -> None:

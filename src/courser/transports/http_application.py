@@ -29,7 +29,6 @@ from courser.model.metrics import Registry
 from courser.transports.http_cors import Cors
 from courser.transports.http_exchange import (
     Answer,
-    BodyMemory,
     ClientGone,
     Exchange,
     Receive,
@@ -37,6 +36,7 @@ from courser.transports.http_exchange import (
     Send,
     text_answer,
 )
+from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import InternalFailure
 from courser.transports.settings import ConnectionSettings, HttpSettings
 from courser.wire import prometheus
@@ -71,6 +71,8 @@ class HttpServices:
     problems: Callable[[], Awaitable[list[str]]]
     """Why the server is not ready; empty if it is."""
     metrics: Registry
+    memory: RequestMemory
+    """For large bodies; shared with all transports."""
     clock: Clock
     draw: Callable[[int], bytes]
     slow_work: Executor
@@ -100,7 +102,6 @@ class HttpApplication:
         self._settings = settings
         self._connections = connections
         self._cors = None if settings.cors is None else Cors(settings.cors)
-        self._memory = BodyMemory(connections.request_memory)
         self._waiting: set[Session] = set()
         """Long polls."""
         self._request_count = services.metrics.counter("courser_http_requests_total", "Requests received over HTTP.")
@@ -147,9 +148,9 @@ class HttpApplication:
             await exchange.send(answer, self._headers(exchange, answer.status))
         except (ClientGone, TimeoutError):
             # Nobody reads the answer.
-            exchange.abort()
+            exchange.seat.abort()
         finally:
-            exchange.release(self._memory)
+            exchange.release()
             if exchange.session is not None:
                 self._services.reply_sent(exchange.session)
 
@@ -190,10 +191,14 @@ class HttpApplication:
         return await route.answer(exchange, match.values(method), access)
 
     def _check_token(self, exchange: Exchange) -> Access:
+        # Until its token is found to be valid, it makes room for others.
+        exchange.seat.is_stranger = True
         scheme, _, token = exchange.header(b"authorization").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise CommandRejected(ErrorCode.ACCESS_TOKEN_MISSING, "the request has no access token; log in first")
-        return self._services.tokens.check(token.strip())
+        access = self._services.tokens.check(token.strip())
+        exchange.seat.is_stranger = False
+        return access
 
     # --- commands ---
 
@@ -225,7 +230,8 @@ class HttpApplication:
             size_max = self._settings.request_size_max
             if row.is_public:
                 size_max = min(size_max, self._connections.login_frame_size_max)
-            body = await exchange.read_body(size_max, self._memory)
+            services = self._services
+            body = await exchange.read_body(size_max, services.memory, services.clock)
         query = exchange.query()
         consistency = query.get("consistency", _CONSISTENCIES[0])
         if consistency not in _CONSISTENCIES:
@@ -320,10 +326,10 @@ class HttpApplication:
         return Answer(_OK, msgspec.json.encode(openapi_document(__version__)), JSON_TYPE)
 
     async def _answer_refresh(self, exchange: Exchange, values: Mapping[str, str], _: Access | None) -> Answer:
-        body = await exchange.read_body(self._connections.login_frame_size_max, self._memory)
+        services, tokens = self._services, self._services.tokens
+        body = await exchange.read_body(self._connections.login_frame_size_max, services.memory, services.clock)
         request = RestRequest(values, {}, exchange.header(b"content-type"), body)
         token: str = from_json(request, _refresh_decoder).token
-        tokens = self._services.tokens
         try:
             access = tokens.check(token)
             if not access.user.is_active:

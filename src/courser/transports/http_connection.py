@@ -13,6 +13,7 @@ from uvicorn.server import ServerState
 
 from courser.errors import CourserError
 from courser.transports.connections import Connections
+from courser.transports.http_body import BodyMemory
 from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import ConnectionSettings
 
@@ -26,16 +27,33 @@ _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: 
 
 
 class HttpSeat:
-    """The place of an HTTP connection among those of all transports."""
+    """The place of an HTTP connection, from the moment that the connection is accepted."""
 
-    def __init__(self, host: str, connection: "HttpConnection") -> None:
-        self.host = host
-        self._connection = connection
+    def __init__(self) -> None:
+        self.host = "unknown"
+        self.handshake: asyncio.Task[None] | None = None
+        """The TLS handshake, until it has ended."""
+        self.has_begun = False
+        """Whether a TLS handshake has started."""
+        self.is_aborted = False
+        self.is_stranger = True
+        """Whether the last request that needed an access token had no valid one."""
+        self.receiving: BodyMemory | None = None
+        """Of the body that is being received."""
+        self.protocol: HttpConnection
+        """Set by the listener, which makes both."""
+        self.is_admitted = False
+        """Whether the connection may send requests."""
 
     @property
     def loop(self) -> SessionLoop | None:
         """None: requests over HTTP have a session each, not one for the connection."""
         return None
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being carried out."""
+        return self.is_admitted and self.protocol.is_answering
 
     @property
     def taken_size(self) -> int:
@@ -51,28 +69,43 @@ class HttpSeat:
         """Nobody asks."""
         return False
 
+    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
+        """The rate in bytes per second at which a large body arrives, and its borrowed memory."""
+        return None if self.receiving is None else self.receiving.lent_to_sender(now)
+
     def end(self, goodbye: CourserError) -> None:
         """Close now if no request is in progress, otherwise after the reply. HTTP has no message for a goodbye."""
         del goodbye
-        self._connection.shutdown()
+        if self.is_admitted:
+            self.protocol.shutdown()
+        else:
+            self.abort()
 
     def abort(self) -> None:
-        """Close now."""
-        self._connection.transport.abort()
+        """Close now, even during a handshake."""
+        self.is_aborted = True
+        if self.is_admitted:
+            self.protocol.transport.abort()
+        elif self.handshake is not None:
+            self.handshake.cancel()
 
 
 class HttpConnection(HttpToolsProtocol):
     """One connection."""
 
     def __init__(
-        self, config: Config, state: ServerState, connections: Connections, settings: ConnectionSettings
+        self,
+        config: Config,
+        state: ServerState,
+        connections: Connections,
+        settings: ConnectionSettings,
+        seat: HttpSeat,
     ) -> None:
-        super().__init__(config, state, {})
-        # Handed to the application with each request.
-        self.app_state["abort"] = self._abort
+        # The state is handed to the application with each request.
+        super().__init__(config, state, {"seat": seat})
         self._places = connections
         self._settings = settings
-        self._seat: HttpSeat | None = None
+        self._seat = seat
         self._deadline: asyncio.TimerHandle | None = None
         self._head_size = 0
         self._is_in_head = True
@@ -83,21 +116,27 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a place, if there is one."""
         super().connection_made(transport)
-        host = str(self.client[0]) if self.client else "unknown"
-        if not self._places.make_place(host):
-            transport.write(_TURNED_AWAY)
-            transport.close()
+        seat = self._seat
+        if seat.is_aborted:
+            # It was closed just as its handshake completed.
+            transport.abort()
             return
-        self._seat = HttpSeat(host, self)
-        self._places.add(self._seat)
+        if not seat.has_begun:
+            # Without TLS, it has no place yet.
+            seat.host = str(self.client[0]) if self.client else "unknown"
+            if not self._places.make_place(seat.host):
+                transport.write(_TURNED_AWAY)
+                transport.close()
+                return
+        seat.is_admitted = True
+        self._places.add(seat)
         self._start_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""
         self._stop_deadline()
         self._unset_keepalive_if_required()
-        if self._seat is not None:
-            self._places.remove(self._seat)
+        self._places.remove(self._seat)
         super().connection_lost(exc)
 
     def timeout_keep_alive_handler(self) -> None:
@@ -111,7 +150,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came in."""
-        if self._seat is None or self.transport.is_closing():
+        if not self._seat.is_admitted or self.transport.is_closing():
             return
         if self._is_in_head and self._deadline is None:
             self._start_deadline()
@@ -140,6 +179,12 @@ class HttpConnection(HttpToolsProtocol):
         self._is_in_message = False
         self._stop_deadline()
         super().on_message_complete()
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being carried out."""
+        # It is None before the first request, which its type leaves out.
+        return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
 
     def on_response_complete(self) -> None:
         """The reply is on its way. The client may still be sending a body that was refused."""

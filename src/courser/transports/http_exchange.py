@@ -7,6 +7,10 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from courser.broker.sessions import Session
+from courser.model.clock import Clock
+from courser.transports.http_body import BodyMemory
+from courser.transports.http_connection import HttpSeat
+from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings
 from courser.wire.rest_fields import RestRefused
 
@@ -40,20 +44,6 @@ def text_answer(status: int, text: str) -> Answer:
     return Answer(status, text.encode(), TEXT_TYPE)
 
 
-class BodyMemory:
-    """Bytes of all request bodies that are being read or carried out."""
-
-    def __init__(self, size_max: int) -> None:
-        self._size_max = size_max
-        self.size = 0
-
-    def take(self, size: int) -> None:
-        """Count so many more. Raises ``RestRefused`` if there is no room."""
-        if self.size + size > self._size_max:
-            raise RestRefused(_UNAVAILABLE, "the server is busy with large requests; try again")
-        self.size += size
-
-
 class Exchange:
     """A request as it comes in."""
 
@@ -64,14 +54,13 @@ class Exchange:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         client = scope.get("client") or ("unknown", 0)
         self.address = f"[{client[0]}]:{client[1]}" if ":" in client[0] else f"{client[0]}:{client[1]}"
-        self.abort: Callable[[], None] = scope["state"]["abort"]
-        """Closes the connection at once."""
+        self.seat: HttpSeat = scope["state"]["seat"]
         self.session: Session | None = None
         """Of a request that is a command."""
         self._receive = receive
         self._send = send
         self._settings = settings
-        self._held_size = 0
+        self._memory: BodyMemory | None = None
         self._is_body_complete = False
 
     def header(self, name: bytes) -> str:
@@ -88,14 +77,22 @@ class Exchange:
 
     # --- the body ---
 
-    async def read_body(self, size_max: int, memory: BodyMemory) -> bytearray:
+    async def read_body(self, size_max: int, memory: RequestMemory, clock: Clock) -> bytearray:
         """The whole body. Raises ``RestRefused`` as soon as it is too large or too slow, and ``ClientGone``."""
         declared = self.header(b"content-length")
         if declared and int(declared) > size_max:
             raise _too_large(size_max)
+        self._memory = self.seat.receiving = BodyMemory(memory, clock)
+        try:
+            return await self._receive_body(size_max, int(declared) if declared else size_max, self._memory)
+        finally:
+            self.seat.receiving = None
+
+    async def _receive_body(self, size_max: int, wanted_size: int, memory: BodyMemory) -> bytearray:
         body = bytearray()
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._settings.frame_deadline / _SECOND
+        patience = self._settings.frame_deadline / _SECOND
+        deadline = loop.time() + patience
         while not self._is_body_complete:
             try:
                 async with asyncio.timeout_at(deadline):
@@ -105,21 +102,28 @@ class Exchange:
             if message["type"] == "http.disconnect":
                 raise ClientGone
             piece = message.get("body", b"")
-            if len(body) + len(piece) > size_max:
+            size = len(body) + len(piece)
+            if size > size_max:
                 raise _too_large(size_max)
-            memory.take(len(piece))
-            self._held_size += len(piece)
+            # The time that it waits for memory is not the client's fault.
+            began = loop.time()
+            try:
+                async with asyncio.timeout(patience):
+                    await memory.make_room(size, wanted_size)
+            except TimeoutError:
+                raise RestRefused(_UNAVAILABLE, "the server is busy with large requests; try again") from None
             body += piece
             # Every byte earns time, but never more than the patience.
-            earned = deadline + len(piece) / self._settings.frame_rate_min
-            deadline = min(earned, loop.time() + self._settings.frame_deadline / _SECOND)
+            earned = deadline + (loop.time() - began) + len(piece) / self._settings.frame_rate_min
+            deadline = min(earned, loop.time() + patience)
             self._is_body_complete = not message.get("more_body", False)
         return body
 
-    def release(self, memory: BodyMemory) -> None:
+    def release(self) -> None:
         """The body is not needed any more."""
-        memory.size -= self._held_size
-        self._held_size = 0
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
 
     async def wait_for_disconnect(self) -> None:
         """Return when the client has closed the connection. Not before the body is read."""

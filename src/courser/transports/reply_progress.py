@@ -25,6 +25,20 @@ class ReplyProgress(ABC):
     def unsent_size(self) -> int:
         """Bytes of the reply that were not sent yet."""
 
+    @property
+    def is_stranger(self) -> bool:
+        """Whether nobody is logged in."""
+        return self.loop is None or self.loop.session.user_id is None
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being carried out."""
+        return self.loop is not None and self.loop.is_answering
+
+    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
+        """The rate in bytes per second at which a large request arrives, and its borrowed memory."""
+        return None if self.loop is None else self.loop.lent_to_sender(now)
+
     @abstractmethod
     def abort(self) -> None:
         """Close now, without sending the rest."""

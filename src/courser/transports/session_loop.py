@@ -35,7 +35,7 @@ _HEAD_SIZE_MAX = 256
 """Bytes that are enough to determine the size of a frame in both protocol generations."""
 
 
-_RATE_TIME_MIN = 1_000_000
+RATE_TIME_MIN = 1_000_000
 """Microseconds that a client must have been sending before its rate is judged."""
 _CONVERSION_COUNT_MAX = 2
 """Requests and replies that are converted at a time: one is in progress, and the next one is ready. More would only
@@ -489,7 +489,7 @@ class SessionLoop:
         if not borrowed or since is None or self._state is not _RECEIVING:
             return None
         time = (now if self._memory_since is None else self._memory_since) - since
-        if time < _RATE_TIME_MIN:
+        if time < RATE_TIME_MIN:
             return None
         return (self._buffer.size - self._rate_size) * 1_000_000 // time, borrowed
 

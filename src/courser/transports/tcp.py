@@ -47,9 +47,7 @@ class TcpListener:
         """Listen. Returns the actual address and port."""
         host, port = self._settings.host, self._settings.port
         if self._tls is not None:
-            self._door = door = TlsDoor(
-                self._tls, self._connections, make_connection=self._make_tls_connection, host_of=_host_of
-            )
+            self._door = door = TlsDoor(self._tls, self._connections, make_connection=self._make_tls_connection)
             return await door.open(host, port, _BACKLOG)
         self._door = server = await asyncio.get_running_loop().create_server(
             self._make_connection, host, port, backlog=_BACKLOG
@@ -95,15 +93,6 @@ class TcpListener:
         assert connection.loop is not None
         self._close_session(connection.loop.session)
         self._connections.remove(connection)
-
-
-def _host_of(accepted: socket.socket) -> str:
-    try:
-        host: str = accepted.getpeername()[0]
-    except OSError:
-        # The connection is lost already. The handshake will fail.
-        return "unknown"
-    return host
 
 
 def _set_options(transport: asyncio.Transport, settings: SocketSettings) -> None:

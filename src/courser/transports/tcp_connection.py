@@ -187,6 +187,16 @@ class TlsConnection(TcpConnection):
         self.has_begun = False
         """Whether the handshake has started."""
 
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the handshake succeeded and the client was let in."""
+        return self.loop is not None
+
+    @property
+    def protocol(self) -> asyncio.BaseProtocol:
+        """What gets the decrypted bytes."""
+        return self
+
     def send(self, buffers: Sequence[Buffer]) -> bool:
         """Send bytes. Returns True if the kernel has accepted nearly all of them."""
         if self._rest or sum(map(len, buffers)) > _CHUNK_SIZE:

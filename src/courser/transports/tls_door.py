@@ -10,10 +10,9 @@ import socket
 import ssl
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from courser.transports.connections import Connections
-from courser.transports.tcp_connection import TlsConnection
+from courser.transports.connections import Connection, Connections
 
 _log = logging.getLogger(__name__)
 
@@ -21,6 +20,24 @@ _HANDSHAKE_DEADLINE = 10.0
 """Maximum duration of a TLS handshake in seconds."""
 _RETRY_DELAY = 1.0
 """Seconds until the next attempt to accept connections after an error, such as a lack of descriptors."""
+
+
+class Guest(Connection, Protocol):
+    """A connection that comes in through the door."""
+
+    host: str
+    handshake: asyncio.Task[None] | None
+    """The handshake, until it has ended."""
+    has_begun: bool
+    """Whether the handshake has started."""
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the handshake succeeded and the connection was let in."""
+
+    @property
+    def protocol(self) -> asyncio.BaseProtocol:
+        """What gets the decrypted bytes."""
 
 
 class TlsDoor:
@@ -31,13 +48,11 @@ class TlsDoor:
         context: ssl.SSLContext,
         connections: Connections,
         *,
-        make_connection: Callable[[], TlsConnection],
-        host_of: Callable[[socket.socket], str],
+        make_connection: Callable[[], Guest],
     ) -> None:
         self._context = context
         self._connections = connections
         self._make_connection = make_connection
-        self._host_of = host_of
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int, backlog: int) -> tuple[str, int]:
@@ -73,7 +88,7 @@ class TlsDoor:
                 _log.warning("cannot accept connections: %s", error)
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
-            host = self._host_of(accepted)
+            host = _host_of(accepted)
             if self._connections.make_place(host):
                 connection = self._make_connection()
                 connection.host = host
@@ -85,18 +100,18 @@ class TlsDoor:
             else:
                 accepted.close()
 
-    async def _shake_hands(self, connection: TlsConnection, accepted: socket.socket) -> None:
+    async def _shake_hands(self, connection: Guest, accepted: socket.socket) -> None:
         connection.has_begun = True
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: connection, accepted, ssl=self._context, ssl_handshake_timeout=_HANDSHAKE_DEADLINE
+                lambda: connection.protocol, accepted, ssl=self._context, ssl_handshake_timeout=_HANDSHAKE_DEADLINE
             )
         except OSError as error:
             _log.debug("a TLS handshake failed: %s", error)
 
-    def _handshake_ended(self, connection: TlsConnection, accepted: socket.socket, _: "asyncio.Task[None]") -> None:
+    def _handshake_ended(self, connection: Guest, accepted: socket.socket, _: "asyncio.Task[None]") -> None:
         connection.handshake = None
-        if connection.loop is None:
+        if not connection.is_admitted:
             self._connections.remove(connection)
             if not connection.has_begun:
                 # It was cancelled before the handshake took over the socket.
@@ -108,6 +123,15 @@ class TlsDoor:
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(on_done)
         return task
+
+
+def _host_of(accepted: socket.socket) -> str:
+    try:
+        host: str = accepted.getpeername()[0]
+    except OSError:
+        # The connection is lost already. The handshake will fail.
+        return "unknown"
+    return host
 
 
 def _close(listening: socket.socket, _: "asyncio.Task[None]") -> None:
