@@ -1,5 +1,6 @@
-"""What HTTP serves besides commands: CORS, TLS, metrics, health."""
+"""What HTTP serves besides commands: CORS, TLS, request ids, metrics, health."""
 
+import re
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,6 +59,31 @@ async def test_tls(tmp_path: Path) -> None:
         assert (await root.ask("GET", "/streams")).json == []
         with pytest.raises((ConnectionError, EOFError)):
             await HttpClient(server.port).ask("GET", "/ping")
+
+
+# --- request ids ---
+
+
+async def test_a_reply_and_the_log_have_the_id_of_the_request(
+    root: HttpClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "courser.handlers.audit")
+    reply = await root.ask("POST", "/streams", {"name": "s"}, headers={"x-request-id": "shop-17.a_b"})
+    assert (reply.status, reply.headers["x-request-id"]) == (200, "shop-17.a_b")
+    assert "CreateStream user=0" in caplog.text
+    assert " request=shop-17.a_b result=done" in caplog.text
+
+
+@pytest.mark.parametrize("sent", ["", "a b", "x" * 65, "a=1\tresult=done", "\u00e9"])
+async def test_an_id_that_does_not_do_is_replaced(server: HttpServer, sent: str) -> None:
+    replies = [await server.client.ask("GET", "/ping", headers={"x-request-id": sent}) for _ in range(2)]
+    first, second = (reply.headers["x-request-id"] for reply in replies)
+    assert first != second
+    assert re.fullmatch("[0-9a-f]{32}", first)
+
+
+async def test_refusals_have_an_id_too(server: HttpServer) -> None:
+    assert (await server.client.ask("GET", "/streams")).headers["x-request-id"]
 
 
 # --- metrics and health ---

@@ -26,6 +26,7 @@ class Session:
         "last_poll_size",
         "last_seen",
         "on_end",
+        "request_id",
         "session_number",
         "token_name",
         "transport",
@@ -47,6 +48,8 @@ class Session:
         """The user who is logged in, or None."""
         self.token_name: str | None = None
         """The token that was used to log in, if any."""
+        self.request_id: str | None = None
+        """Over HTTP, which has a session for each request: what the reply and the log call the request."""
         self.session_number = 0
         """Number of the last login; increases with every login to this server."""
         self.failed_login_count = 0

@@ -57,11 +57,12 @@ def _note(log: logging.Logger, session: Session, user_id: int | None, command: c
     if log is _refusals:
         facts = [_shortened(fact) for fact in facts]
     log.info(
-        "%s user=%s client=%d address=%s result=%s %s",
+        "%s user=%s client=%d address=%s%s result=%s %s",
         type(command).__name__,
         "none" if user_id is None else user_id,
         session.client_id,
         session.address,
+        "" if session.request_id is None else f" request={session.request_id}",
         result,
         " ".join(facts),
     )

@@ -28,6 +28,7 @@ from courser.model.messaging import Transport
 from courser.model.metrics import Registry
 from courser.transports.http_cors import Cors
 from courser.transports.http_exchange import (
+    REQUEST_ID,
     Answer,
     ClientGone,
     Exchange,
@@ -141,7 +142,7 @@ class HttpApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        exchange = Exchange(scope, receive, send, self._connections)
+        exchange = Exchange(scope, receive, send, self._connections, self._services.draw)
         self._request_count.value += 1
         try:
             answer = await self._answer(exchange)
@@ -158,7 +159,7 @@ class HttpApplication:
         second = self._services.clock.now() // 1_000_000
         if second != self._date[0]:
             self._date = (second, formatdate(second, usegmt=True))
-        headers = {"date": self._date[1]}
+        headers = {"date": self._date[1], REQUEST_ID: exchange.request_id}
         if self._cors is not None:
             headers |= self._cors.headers(exchange.header(b"origin"))
         if status in _RETRY_STATUSES:
@@ -207,6 +208,7 @@ class HttpApplication:
     ) -> Answer:
         session = Session(0, Transport.HTTP, exchange.address, now=self._services.clock.monotonic())
         exchange.session = session
+        session.request_id = exchange.request_id
         if access is not None:
             session.user_id, session.token_name = access.user.user_id, access.token_name
         try:
@@ -218,7 +220,8 @@ class HttpApplication:
         except (RestRefused, ClientGone, asyncio.CancelledError):
             raise
         except Exception:  # noqa: BLE001 - one defect of ours must not take the connection down
-            _log.exception("%s over HTTP failed for a reason that is a defect", row.kind.__name__)
+            name, request_id = row.kind.__name__, exchange.request_id
+            _log.exception("%s over HTTP failed for a reason that is a defect request=%s", name, request_id)
             return _failure(row.kind, InternalFailure())
 
     async def _decode(

@@ -1,6 +1,7 @@
 """One request over HTTP and its answer: reading the body within limits, and sending without waiting for ever."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,8 @@ _SECOND = 1_000_000
 _PIECE_SIZE = 256 * 1024
 """Bytes that are handed to the connection at once: the rest of a large reply waits until the client reads."""
 _BAD_REQUEST, _REQUEST_TIMEOUT, _TOO_LARGE, _UNAVAILABLE = 400, 408, 413, 503
+REQUEST_ID = "x-request-id"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 TEXT_TYPE = "text/plain; charset=utf-8"
 
 
@@ -47,13 +50,23 @@ def text_answer(status: int, text: str) -> Answer:
 class Exchange:
     """A request as it comes in."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, settings: ConnectionSettings) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        settings: ConnectionSettings,
+        draw: Callable[[int], bytes],
+    ) -> None:
         self.method: str = scope["method"]
         self.path: bytes = scope["raw_path"]
         self._query_string: bytes = scope["query_string"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         client = scope.get("client") or ("unknown", 0)
         self.address = f"[{client[0]}]:{client[1]}" if ":" in client[0] else f"{client[0]}:{client[1]}"
+        sent_id = self.header(REQUEST_ID.encode())
+        self.request_id = sent_id if _REQUEST_ID.fullmatch(sent_id) else draw(16).hex()
+        """What the reply and the log call the request: as the client does, if that is harmless."""
         self.seat: HttpSeat = scope["state"]["seat"]
         self.session: Session | None = None
         """Of a request that is a command."""
