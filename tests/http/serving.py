@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +16,7 @@ from courser.broker.broker import Broker, RootUser
 from courser.broker.credentials import Passwords
 from courser.broker.disk_watch import problems
 from courser.broker.settings import BrokerSettings
+from courser.broker.trusted_issuers import TrustedIssuers
 from courser.handlers.dispatcher import Dispatcher
 from courser.storage.data_directory import DataDirectory
 from courser.transports.connections import Connections
@@ -23,6 +24,9 @@ from courser.transports.http import HttpListener
 from courser.transports.http_application import HttpApplication, HttpServices
 from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings, HttpSettings
+
+Fetch = Callable[[str], Awaitable[bytes]]
+"""Gets the keys of a trusted issuer."""
 
 
 @dataclass(frozen=True)
@@ -122,20 +126,30 @@ async def http_listener(
     limits: ConnectionSettings | None = None,
     tokens: AccessTokenSettings | None = None,
     tls: ssl.SSLContext | None = None,
+    fetch: Fetch | None = None,
 ) -> HttpListener:
     """A listener of a broker; the caller starts and stops it."""
     limits = limits or ConnectionSettings()
+    token_settings = tokens or AccessTokenSettings()
+    access_tokens = await AccessTokens.open(
+        token_settings,
+        broker.catalog.state,
+        broker.clock,
+        file_system=broker.data.file_system,
+        data_directory=broker.data.path,
+        pool=broker.pool,
+        draw=os.urandom,
+    )
+    trusted = None
+    if fetch is not None:
+        issuers, skew = token_settings.trusted_issuers, token_settings.clock_skew
+        trusted = TrustedIssuers(
+            issuers, access_tokens, broker.catalog.state, broker.clock, clock_skew=skew, fetch=fetch
+        )
     services = HttpServices(
         begin=Dispatcher(broker).begin,
-        tokens=await AccessTokens.open(
-            tokens or AccessTokenSettings(),
-            broker.catalog.state,
-            broker.clock,
-            file_system=broker.data.file_system,
-            data_directory=broker.data.path,
-            pool=broker.pool,
-            draw=os.urandom,
-        ),
+        tokens=access_tokens,
+        check_trusted=None if trusted is None else trusted.check,
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,
         problems=partial(no_problems, broker),
@@ -156,6 +170,7 @@ async def serving(
     limits: ConnectionSettings | None = None,
     tokens: AccessTokenSettings | None = None,
     tls: ssl.SSLContext | None = None,
+    fetch: Fetch | None = None,
 ) -> AsyncIterator[HttpServer]:
     """An empty server with the user iggy."""
     broker = await Broker.open(DataDirectory.open(directory), BrokerSettings(), make_root=make_root)
@@ -168,7 +183,7 @@ async def serving(
         request_memory=memory,
         reply_memory=broker.buffers,
     )
-    listener = await http_listener(broker, connections, memory, settings, limits, tokens, tls)
+    listener = await http_listener(broker, connections, memory, settings, limits, tokens, tls, fetch)
     try:
         _, port = await listener.start()
         yield HttpServer(broker, connections, memory, listener, port)

@@ -9,6 +9,12 @@ from courser.server.configuration.loading import load
 NO_LOG_FILES = ["logging.file_enabled=false", "logging.max_file_size=0"]
 
 
+def issuers(*urls: str) -> str:
+    """A setting that trusts the same issuer several times, with its keys at these places."""
+    tables = (f'{{issuer = "a", jwks_url = "{url}", audience = "b", user_id = 2}}' for url in urls)
+    return f"http.jwt.trusted_issuers=[{', '.join(tables)}]"
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -25,6 +31,12 @@ NO_LOG_FILES = ["logging.file_enabled=false", "logging.max_file_size=0"]
         (["logging.max_total_size=1 MB"], "one log file must fit into the total size"),
         (["tcp.enabled=false"], "has no listener"),
         (["tcp.tls.enabled=true", "tcp.tls.self_signed=false", "tcp.tls.key_file=k"], "tcp.tls.cert_file is required"),
+        (
+            ["http.tls.enabled=true", "http.tls.self_signed=false", "http.tls.key_file=k"],
+            "http.tls.cert_file is required",
+        ),
+        ([issuers("https://a/keys", "https://b/keys")], "names an issuer twice"),
+        ([issuers("http://keys.example/a")], "which anybody on the way could replace: use https"),
         (["tcp.tls.enabled=true", "tcp.tls.self_signed=false", "tcp.tls.cert_file=c"], "tcp.tls.key_file is required"),
     ],
 )
@@ -46,6 +58,7 @@ def test_what_cannot_be(settings: list[str], words: str) -> None:
         ["system.topic.max_size=16 MiB"],
         ["tcp.tls.enabled=true"],
         ["http.enabled=true"],
+        [issuers("http://127.0.0.1:8081/keys")],
         ["data_maintenance.archiver.archive_expired=true"],
     ],
 )

@@ -211,13 +211,9 @@ def test_keys_without_a_meaning_give_one_warning(load_text: Load) -> None:
     configuration = load_text(
         "[tcp]\nipv6 = true\nsocket_migration = false\n[cluster]\nenabled = false\n[cluster.auth]\nshared_secret='x'",
         IGGY_CLUSTER_NODES_0_NAME="a",
-        IGGY_HTTP_JWT_TRUSTED_ISSUERS_0_ISSUER="b",
     )
     (warning,) = configuration.warnings
-    assert warning == (
-        "Iggy settings that Courser does not use, ignored: "
-        "tcp.{ipv6, socket_migration}, cluster, http.jwt.trusted_issuers"
-    )
+    assert warning == ("Iggy settings that Courser does not use, ignored: tcp.{ipv6, socket_migration}, cluster")
 
 
 def test_unknown_variables_are_warnings(load_text: Load) -> None:

@@ -15,17 +15,17 @@ from courser.storage.segment_index import IndexCache
 from tests.server import stock_files
 
 
-def test_the_stock_file_of_0_8_starts_with_two_warnings(tmp_path: Path) -> None:
+def test_the_stock_file_of_0_8_starts_with_three_warnings(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(stock_files.IGGY_0_8)
     configuration = load(path)
     checks.check(configuration)
-    (no_retention,) = checks.warnings(configuration)
+    no_retention, no_root = checks.warnings(configuration)
+    assert "tokens of 'test-issuer' are refused because user 0 is root" in no_root
     assert no_retention.startswith("data_maintenance.messages.cleaner_enabled (")
     (ignored,) = configuration.warnings
     assert ignored.startswith("Iggy settings that Courser does not use, ignored: consumer_group.{rebalancing_timeout, ")
     for name in (
-        "http.jwt.trusted_issuers",
         "quic.socket.{",
         "tcp.{ipv6, socket_migration}",
         "cluster",

@@ -37,11 +37,23 @@ _HASHES = {"HS256": hashlib.sha256, "HS384": hashlib.sha384, "HS512": hashlib.sh
 ALGORITHMS = tuple(_HASHES)
 _NEVER_SECONDS = 1_000_000_000
 """How long a token is valid that never expires, as in Iggy: 31 years."""
-_TOKEN_LENGTH_MAX = 4096
+TOKEN_LENGTH_MAX = 4096
 _REVOKED = struct.Struct("<16sQQ")
 """The id of a token, its expiry in seconds, and the XXH3 of both."""
 _SPARE_COUNT = 4096
 """Entries of expired tokens beyond which the list is written anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustedIssuer:
+    """Somebody else whose tokens are accepted."""
+
+    issuer: str
+    jwks_url: str
+    """Where its public keys are."""
+    audience: str
+    user_id: int = 0
+    """The user that all its tokens stand for. The default is Iggy's; tokens for user 0, root, are refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +70,7 @@ class AccessTokenSettings:
     not_before: int = 0
     secret: bytes = field(default=b"", repr=False)
     """Empty: a key that is created at the first start and kept in the data directory."""
+    trusted_issuers: tuple[TrustedIssuer, ...] = ()
 
 
 class _Claims(msgspec.Struct, omit_defaults=True):
@@ -158,38 +171,42 @@ class AccessTokens:
             audience in self._settings.valid_audiences for audience in audiences
         )
         if not is_ours or not claims.nbf - skew <= now < claims.exp + skew:
-            raise _invalid("it is expired, not valid yet, or made for another server")
+            raise invalid_token("it is expired, not valid yet, or made for another server")
         try:
             token_id, user = UUID(claims.jti).bytes, self._state.users.get(int(claims.sub))
         except ValueError:
-            raise _invalid("it names no user") from None
+            raise invalid_token("it names no user") from None
         if token_id in self._revoked:
-            raise _invalid("it was revoked")
+            raise invalid_token("it was revoked")
         if user is None or not hmac.compare_digest(self._fingerprint(user, claims.pat) or "-", claims.login):
-            raise _invalid("its user was deleted, or has changed the password or deleted the token of the login")
+            raise invalid_token("its user was deleted, or has changed the password or deleted the token of the login")
         return Access(user, claims.pat, token_id, claims.exp)
 
     async def revoke(self, access: Access) -> None:
         """Make a token invalid, durably. Raises ``CommandRejected`` (40) if it already is, and ``StorageFailure``."""
         if access.token_id in self._revoked:
-            raise _invalid("it was revoked")
+            raise invalid_token("it was revoked")
         skew = -(-self._settings.clock_skew // _SECOND)
         await self._revoked.add(access.token_id, access.expires_at + skew, self._clock.now() // _SECOND)
 
+    def is_revoked(self, token_id: bytes) -> bool:
+        """Whether a token was made invalid."""
+        return token_id in self._revoked
+
     def _verified(self, token: str) -> _Claims:
-        if len(token) > _TOKEN_LENGTH_MAX or not token.isascii():
-            raise _invalid("it is not a token")
+        if len(token) > TOKEN_LENGTH_MAX or not token.isascii():
+            raise invalid_token("it is not a token")
         signed, _, signature = token.encode().rpartition(b".")
         head, _, body = signed.partition(b".")
         try:
             # Only our own algorithm: a token must not choose how it is checked.
-            if msgspec.json.decode(_decoded(head), type=dict[str, Any]).get("alg") != self._settings.algorithm:
-                raise _invalid("it is signed with another algorithm")
-            if not hmac.compare_digest(self._signature(signed), _decoded(signature)):
-                raise _invalid("its signature is wrong")
-            return msgspec.json.decode(_decoded(body), type=_Claims)
+            if msgspec.json.decode(decode_part(head), type=dict[str, Any]).get("alg") != self._settings.algorithm:
+                raise invalid_token("it is signed with another algorithm")
+            if not hmac.compare_digest(self._signature(signed), decode_part(signature)):
+                raise invalid_token("its signature is wrong")
+            return msgspec.json.decode(decode_part(body), type=_Claims)
         except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError):
-            raise _invalid("it is not a token") from None
+            raise invalid_token("it is not a token") from None
 
     def _signature(self, signed: bytes) -> bytes:
         return hmac.digest(self._key, signed, _HASHES[self._settings.algorithm])
@@ -207,7 +224,8 @@ class AccessTokens:
         return _encoded(digest[:16]).decode()
 
 
-def _invalid(reason: str) -> CommandRejected:
+def invalid_token(reason: str) -> CommandRejected:
+    """The refusal of an access token."""
     return CommandRejected(ErrorCode.UNAUTHENTICATED, f"the access token is not valid: {reason}")
 
 
@@ -215,7 +233,8 @@ def _encoded(data: bytes) -> bytes:
     return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
-def _decoded(text: bytes) -> bytes:
+def decode_part(text: bytes) -> bytes:
+    """The bytes of one part of a token. Raises ``binascii.Error``."""
     return base64.b64decode(text + b"=" * (-len(text) % 4), b"-_", validate=True)
 
 

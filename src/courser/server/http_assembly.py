@@ -1,11 +1,15 @@
 """The HTTP listener of a server, put together from the broker and the settings."""
 
 import asyncio
+import http.client
 import os
 import ssl
+from collections.abc import Awaitable, Callable
 from functools import partial
+from http import HTTPStatus
+from urllib.parse import urlsplit, urlunsplit
 
-from courser.broker.access_tokens import AccessTokens
+from courser.broker.access_tokens import Access, AccessTokens
 from courser.broker.broker import Broker
 from courser.broker.disk_watch import problems
 from courser.server.configuration.settings import ServerSettings
@@ -13,6 +17,10 @@ from courser.transports.connections import Connections
 from courser.transports.http import HttpListener
 from courser.transports.http_application import HttpApplication, HttpServices
 from courser.transports.session_loop import Services
+
+_FETCH_DEADLINE = 5.0
+"""Seconds until the keys of an issuer must be here."""
+_DOCUMENT_SIZE_MAX = 256 * 1024
 
 
 async def make_http_listener(
@@ -37,6 +45,7 @@ async def make_http_listener(
     http_services = HttpServices(
         begin=services.begin,
         tokens=tokens,
+        check_trusted=_trusted_check(settings, broker, tokens),
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,
         problems=partial(_problems, broker),
@@ -48,6 +57,49 @@ async def make_http_listener(
     )
     application = HttpApplication(http_services, settings.http, settings.connections)
     return HttpListener(settings.http, settings.connections, application, connections, tls=tls)
+
+
+def _trusted_check(
+    settings: ServerSettings, broker: Broker, tokens: AccessTokens
+) -> Callable[[str], Awaitable[Access | None]] | None:
+    if not settings.access_tokens.trusted_issuers:
+        return None
+    # Import it only if there are any: the library takes a while to load.
+    from courser.broker.trusted_issuers import TrustedIssuers  # noqa: PLC0415
+
+    return TrustedIssuers(
+        settings.access_tokens.trusted_issuers,
+        tokens,
+        broker.catalog.state,
+        broker.clock,
+        clock_skew=settings.access_tokens.clock_skew,
+        fetch=fetch_document,
+    ).check
+
+
+async def fetch_document(url: str) -> bytes:
+    """The document at a URL. Raises ``OSError``. Redirects are not followed, and no proxy is used."""
+    async with asyncio.timeout(_FETCH_DEADLINE):
+        return await asyncio.to_thread(_fetch, url)
+
+
+def _fetch(url: str) -> bytes:
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=_FETCH_DEADLINE)
+    try:
+        connection.request("GET", urlunsplit(("", "", parts.path or "/", parts.query, "")))
+        reply = connection.getresponse()
+        if reply.status != HTTPStatus.OK:
+            raise OSError(f"{url} replied with status {reply.status}")
+        data = reply.read(_DOCUMENT_SIZE_MAX + 1)
+    except http.client.HTTPException as error:
+        raise OSError(f"{url} did not reply in HTTP: {error!r}") from error
+    finally:
+        connection.close()
+    if len(data) > _DOCUMENT_SIZE_MAX:
+        raise OSError(f"{url} is larger than {_DOCUMENT_SIZE_MAX} bytes")
+    return data
 
 
 async def _problems(broker: Broker) -> list[str]:

@@ -65,6 +65,8 @@ class HttpServices:
     begin: Callable[[Session, c.Command], DispatchAnswer]
     """The dispatcher."""
     tokens: AccessTokens
+    check_trusted: Callable[[str], Awaitable[Access | None]] | None
+    """Checks a token of a trusted issuer; returns None for tokens of others. None: no issuer is trusted."""
     reply_sent: Callable[[Session], None]
     """The memory of a reply may be used again."""
     reply_unread: Callable[[Session, int, bool], None]
@@ -180,7 +182,7 @@ class HttpApplication:
         match = self._router.find(exchange.path)
         is_public = match is not None and any(route.is_public for route in match.targets.values())
         # Whoever has no token learns nothing, not even which paths exist.
-        access = None if is_public else self._check_token(exchange)
+        access = None if is_public else await self._check_token(exchange)
         if match is None:
             return Answer(_NOT_FOUND)
         method = "GET" if exchange.method == "HEAD" else exchange.method
@@ -188,16 +190,19 @@ class HttpApplication:
         if route is None:
             return Answer(_NOT_ALLOWED, headers={"allow": match.allowed})
         if access is None and not route.is_public:
-            access = self._check_token(exchange)
+            access = await self._check_token(exchange)
         return await route.answer(exchange, match.values(method), access)
 
-    def _check_token(self, exchange: Exchange) -> Access:
+    async def _check_token(self, exchange: Exchange) -> Access:
         # Until its token is found to be valid, it makes room for others.
         exchange.seat.is_stranger = True
         scheme, _, token = exchange.header(b"authorization").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise CommandRejected(ErrorCode.ACCESS_TOKEN_MISSING, "the request has no access token; log in first")
-        access = self._services.tokens.check(token.strip())
+        token, check_trusted = token.strip(), self._services.check_trusted
+        access = None if check_trusted is None else await check_trusted(token)
+        if access is None:
+            access = self._services.tokens.check(token)
         exchange.seat.is_stranger = False
         return access
 

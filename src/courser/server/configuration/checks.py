@@ -3,7 +3,9 @@
 import base64
 import binascii
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
+from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import ConfigurationRefused
 from courser.server.configuration import http_keys, keys
 from courser.server.configuration.key import Key, KeyStatus
@@ -71,6 +73,7 @@ def _tls_contradictions(configuration: Configuration, tls: keys.TlsKeys) -> Iter
 def _http_contradictions(configuration: Configuration) -> Iterator[str]:
     if not configuration[http_keys.METRICS_ENDPOINT].startswith("/"):
         yield f"{configuration.where(http_keys.METRICS_ENDPOINT)} must start with a slash, such as /metrics"
+    yield from _issuer_contradictions(configuration)
     encoding, decoding = (http_keys.JWT_ENCODING_SECRET, http_keys.JWT_DECODING_SECRET)
     secrets = {configuration[key] for key in (encoding, decoding)} - {""}
     if len(secrets) > 1:
@@ -85,6 +88,16 @@ def _http_contradictions(configuration: Configuration) -> Iterator[str]:
             except binascii.Error:
                 where = configuration.where(secret)
                 yield f"{where} is not base64: correct it, or set http.jwt.use_base64_secret = false"
+
+
+def _issuer_contradictions(configuration: Configuration) -> Iterator[str]:
+    where, issuers = configuration.where(http_keys.JWT_TRUSTED_ISSUERS), configuration[http_keys.JWT_TRUSTED_ISSUERS]
+    if len({issuer.issuer for issuer in issuers}) < len(issuers):
+        yield f"{where} names an issuer twice: remove one"
+    for issuer in issuers:
+        parts = urlsplit(issuer.jwks_url)
+        if parts.scheme == "http" and not (parts.hostname or "").startswith(_LOOPBACK):
+            yield f"{where} has keys at {issuer.jwks_url}, which anybody on the way could replace: use https"
 
 
 def _shown(key: Key[int]) -> str:
@@ -104,6 +117,10 @@ def warnings(configuration: Configuration) -> Iterator[str]:
     if configuration[keys.LOG_FILE_ENABLED] and not configuration[keys.LOG_FILE_SIZE_MAX]:
         # The server deletes only closed files.
         yield f"{configuration.where(keys.LOG_FILE_SIZE_MAX)} is 0: one log file can exceed max_total_size"
+    for issuer in configuration[http_keys.JWT_TRUSTED_ISSUERS]:
+        if issuer.user_id == ROOT_USER_ID:
+            where = configuration.where(http_keys.JWT_TRUSTED_ISSUERS)
+            yield f"{where}: tokens of {issuer.issuer!r} are refused because user 0 is root: set another user_id"
     for enabled, address, tls in (
         (keys.TCP_ENABLED, keys.TCP_ADDRESS, keys.TCP_TLS),
         (keys.WEBSOCKET_ENABLED, keys.WEBSOCKET_ADDRESS, keys.WEBSOCKET_TLS),

@@ -135,6 +135,12 @@ JWT_BASE64_SECRET = Key(
     default=False,
     description="whether these secrets are base64",
 )
+JWT_TRUSTED_ISSUERS = Key(
+    path="http.jwt.trusted_issuers",
+    kind=kinds.TRUSTED_ISSUERS,
+    default=(),
+    description="other issuers whose access tokens the server accepts, each for one user",
+)
 
 METRICS_ENABLED = Key(
     path="http.metrics.enabled", kind=kinds.BOOL, default=True, description="whether metrics for Prometheus are served"

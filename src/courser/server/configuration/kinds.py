@@ -1,9 +1,11 @@
 """The value types of server settings: those shared with pipelines, and the server's own."""
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from courser.broker.access_tokens import TrustedIssuer
 from courser.model.quantities import (
     EXPIRY_EXPECTED,
     TOPIC_SIZE_EXPECTED,
@@ -48,6 +50,7 @@ __all__ = [
     "PATH",
     "SECRET",
     "TEXT",
+    "TRUSTED_ISSUERS",
     "WORDS",
     "Address",
     "SettingKind",
@@ -216,6 +219,53 @@ DIALECTS = SettingKind(
     _dialects_from_toml,
     _dialects_from_text,
     _dialects_to_toml,
+)
+
+
+# --- trusted issuers ----------------------------------------------------------------------------------
+
+
+def _issuers_from_toml(value: object) -> tuple[TrustedIssuer, ...]:
+    if not isinstance(value, list):
+        return _issuers_from_text(checked_text(value))
+    return tuple(_issuer(table) for table in value)
+
+
+def _issuer(table: object) -> TrustedIssuer:
+    if not isinstance(table, dict) or not _ISSUER_TEXTS <= set(table) <= _ISSUER_TEXTS | {"user_id"}:
+        raise ValueError(table)
+    user_id = table.get("user_id", 0)
+    if not isinstance(user_id, int) or isinstance(user_id, bool) or user_id < 0:
+        raise ValueError(table)
+    texts = {name: checked_text(table[name]) for name in _ISSUER_TEXTS}
+    if not all(texts.values()) or not re.match(r"https?://[^/]", texts["jwks_url"]):
+        raise ValueError(table)
+    return TrustedIssuer(**texts, user_id=user_id)
+
+
+def _issuers_from_text(text: str) -> tuple[TrustedIssuer, ...]:
+    value = tomllib.loads(f"value = {text}")["value"]
+    if not isinstance(value, list):
+        raise ValueError(text)
+    return _issuers_from_toml(value)
+
+
+def _issuers_to_toml(value: tuple[TrustedIssuer, ...]) -> str:
+    tables = (
+        f"{{ issuer = {quoted(issuer.issuer)}, jwks_url = {quoted(issuer.jwks_url)}, "
+        f"audience = {quoted(issuer.audience)}, user_id = {issuer.user_id} }}"
+        for issuer in value
+    )
+    return f"[{', '.join(tables)}]"
+
+
+_ISSUER_TEXTS = frozenset({"issuer", "jwks_url", "audience"})
+TRUSTED_ISSUERS = SettingKind(
+    "list",
+    "a list of tables with issuer, jwks_url (https://...), audience and user_id",
+    _issuers_from_toml,
+    _issuers_from_text,
+    _issuers_to_toml,
 )
 
 

@@ -260,5 +260,6 @@ def _access_tokens(configuration: Configuration) -> AccessTokenSettings:
         expiry=configuration[http_keys.JWT_EXPIRY],
         clock_skew=configuration[http_keys.JWT_CLOCK_SKEW],
         not_before=configuration[http_keys.JWT_NOT_BEFORE],
+        trusted_issuers=configuration[http_keys.JWT_TRUSTED_ISSUERS],
         secret=base64.b64decode(secret, validate=True) if is_base64 else secret.encode(),
     )

@@ -67,7 +67,6 @@ _IGNORED = {
 }
 _IGNORED_TABLES = (
     "cluster",
-    "http.jwt.trusted_issuers",
     "message_bus",
     "metadata",
     "node",

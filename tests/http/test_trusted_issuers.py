@@ -1,0 +1,235 @@
+"""Access tokens that somebody else has issued: which are accepted, and how often their keys are fetched."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
+from courser.broker.access_tokens import AccessTokenSettings, TrustedIssuer
+from courser.broker.trusted_issuers import parse_key_set
+from courser.server.http_assembly import fetch_document
+from tests.http.serving import HttpClient, HttpServer, serving
+
+CURVE_KEY = ec.generate_private_key(ec.SECP256R1())
+RSA_KEY = rsa.generate_private_key(65537, 2048)
+EDWARDS_KEY = ed25519.Ed25519PrivateKey.generate()
+FOR_ALICE = TrustedIssuer(issuer="https://Login.example/a", jwks_url="https://keys.example", audience="shop", user_id=1)
+FOR_ROOT = TrustedIssuer(issuer="https://root.example", jwks_url="https://keys.example", audience="shop", user_id=0)
+FAR_FUTURE = 4_000_000_000
+ALICE = "/users/1"
+
+
+def encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def number(value: int) -> str:
+    return encoded(value.to_bytes((value.bit_length() + 7) // 8))
+
+
+def key_set() -> dict[str, Any]:
+    curve, modulus = CURVE_KEY.public_key().public_numbers(), RSA_KEY.public_key().public_numbers()
+    point = {"x": encoded(curve.x.to_bytes(32)), "y": encoded(curve.y.to_bytes(32))}
+    return {
+        "keys": [
+            {"kty": "EC", "crv": "P-256", "kid": "curve", **point},
+            {"kty": "RSA", "kid": "rsa", "use": "sig", "n": number(modulus.n), "e": number(modulus.e)},
+            {
+                "kty": "OKP",
+                "crv": "Ed25519",
+                "kid": "edwards",
+                "x": encoded(EDWARDS_KEY.public_key().public_bytes_raw()),
+            },
+            {"kty": "EC", "crv": "P-256", "kid": "damaged", "x": "AA", "y": "AA"},
+            {"kty": "oct", "kid": "secret", "k": "AAAA"},
+        ]
+    }
+
+
+def curve_signature(signed: bytes) -> bytes:
+    halves = decode_dss_signature(CURVE_KEY.sign(signed, ec.ECDSA(hashes.SHA256())))
+    return b"".join(half.to_bytes(32) for half in halves)
+
+
+SIGNERS: dict[tuple[str, str], Callable[[bytes], bytes]] = {
+    ("ES256", "curve"): curve_signature,
+    ("RS256", "rsa"): lambda signed: RSA_KEY.sign(signed, padding.PKCS1v15(), hashes.SHA256()),
+    ("EdDSA", "edwards"): EDWARDS_KEY.sign,
+}
+
+
+def token_of(
+    algorithm: str = "ES256",
+    key_id: str = "curve",
+    sign: Callable[[bytes], bytes] = curve_signature,
+    **changed: object,
+) -> str:
+    claims = {"iss": "https://login.example/a", "aud": "shop", "sub": "whoever", "exp": FAR_FUTURE} | changed
+    head = {"alg": algorithm, "kid": key_id}
+    signed = ".".join(encoded(json.dumps(part).encode()) for part in (head, claims))
+    return f"{signed}.{encoded(sign(signed.encode()))}"
+
+
+class Issuer:
+    """Publishes keys, and counts who asks."""
+
+    def __init__(self) -> None:
+        self.fetch_count = 0
+        self.document = json.dumps(key_set()).encode()
+        self.failure: OSError | None = None
+
+    async def fetch(self, url: str) -> bytes:
+        assert url == "https://keys.example"
+        self.fetch_count += 1
+        if self.failure is not None:
+            raise self.failure
+        return self.document
+
+
+@asynccontextmanager
+async def trusting(directory: Path, issuer: Issuer) -> AsyncIterator[HttpServer]:
+    """A server with the user alice, id 1, who may do nothing but look at herself."""
+    settings = AccessTokenSettings(trusted_issuers=(FOR_ALICE, FOR_ROOT))
+    async with serving(directory, tokens=settings, fetch=issuer.fetch) as server:
+        root = await server.client.login()
+        user = {"username": "alice", "password": "secret", "status": "active", "permissions": None}
+        assert (await root.ask("POST", "/users", user)).json["id"] == 1
+        yield server
+
+
+async def status_of(server: HttpServer, token: str, path: str = ALICE) -> int:
+    return (await HttpClient(server.port, token).ask("GET", path)).status
+
+
+@pytest.mark.parametrize(("algorithm", "key_id"), SIGNERS)
+async def test_a_token_stands_for_the_configured_user(tmp_path: Path, algorithm: str, key_id: str) -> None:
+    issuer = Issuer()
+    async with trusting(tmp_path, issuer) as server:
+        token = token_of(algorithm, key_id, SIGNERS[algorithm, key_id])
+        assert await status_of(server, token) == 200
+        assert await status_of(server, token, "/users") == 403
+        assert await status_of(server, token) == 200
+        assert issuer.fetch_count == 1
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        token_of(iss="https://other.example/a"),
+        token_of(iss="https://login.example/A"),
+        token_of(iss="https://root.example"),
+        token_of(aud="another"),
+        token_of(aud=["another"]),
+        token_of(exp=1),
+        token_of(exp=1e300),
+        token_of(nbf=FAR_FUTURE),
+        token_of(key_id="unknown"),
+        token_of(key_id="damaged"),
+        token_of(key_id="rsa"),
+        token_of(algorithm="none", sign=lambda _: b""),
+        token_of(algorithm="HS256", key_id="secret"),
+        token_of(algorithm="HS256"),
+        token_of(sign=lambda signed: curve_signature(signed + b"x")),
+        token_of(sign=lambda _: bytes(64)),
+        token_of(sign=lambda _: b""),
+    ],
+)
+async def test_tokens_that_are_refused(tmp_path: Path, token: str) -> None:
+    async with trusting(tmp_path, Issuer()) as server:
+        assert await status_of(server, token) == 401
+
+
+async def test_own_tokens_and_lists_of_audiences_work_too(tmp_path: Path) -> None:
+    async with trusting(tmp_path, Issuer()) as server:
+        assert (await (await server.client.login()).ask("GET", "/users")).status == 200
+        assert await status_of(server, token_of(aud=["another", "shop"])) == 200
+
+
+async def test_a_logout_makes_the_token_invalid_and_a_refresh_is_not_for_it(tmp_path: Path) -> None:
+    async with trusting(tmp_path, Issuer()) as server:
+        alice = HttpClient(server.port, token_of())
+        assert (await alice.ask("POST", "/users/refresh-token", {"token": alice.token})).status in (400, 401)
+        assert await status_of(server, token_of()) == 200
+        signed, _, _ = token_of().rpartition(".")
+        assert (await alice.ask("DELETE", "/users/logout")).status == 204
+        # Another signature of the same claims is the same token.
+        assert await status_of(server, f"{signed}.{encoded(curve_signature(signed.encode()))}") == 401
+
+
+async def test_unknown_keys_make_the_server_ask_rarely(tmp_path: Path) -> None:
+    issuer = Issuer()
+    async with trusting(tmp_path, issuer) as server:
+        made_up = [token_of(key_id=f"made-up-{index}") for index in range(5)]
+        assert set(await asyncio.gather(*(status_of(server, token) for token in made_up))) == {401}
+        assert await status_of(server, token_of()) == 200
+        assert issuer.fetch_count == 1
+
+
+@pytest.mark.parametrize("document", [b"", b"[]", b'{"keys": 1}', b"\xff"])
+async def test_an_issuer_that_fails_is_reported(
+    tmp_path: Path, document: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    issuer = Issuer()
+    issuer.document = document
+    async with trusting(tmp_path, issuer) as server:
+        assert await status_of(server, token_of()) == 401
+        assert "cannot fetch the keys of the trusted issuer 'https://Login.example/a'" in caplog.text
+
+
+async def test_an_issuer_that_cannot_be_reached_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    issuer = Issuer()
+    issuer.failure = ConnectionRefusedError("nobody listens")
+    async with trusting(tmp_path, issuer) as server:
+        assert await status_of(server, token_of()) == 401
+        assert "nobody listens" in caplog.text
+
+
+def test_short_keys_are_not_used() -> None:
+    numbers = rsa.generate_private_key(65537, 1024).public_key().public_numbers()
+    keys = {"keys": [{"kty": "RSA", "kid": "short", "n": number(numbers.n), "e": number(numbers.e)}]}
+    assert parse_key_set(json.dumps(keys).encode()) == {}
+
+
+# --- fetching ---
+
+
+@asynccontextmanager
+async def replying(reply: bytes) -> AsyncIterator[str]:
+    """The URL of a server that says the same to everybody."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(reply)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys?a=b"
+
+
+async def test_a_document_is_fetched() -> None:
+    async with replying(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}") as url:
+        assert await fetch_document(url) == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n", "status 302"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b" " * 300_000, "larger than 262144 bytes"),
+        (b"nonsense\r\n\r\n", "did not reply in HTTP"),
+    ],
+)
+async def test_replies_that_are_no_document(reply: bytes, reason: str) -> None:
+    async with replying(reply) as url:
+        with pytest.raises(OSError, match=reason):
+            await fetch_document(url)
