@@ -133,6 +133,11 @@ class RunningServer:
         """``host:port`` of the TCP listener."""
         return f"{self.host}:{self.port}"
 
+    def address_of(self, transport: str) -> str:
+        """``host:port`` of another listener."""
+        found: str = tomllib.loads(self._runtime_file.read_text())[transport]["address"]
+        return found
+
     @property
     def output(self) -> str:
         """All that it has printed since the first start."""

@@ -146,7 +146,12 @@ def image_variables(volume: Path) -> dict[str, str]:
     port = argument_of("EXPOSE")
     assert variables["COURSER_TCP_ADDRESS"] == f"0.0.0.0:{port}", "the container listens on all interfaces"
     variables["COURSER_SYSTEM_PATH"] = variables["COURSER_SYSTEM_PATH"].replace(mounted, str(volume))
-    return {**clean_variables(), **variables, "COURSER_TCP_ADDRESS": "127.0.0.1:0"}
+    return {
+        **clean_variables(),
+        **variables,
+        "COURSER_TCP_ADDRESS": "127.0.0.1:0",
+        "COURSER_WEBSOCKET_ENABLED": "false",
+    }
 
 
 def test_without_a_password_the_first_start_says_what_is_missing(

@@ -353,10 +353,12 @@ class AddressRefused(CourserError):
 
     code = ErrorCode.START_REFUSED
 
-    def __init__(self, address: str, cause: OSError) -> None:
-        super().__init__(address, cause)
+    def __init__(self, address: str, cause: OSError, key: str = "tcp.address") -> None:
+        super().__init__(address, cause, key)
         self.address = address
         self.cause = cause
+        self.key = key
+        """The configuration key that sets the address."""
 
     @property
     def reason(self) -> str:
@@ -368,11 +370,11 @@ class AddressRefused(CourserError):
         """What to do."""
         match self.cause.errno:
             case errno.EADDRINUSE:
-                return "stop the program that uses this port, or set tcp.address to another one"
+                return f"stop the program that uses this port, or set {self.key} to another one"
             case errno.EACCES:
-                return "set tcp.address to a port above 1023, or run the server as a user who may use this port"
+                return f"set {self.key} to a port above 1023, or run the server as a user who may use this port"
             case _:
-                return "set tcp.address to an address of this machine"
+                return f"set {self.key} to an address of this machine"
 
     def __str__(self) -> str:
         return f"{self.reason}; {self.remedy}"

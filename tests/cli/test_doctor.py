@@ -155,7 +155,8 @@ def test_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
 @pytest.mark.parametrize("columns", [60, 80])
 def test_a_narrow_terminal_cuts_nothing_off(columns: int, tmp_path: Path) -> None:
     """The rows wrap at the edge, and between words: none is longer than the terminal, and none has lost its advice."""
-    arguments = ["doctor", "--data", str(tmp_path), "--set", "tcp.address=127.0.0.1:0"]
+    free = ["--set", "tcp.address=127.0.0.1:0", "--set", "websocket.address=127.0.0.1:0"]
+    arguments = ["doctor", "--data", str(tmp_path), *free]
     code, text = on_a_terminal(arguments, columns=columns, environment={"COURSER_NONE": "1"})
     assert code == 0
     plain = re.sub(r"\x1b\[[\d;]*m|\r", "", text)
@@ -179,6 +180,27 @@ def test_ports(server: RunningServer, capsys: pytest.CaptureFixture[str]) -> Non
         assert "in use by another program" in port_finding(address)["finding"]
     assert port_finding(address)["state"] == "ok"
     assert port_finding("192.0.2.1:8090")["state"] == "problem"
+
+
+def test_the_ports_of_other_transports(capsys: pytest.CaptureFixture[str]) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as stream,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram,
+    ):
+        datagram.bind(("127.0.0.1", 0))
+        taken = {
+            "websocket": f"127.0.0.1:{stream.getsockname()[1]}",
+            "quic": f"127.0.0.1:{datagram.getsockname()[1]}",
+        }
+        settings = ["tcp.address=127.0.0.1:0", "quic.enabled=true"]
+        settings += [f"{name}.address={address}" for name, address in taken.items()]
+        arguments = [word for setting in settings for word in ("--set", setting)]
+        assert run(["doctor", *arguments, "-o", "jsonl"]) == 1
+    rows = {row.get("check"): row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    for name, check in (("websocket", "WebSocket port"), ("quic", "QUIC port")):
+        assert rows[check]["state"] == "problem"
+        assert taken[name] in rows[check]["finding"]
+        assert f"{name}.address" in rows[check]["advice"]
 
 
 def test_a_directory_in_use(server: RunningServer) -> None:

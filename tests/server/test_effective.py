@@ -29,7 +29,7 @@ def test_it_is_toml_that_loads_as_the_same(tmp_path: Path) -> None:
 
 
 def test_the_real_port_is_shown() -> None:
-    text = to_toml(load(settings=["tcp.address=127.0.0.1:0"]), tcp_address="127.0.0.1:4711")
+    text = to_toml(load(settings=["tcp.address=127.0.0.1:0"]), addresses={"tcp": "127.0.0.1:4711"})
     assert tomllib.loads(text)["tcp"]["address"] == "127.0.0.1:4711"
 
 

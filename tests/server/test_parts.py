@@ -13,6 +13,7 @@ import pytest
 
 from courser.api.commands import LoginWithToken
 from courser.api.replies import LoggedIn
+from courser.model.messaging import Transport
 from courser.records.classic import Dialect
 from courser.server.allocator import find_trim
 from courser.server.codecs import CodecChooser
@@ -107,7 +108,7 @@ def test_the_limit_of_open_files_is_raised() -> None:
 def test_files_of_a_running_server(tmp_path: Path) -> None:
     configuration = load(settings=["tcp.address=127.0.0.1:0", "system.logging.level=warn"])
     for _ in range(2):
-        write_configuration(tmp_path / "runtime", configuration, Address("127.0.0.1", 4711))
+        write_configuration(tmp_path / "runtime", configuration, {Transport.TCP: Address("127.0.0.1", 4711)})
         write_certificate(tmp_path / "runtime", b"pem")
     assert sorted(path.name for path in (tmp_path / "runtime").iterdir()) == [
         "current_config.toml",

@@ -1,5 +1,6 @@
 """``courser serve`` as a process of its own: start, stop, kill, start again, and every way not to start."""
 
+import asyncio
 import json
 import os
 import re
@@ -18,9 +19,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from qh3.asyncio.client import connect
+from qh3.quic.configuration import QuicConfiguration
 
+import courser
 from courser import connect_sync
 from courser.server.certificates import make_self_signed
+from courser.server.configuration.loading import load
+from courser.server.configuration.settings import settings_of
+from courser.server.listeners import Listeners
+from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session_file import how_it_stopped, read_session
@@ -30,6 +38,7 @@ from tests.wire.classic_client import frame
 
 COURSER = Path(sys.executable).parent / "courser"
 CLASSIC_PING = frame(1)
+UNAUTHENTICATED = bytes.fromhex("28000000")
 CLASSIC_GOODBYE = bytes.fromhex("0800000000000000")
 """Status 8, disconnected, and no payload."""
 
@@ -42,7 +51,7 @@ def try_to_serve(
     return subprocess.run(
         [COURSER, "serve", *arguments],
         cwd=directory,
-        env={**inherited, "COURSER_TCP_ADDRESS": address, **environment},
+        env={**inherited, "COURSER_TCP_ADDRESS": address, "COURSER_WEBSOCKET_ENABLED": "false", **environment},
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -430,7 +439,7 @@ def test_a_certificate_that_does_not_do_is_refused_before_anything_else(tmp_path
 def test_a_password_that_nobody_could_read_is_not_made(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         result = subprocess.run(
-            [COURSER, "serve", "--set", "tcp.address=127.0.0.1:0"],
+            [COURSER, "serve", "--set", "tcp.address=127.0.0.1:0", "--set", "websocket.enabled=false"],
             cwd=tmp_path,
             stdout=full,
             stderr=subprocess.PIPE,
@@ -441,3 +450,55 @@ def test_a_password_that_nobody_could_read_is_not_made(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "cannot show the generated password" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+async def test_the_metadata_of_the_cluster_has_the_ports_on_which_the_server_listens(tmp_path: Path) -> None:
+    addresses = {"websocket.address": "127.0.0.1:0", "quic.address": "127.0.0.1:0"}
+    settings = {"websocket.enabled": "true", "quic.enabled": "true"} | addresses
+    with RunningServer(tmp_path, settings=settings) as server:
+        async with await courser.connect(f"iggy://iggy:iggy@{server.address}") as client:
+            (node,) = (await client.get_cluster_metadata()).nodes
+        assert f"127.0.0.1:{node.websocket_port}" == server.address_of("websocket")
+        assert f"127.0.0.1:{node.quic_port}" == server.address_of("quic")
+        assert (node.ip, node.tcp_port, node.http_port) == (server.host, server.port, 0)
+        assert f"listening transport=websocket address=127.0.0.1:{node.websocket_port} tls=off" in server.output
+
+
+def test_a_busy_websocket_port_is_reported_with_its_key(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        result = try_to_serve(tmp_path, COURSER_WEBSOCKET_ENABLED="true", COURSER_WEBSOCKET_ADDRESS=address)
+    assert result.returncode == 1
+    assert f"cannot listen on {address}" in result.stderr
+    assert "set websocket.address" in result.stderr
+
+
+async def test_the_classic_protocol_over_quic(tmp_path: Path) -> None:
+    """No SDK for Python can do this: 0.9 has the other protocol, and older packages fail to make a socket."""
+    with RunningServer(tmp_path, settings={"quic.enabled": "true", "quic.address": "127.0.0.1:0"}) as server:
+        host, port = server.address_of("quic").split(":")
+        configuration = QuicConfiguration(verify_mode=ssl.CERT_NONE, server_name="localhost")
+        async with connect(host, int(port), configuration=configuration) as client:
+            answers = []
+            for request in (CLASSIC_PING, frame(201), classic_login("iggy", "iggy"), frame(201)):
+                reader, writer = await client.create_stream()
+                writer.write(request)
+                writer.write_eof()
+                answers.append(await asyncio.wait_for(reader.read(), PATIENCE))
+        assert answers[0] == bytes(8)
+        assert answers[1][:4] == UNAUTHENTICATED
+        assert answers[2][:4] == bytes(4)
+        assert answers[3] == bytes(8), "there are no streams"
+
+
+def test_without_the_library_for_quic_the_other_transports_are_served(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Iggy's own files enable it, whether anybody uses it or not."""
+    monkeypatch.setitem(sys.modules, "qh3", None)
+    zero = ["tcp.address=127.0.0.1:0", "websocket.address=127.0.0.1:0", "quic.address=127.0.0.1:0"]
+    listeners = Listeners(settings_of(load(settings=["quic.enabled=true", *zero])))
+    listeners.prepare(SystemClock())
+    assert "not listening for QUIC" in caplog.text
+    assert "courser[quic]" in caplog.text
+    assert not listeners.certificates

@@ -63,6 +63,18 @@ OTHER_VALUES = {
     "tcp.socket.keepalive": "true",
     "tcp.socket.nodelay": "true",
     "tcp.socket.linger": "7s",
+    "websocket.enabled": "false",
+    "websocket.address": "127.0.0.1:7",
+    "websocket.tls.enabled": "true",
+    "websocket.tls.self_signed": "false",
+    "websocket.tls.cert_file": "cert.pem",
+    "websocket.tls.key_file": "key.pem",
+    "quic.enabled": "true",
+    "quic.address": "127.0.0.1:7",
+    "quic.max_idle_timeout": "7s",
+    "quic.certificate.self_signed": "false",
+    "quic.certificate.cert_file": "cert.pem",
+    "quic.certificate.key_file": "key.pem",
     "system.logging.path": "elsewhere",
     "system.logging.level": "debug",
     "system.logging.format": "json",
@@ -73,7 +85,12 @@ OTHER_VALUES = {
     "system.logging.retention": "7s",
     "system.logging.sysinfo_print_interval": "7s",
 }
-SWITCHES = ["tcp.tls.enabled=true", "tcp.socket.override_defaults=true"]
+SWITCHES = [
+    "tcp.tls.enabled=true",
+    "websocket.tls.enabled=true",
+    "quic.enabled=true",
+    "tcp.socket.override_defaults=true",
+]
 """Without them the keys of their tables are not looked at."""
 
 

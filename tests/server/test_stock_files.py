@@ -23,7 +23,7 @@ def test_the_stock_file_of_0_8_starts_with_three_warnings(tmp_path: Path) -> Non
     (no_retention,) = checks.warnings(configuration)
     assert no_retention.startswith("data_maintenance.messages.cleaner_enabled (")
     not_built, ignored = configuration.warnings
-    assert not_built == "transports that are not supported yet, ignored: http.enabled, quic.enabled, websocket.enabled"
+    assert not_built == "transports that are not supported yet, ignored: http.enabled"
     assert ignored.startswith("Iggy settings that Courser does not use, ignored: consumer_group.{rebalancing_timeout, ")
     for name in ("http.jwt.{", "quic.socket.{", "tcp.{ipv6, socket_migration}", "cluster", "system.memory_pool.{"):
         assert name in ignored

@@ -113,10 +113,10 @@ class Wire:
         assert self.flow == "paused"
         self.flow = "open"
 
-    def finish(self) -> None:
+    def finish(self, reason: str = "") -> None:
         self.is_finished = True
 
-    def close(self) -> None:
+    def close(self, reason: str = "") -> None:
         self.is_closed = True
 
 

@@ -17,6 +17,7 @@ from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services
 from courser.transports.settings import ConnectionSettings, SocketSettings, TcpSettings
 from courser.transports.tcp import TcpListener
+from courser.transports.tcp_connection import Assemble, assemble_plain
 from tests.transports.echo import EchoCodec, Said, Say, SlowWork, frame
 
 SECOND = 1_000_000
@@ -33,6 +34,9 @@ class Server:
         connection_count_max: int = 100,
         tls: ssl.SSLContext | None = None,
         options: SocketSettings | None = None,
+        *,
+        transport: Transport = Transport.TCP,
+        assemble: Assemble = assemble_plain,
     ) -> None:
         self.clock = ManualClock()
         self.sessions: list[Session] = []
@@ -41,7 +45,7 @@ class Server:
         self.gate = asyncio.Event()
         self.clients: list[Client] = []
         self.memory = ReadBuffers(leased_size_max=settings.reply_memory)
-        services = Services(
+        self.services = services = Services(
             begin=lambda session, command: attempt(self._dispatch(session, command)),
             choose_codec=lambda head: EchoCodec(),
             reply_sent=self.memory.give_back,
@@ -66,6 +70,8 @@ class Server:
             open_session=self._open,
             close_session=self._close,
             tls=tls,
+            transport=transport,
+            assemble=assemble,
         )
         self.port = 0
 
@@ -93,6 +99,12 @@ class Server:
         while not condition():
             self.changed.clear()
             await asyncio.wait_for(self.changed.wait(), GRACE)
+
+    async def until_unread(self) -> None:
+        """Wait until the kernel does not take all of somebody's reply."""
+        async with asyncio.timeout(GRACE):
+            while all(each.loop is None or each.loop.unsent_since is None for each in self.connections):  # noqa: ASYNC110
+                await asyncio.sleep(0)
 
     async def connect(self, tls: ssl.SSLContext | None = None) -> "Client":
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=64 * MIB, ssl=tls)
@@ -137,8 +149,13 @@ async def serving(
     connection_count_max: int = 100,
     tls: ssl.SSLContext | None = None,
     options: SocketSettings | None = None,
+    *,
+    transport: Transport = Transport.TCP,
+    assemble: Assemble = assemble_plain,
 ) -> AsyncIterator[Server]:
-    server = Server(settings or ConnectionSettings(), connection_count_max, tls, options)
+    server = Server(
+        settings or ConnectionSettings(), connection_count_max, tls, options, transport=transport, assemble=assemble
+    )
     _, server.port = await server.listener.start()
     try:
         yield server

@@ -92,7 +92,13 @@ def _place(directory: Path | None, keep: Path | None) -> Iterator[Path]:
 
 
 def _command(data: Path, settings: Sequence[str]) -> list[str]:
-    chosen = ("tcp.address=127.0.0.1:0", f"system.path={data}", "system.logging.level=warn", *settings)
+    chosen = (
+        "tcp.address=127.0.0.1:0",
+        "websocket.enabled=false",
+        f"system.path={data}",
+        "system.logging.level=warn",
+        *settings,
+    )
     options = [word for setting in chosen for word in ("--set", setting)]
     return [sys.executable, "-P", "-c", _PROGRAM, "serve", *options]
 

@@ -20,6 +20,7 @@ from courser.errors import AddressRefused, ConfigurationRefused
 from courser.records.frame_walk import is_compiled
 from courser.server.configuration import keys
 from courser.server.configuration.checks import warnings
+from courser.server.configuration.key import Key
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration
 from courser.server.entry_point import Wishes, load_configuration
@@ -110,6 +111,7 @@ def _examine(configuration: Configuration, directory: Path) -> Iterator[CheckRes
     yield from checks.check_write_back(facts.kernel_number("vm/dirty_ratio"))
     yield checks.check_memory(facts.available_memory())
     yield _examine_port(configuration[keys.TCP_ADDRESS])
+    yield from _examine_other_ports(configuration)
     yield from _examine_spark()
     for warning in (*configuration.warnings, *warnings(configuration)):
         yield CheckResult(
@@ -164,3 +166,30 @@ def _examine_port(address: Address) -> CheckResult:
     is_taken = refusal is not None and facts.listens(reached, port)
     is_ours = is_taken and facts.answers_ping(reached, port)
     return checks.check_port(str(address), is_taken=is_taken, refusal=refusal, remedy=remedy, is_ours=is_ours)
+
+
+def _examine_other_ports(configuration: Configuration) -> Iterator[CheckResult]:
+    if _refusal(configuration, keys.TCP_ADDRESS) is not None:
+        # Whatever uses the TCP port probably uses these too, and is reported already.
+        return
+    if configuration[keys.WEBSOCKET_ENABLED]:
+        yield _examine_other_port("WebSocket port", configuration, keys.WEBSOCKET_ADDRESS)
+    if configuration[keys.QUIC_ENABLED]:
+        yield _examine_other_port("QUIC port", configuration, keys.QUIC_ADDRESS)
+
+
+def _examine_other_port(name: str, configuration: Configuration, key: Key[Address]) -> CheckResult:
+    refusal = _refusal(configuration, key)
+    if refusal is not None:
+        return CheckResult(name, CheckState.PROBLEM, refusal.reason, refusal.remedy)
+    address = configuration[key]
+    return CheckResult(name, CheckState.OK, f"{address}: free" if address.port else "any free port")
+
+
+def _refusal(configuration: Configuration, key: Key[Address]) -> AddressRefused | None:
+    """Why a server could not listen on an address; None if it could."""
+    try:
+        check_address(configuration[key], key.path, is_udp=key is keys.QUIC_ADDRESS)
+    except AddressRefused as refusal:
+        return refusal
+    return None

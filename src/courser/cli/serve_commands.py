@@ -26,6 +26,8 @@ from courser.server.entry_point import Wishes, serve
 from courser.server.root_user import DEVELOPMENT_PASSWORD
 from courser.server.server import Listening
 
+_USUAL_PORT = 8090
+_USUAL_WEBSOCKET_PORT = 8092
 _DEV_LOG_LEVELS = "warn,courser.server.entry_point=error"
 """Hides the warning about the well-known password, which is intended for ``dev``."""
 
@@ -76,7 +78,7 @@ def serve_command(*, path: Path | None, settings: tuple[str, ...], use_default_r
     "--port",
     type=click.IntRange(0, 65535),
     metavar="NUMBER",
-    default=8090,
+    default=_USUAL_PORT,
     show_default=True,
     help="The TCP port; 0 picks a free port.",
 )
@@ -89,7 +91,13 @@ def dev_command(*, data: Path, port: int, verbose: bool, output: str) -> int:
     this server. While another server of that name is running, the context is "dev-2", and is not selected. An existing
     data directory keeps its data and its root user. Stop the server with Ctrl-C.
     """
-    settings = [f"tcp.address=127.0.0.1:{port}", f"system.path={data}"]
+    # Only the usual server takes the other usual ports, so that a second one can run beside it.
+    websocket_port = _USUAL_WEBSOCKET_PORT if port == _USUAL_PORT else 0
+    settings = [
+        f"tcp.address=127.0.0.1:{port}",
+        f"websocket.address=127.0.0.1:{websocket_port}",
+        f"system.path={data}",
+    ]
     if not verbose:
         settings.append(f"system.logging.level={_DEV_LOG_LEVELS}")
     wishes = Wishes(environment=os.environ, settings=settings, use_default_root=True)

@@ -1,4 +1,4 @@
-"""The certificate of the TCP listener: loaded from files, or generated at start.
+"""The certificate of a listener: loaded from files, or generated at start.
 
 Imported only if TLS is enabled. The private key of a generated certificate is never written to disk.
 """
@@ -36,14 +36,17 @@ class Certificate:
         self._clock = clock
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._table = settings.table
         self._files = _files_of(settings)
         self.pem: bytes
         """The certificate itself, for clients that need to trust it."""
+        self.key_pem: bytes
+        """Its private key."""
         if self._files is not None:
             self.reload()
         else:
-            key, self.pem = make_self_signed(host, self._now())
-            _load_from_memory(self.context, key + self.pem)
+            self.key_pem, self.pem = make_self_signed(host, self._now())
+            _load_from_memory(self.context, self.key_pem + self.pem)
             _log.info("generated a self-signed certificate: %s", fingerprint(self.pem))
             if settings.certificate_file is not None:
                 # The path may be misspelled. Warn now, before clients start to reject the generated certificate.
@@ -62,9 +65,9 @@ class Certificate:
         """
         assert self._files is not None, "only a certificate from files can be reloaded"
         certificate_file, key_file = self._files
-        pem = _read(certificate_file)
-        _check_key_file(key_file)
-        _check_life(certificate_file, pem, self._now())
+        pem = _read(certificate_file, self._table)
+        _check_key_file(key_file, self._table)
+        _check_life(certificate_file, pem, self._now(), self._table)
         try:
             # No passphrase: nobody is present to type it.
             self.context.load_cert_chain(certificate_file, key_file, password=lambda: b"")
@@ -75,7 +78,7 @@ class Certificate:
                 f"not a usable private key for {certificate_file} ({reason})",
                 "provide a PEM key that matches the certificate and has no passphrase",
             ) from error
-        self.pem = pem
+        self.pem, self.key_pem = pem, key_file.read_bytes()
         _log.info("loaded the certificate from %s: %s", certificate_file, fingerprint(pem))
 
     def _now(self) -> datetime:
@@ -103,6 +106,12 @@ def make_self_signed(host: str, now: datetime) -> tuple[bytes, bytes]:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return private, certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def is_p256(pem: bytes) -> bool:
+    """Whether the key of the first certificate is an elliptic one on the curve that every TLS client supports."""
+    key = x509.load_pem_x509_certificate(pem).public_key()
+    return isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)
 
 
 def fingerprint(pem: bytes) -> str:
@@ -137,14 +146,14 @@ def _load_from_memory(context: ssl.SSLContext, pem: bytes) -> None:
 
 def _files_of(settings: TlsSettings) -> tuple[Path, Path] | None:
     """The files to use, or None if a certificate has to be generated."""
-    certificate_file, key_file = settings.certificate_file, settings.key_file
+    certificate_file, key_file, table = settings.certificate_file, settings.key_file, settings.table
     if settings.is_self_signed and (certificate_file is None or not _may_exist(certificate_file)):
         return None
     if certificate_file is None or key_file is None:
         raise StartRefused(
-            certificate_file or Path("tcp.tls"),
+            certificate_file or Path(table),
             "TLS requires both a certificate and its key",
-            "set both tcp.tls.cert_file and tcp.tls.key_file, or neither with tcp.tls.self_signed = true",
+            f"set both {table}.cert_file and {table}.key_file, or neither with {table}.self_signed = true",
         )
     return certificate_file, key_file
 
@@ -157,31 +166,33 @@ def _may_exist(path: Path) -> bool:
         return True
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, table: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
         raise StartRefused(
-            path, f"cannot read the certificate: {error.strerror}", "check tcp.tls.cert_file and the file's permissions"
+            path,
+            f"cannot read the certificate: {error.strerror}",
+            f"check {table}.cert_file and the file's permissions",
         ) from error
 
 
-def _check_key_file(path: Path) -> None:
+def _check_key_file(path: Path, table: str) -> None:
     try:
         mode = path.stat().st_mode
     except OSError as error:
         raise StartRefused(
-            path, f"cannot read the private key: {error.strerror}", "check tcp.tls.key_file and the file's permissions"
+            path, f"cannot read the private key: {error.strerror}", f"check {table}.key_file and the file's permissions"
         ) from error
     if mode & _READABLE_BY_OTHERS:
         _log.warning("other users can read the private key %s; restrict it with chmod 600", path)
 
 
-def _check_life(path: Path, pem: bytes, now: datetime) -> None:
+def _check_life(path: Path, pem: bytes, now: datetime, table: str) -> None:
     try:
         certificate = x509.load_pem_x509_certificate(pem)
     except ValueError as error:
-        raise StartRefused(path, "contains no certificate", "tcp.tls.cert_file must be a PEM file") from error
+        raise StartRefused(path, "contains no certificate", f"{table}.cert_file must be a PEM file") from error
     end = certificate.not_valid_after_utc
     if end < now:
         _log.error("the certificate %s expired on %s; clients will reject it", path, end.date())

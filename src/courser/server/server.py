@@ -5,12 +5,11 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from courser import __version__
@@ -18,9 +17,9 @@ from courser.api.replies import Node
 from courser.broker.broker import Broker, RootUser
 from courser.broker.credentials import Passwords
 from courser.catalog.rules import ROOT_USER_ID
-from courser.errors import AddressRefused, CourserError, StartRefused
+from courser.errors import CourserError, StartRefused
 from courser.handlers.dispatcher import Dispatcher
-from courser.model.clock import Clock
+from courser.model.messaging import Transport
 from courser.model.metrics import MetricKind
 from courser.server.background import BackgroundTasks, keep_background_tasks
 from courser.server.codecs import CodecChooser
@@ -28,11 +27,11 @@ from courser.server.configuration.effective import to_toml
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.settings import ServerSettings
+from courser.server.listeners import Dependencies, Listeners, name_of
 from courser.server.logs import Logs
 from courser.server.root_user import RootCredentials
 from courser.server.signals import Signals
 from courser.server.system_limits import (
-    check_address,
     connection_count_max,
     explain_file_limit,
     needs_more_files,
@@ -43,10 +42,6 @@ from courser.storage.paths import SESSION
 from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services
-from courser.transports.tcp import TcpListener
-
-if TYPE_CHECKING:
-    from courser.server.certificates import Certificate
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +54,6 @@ answers the sends of the previous one, and a thread that converts messages must 
 _NODE_NAME = "iggy-node"
 """The same name that Iggy reports."""
 CONFIGURATION_FILE = "current_config.toml"
-CERTIFICATE_FILE = "tcp_certificate.pem"
 _CONFIGURATION_HEAD = "# The effective configuration of the last started server, for information only.\n"
 
 
@@ -104,7 +98,7 @@ class Server:
         self._orders = orders
         self._settings = orders.settings
         self._logs = logs
-        self._certificate: Certificate | None = None
+        self._listeners = Listeners(orders.settings)
         self._is_first_start = False
 
     async def run(self) -> bool:
@@ -125,7 +119,7 @@ class Server:
             raise refusal from error
 
     async def _run(self) -> bool:
-        signals = Signals(on_hang_up=self._reload_certificate)
+        signals = Signals(on_hang_up=self._reload_certificates)
         is_clean = False
         try:
             broker = await self._open_broker()
@@ -145,8 +139,7 @@ class Server:
         data = self._take_directory()
         try:
             # Check this early: a first start shows a password, and a server that cannot listen must not get that far.
-            check_address(Address(self._settings.tcp.host, self._settings.tcp.port))
-            self._load_certificate(data.clock)
+            self._listeners.prepare(data.clock)
         except CourserError:
             data.close(is_clean=False)
             raise
@@ -178,13 +171,6 @@ class Server:
         last_stop = "none" if is_first_start else data.stop.name.lower()
         _log.info("starting version=%s pid=%d data=%s last_stop=%s", __version__, os.getpid(), data.path, last_stop)
         return data
-
-    def _load_certificate(self, clock: Clock) -> None:
-        if self._settings.tls is not None:
-            # Import it only if TLS is enabled.
-            from courser.server.certificates import Certificate  # noqa: PLC0415
-
-            self._certificate = Certificate(self._settings.tls, self._settings.tcp.host, clock)
 
     def _make_services(self, broker: Broker, slow_work: Executor) -> Services:
         settings = self._settings
@@ -219,16 +205,6 @@ class Server:
         broker.buffers.on_shortage = connections.free_reply_memory
         return connections
 
-    def _make_listener(self, broker: Broker, services: Services, connections: Connections) -> TcpListener:
-        return TcpListener(
-            self._settings.tcp,
-            services,
-            connections,
-            open_session=broker.sessions.open,
-            close_session=broker.sessions.close,
-            tls=None if self._certificate is None else self._certificate.context,
-        )
-
     # --- life ---
 
     async def _serve(self, broker: Broker, signals: Signals) -> None:
@@ -238,43 +214,39 @@ class Server:
         slow_work = ThreadPoolExecutor(1, thread_name_prefix="codec")
         services = self._make_services(broker, slow_work)
         connections = self._make_connections(broker, services)
-        listener = self._make_listener(broker, services, connections)
+        dependencies = Dependencies(services, connections, broker.sessions.open, broker.sessions.close)
         background = BackgroundTasks(broker.clock)
         try:
-            address = await self._listen(listener)
-            broker.node = Node(_NODE_NAME, address.host, address.port, 0, 0, 0)
+            addresses = await self._listeners.open(dependencies)
+            broker.node = _node(addresses)
             keep_background_tasks(background, broker, connections, self._settings, self._logs)
-            self._write_runtime_files(address)
-            self._say_where(address, broker)
+            self._write_runtime_files(addresses)
+            self._say_where(addresses[Transport.TCP], broker)
             await signals.stop.wait()
-            listener.close()
+            self._listeners.close()
             await connections.say_goodbye(self._settings.shutdown_timeout / 1_000_000)
         finally:
             await background.stop()
-            listener.close()
+            self._listeners.close()
             await connections.say_goodbye(0)
+            self._listeners.release()
             slow_work.shutdown(wait=False, cancel_futures=True)
 
-    async def _listen(self, listener: TcpListener) -> Address:
-        tcp = self._settings.tcp
-        try:
-            return Address(*await listener.start())
-        except OSError as error:
-            raise AddressRefused(str(Address(tcp.host, tcp.port)), error) from error
-
-    def _write_runtime_files(self, address: Address) -> None:
+    def _write_runtime_files(self, addresses: Mapping[Transport, Address]) -> None:
         directory = self._settings.runtime_directory
         try:
-            write_configuration(directory, self._orders.configuration, address)
-            if self._certificate is not None:
-                write_certificate(directory, self._certificate.pem)
+            write_configuration(directory, self._orders.configuration, addresses)
+            self._write_certificates()
         except OSError as error:
             reason = f"cannot write to it: {error.strerror or error}"
             raise StartRefused(directory, reason, "check system.runtime.path and the free space on its disk") from error
 
+    def _write_certificates(self) -> None:
+        for transport, certificate in self._listeners.certificates.items():
+            write_certificate(self._settings.runtime_directory, certificate.pem, transport)
+
     def _say_where(self, address: Address, broker: Broker) -> None:
-        tls = "off" if self._certificate is None else "on"
-        _log.info("listening transport=tcp address=%s tls=%s", address, tls)
+        tls = "on" if Transport.TCP in self._listeners.certificates else "off"
         # The output may already be closed; that is no reason to fail.
         with contextlib.suppress(OSError):
             if self._orders.on_ready is not None:
@@ -298,24 +270,22 @@ class Server:
 
     def _url_options(self) -> str:
         """The options that a client needs in its connection string."""
-        if self._certificate is None:
+        certificate = self._listeners.certificates.get(Transport.TCP)
+        if certificate is None:
             return ""
-        if self._certificate.is_from_files:
+        if certificate.is_from_files:
             return "?tls=true"
         # No authority vouches for a generated certificate: a client has to trust the certificate itself.
-        path = (self._settings.runtime_directory / CERTIFICATE_FILE).absolute()
+        path = (self._settings.runtime_directory / certificate_file(Transport.TCP)).absolute()
         return f"?tls=true&tls_ca_file={quote(str(path))}"
 
-    def _reload_certificate(self) -> None:
+    def _reload_certificates(self) -> None:
         """Handle SIGHUP."""
-        if self._certificate is None or not self._certificate.is_from_files:
+        if not self._listeners.reload_certificates():
             _log.info("received SIGHUP, but no certificate files are configured; nothing to reload")
             return
         try:
-            self._certificate.reload()
-            write_certificate(self._settings.runtime_directory, self._certificate.pem)
-        except StartRefused as refusal:
-            _log.error("could not reload the certificate; keeping the old one: %s", refusal)
+            self._write_certificates()
         except OSError as error:
             _log.error("reloaded the certificate, but could not write the copy for clients: %s", error)
 
@@ -343,6 +313,19 @@ def _calm_garbage_collector() -> None:
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS, 20, 20)
 
 
+def _node(addresses: Mapping[Transport, Address]) -> Node:
+    """This server, as clients find it in the metadata of a cluster. A transport that is disabled has port 0."""
+    ports = {transport: address.port for transport, address in addresses.items()}
+    return Node(
+        _NODE_NAME,
+        addresses[Transport.TCP].host,
+        tcp_port=ports[Transport.TCP],
+        quic_port=ports.get(Transport.QUIC, 0),
+        http_port=ports.get(Transport.HTTP, 0),
+        websocket_port=ports.get(Transport.WEBSOCKET, 0),
+    )
+
+
 def _user_name(broker: Broker, user_id: int) -> str | None:
     user = broker.catalog.state.users.get(user_id)
     return None if user is None else user.name
@@ -351,17 +334,22 @@ def _user_name(broker: Broker, user_id: int) -> str | None:
 # --- files for other programs ---
 
 
-def write_configuration(directory: Path, configuration: Configuration, address: Address) -> None:
-    """Publish the effective configuration, with the port on which the server actually listens."""
+def write_configuration(directory: Path, configuration: Configuration, addresses: Mapping[Transport, Address]) -> None:
+    """Publish the effective configuration, with the ports on which the server actually listens."""
+    texts = {name_of(transport): str(address) for transport, address in addresses.items()}
     _replace(
-        directory / CONFIGURATION_FILE,
-        f"{_CONFIGURATION_HEAD}\n{to_toml(configuration, tcp_address=str(address))}".encode(),
+        directory / CONFIGURATION_FILE, f"{_CONFIGURATION_HEAD}\n{to_toml(configuration, addresses=texts)}".encode()
     )
 
 
-def write_certificate(directory: Path, pem: bytes) -> None:
+def certificate_file(transport: Transport) -> str:
+    """The name of the file with the certificate of a transport."""
+    return f"{name_of(transport)}_certificate.pem"
+
+
+def write_certificate(directory: Path, pem: bytes, transport: Transport = Transport.TCP) -> None:
     """Publish the certificate, for clients that need to trust it."""
-    _replace(directory / CERTIFICATE_FILE, pem)
+    _replace(directory / certificate_file(transport), pem)
 
 
 def masked_configuration(configuration: Configuration) -> bytes:

@@ -63,19 +63,27 @@ def _partition_count(data_directory: Path) -> int:
         return 0
 
 
-def check_address(address: Address) -> None:
+def check_address(address: Address, key: str = "tcp.address", *, is_udp: bool = False) -> None:
     """Check that the server could listen on the address, without listening. Port 0 is always available.
+
+    Args:
+        address: the address.
+        key: the configuration key that sets it.
+        is_udp: whether to listen for datagrams.
 
     Raises:
         AddressRefused: the address is in use, not local, or not permitted.
     """
+    wanted = socket.SOCK_DGRAM if is_udp else socket.SOCK_STREAM
     try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(address.host, address.port, type=wanted, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, place in found[:1]:
             with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if not is_udp:
+                    # For datagrams it would allow several sockets on one port.
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(place)
     except OSError as error:
-        raise AddressRefused(str(address), error) from error
+        raise AddressRefused(str(address), error, key) from error
     except UnicodeError as error:
-        raise AddressRefused(str(address), OSError(None, str(error))) from error
+        raise AddressRefused(str(address), OSError(None, str(error)), key) from error

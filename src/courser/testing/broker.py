@@ -156,11 +156,12 @@ class _ServerEnd:
         """Receive again."""
         self._pipe.pause(is_paused=False)
 
-    def finish(self) -> None:
+    def finish(self, reason: str = "") -> None:
         """A pipe has no half that could be closed."""
 
-    def close(self) -> None:
-        """Send what is left, then close."""
+    def close(self, reason: str = "") -> None:
+        """Send what is left, then close. There is no way to give a reason."""
+        del reason
         self._pipe.close_behind()
 
 

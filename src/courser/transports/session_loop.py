@@ -106,11 +106,11 @@ class SessionTransport(Protocol):
     def resume(self) -> None:
         """Receive again."""
 
-    def finish(self) -> None:
-        """Tell the client that nothing more is sent, if the transport can; receive on."""
+    def finish(self, reason: str = "") -> None:
+        """Tell the client that nothing more is sent, and why, if the transport can; receive on."""
 
-    def close(self) -> None:
-        """Send what is left, then close."""
+    def close(self, reason: str = "") -> None:
+        """Send what is left, then close. The client is told the reason if the transport can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -525,7 +525,7 @@ class SessionLoop:
             farewell = self._codec.farewell(error) if self._codec is not None else b""
             if farewell:
                 self._link.send((farewell,))
-            self._link.close()
+            self._link.close(str(error))
 
     def _refuse(self, refusal: FrameRefused) -> None:
         _log.info("disconnecting client %d at %s: %s", self.session.client_id, self.session.address, refusal.reason)
@@ -536,11 +536,11 @@ class SessionLoop:
             self._state = _DISCARDING
             self._refused_size = refusal.size
             self.frame_since, self._rate_size = self._monotonic(), 0
-            self._link.finish()
+            self._link.finish(refusal.reason)
             self._discard()
         else:
             self._state = _CLOSED
-            self._link.close()
+            self._link.close(refusal.reason)
 
     def _discard(self) -> None:
         """Drop what has come of a refused frame, and close the connection behind it."""

@@ -55,6 +55,17 @@ class SocketSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuicSettings:
+    """Where to listen for QUIC."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    """0 takes any free one."""
+    idle_timeout: int = 30 * _SECOND
+    """Microseconds without any datagram after which a connection is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TcpSettings:
     """Where to listen."""
 

@@ -11,7 +11,7 @@ from courser.model.messaging import Transport
 from courser.transports.connections import Connections
 from courser.transports.session_loop import Services
 from courser.transports.settings import SocketSettings, TcpSettings
-from courser.transports.tcp_connection import TcpConnection, TlsConnection
+from courser.transports.tcp_connection import Assemble, TcpConnection, TlsConnection, assemble_plain
 from courser.transports.tls_door import TlsDoor
 
 _BACKLOG = 1024
@@ -30,6 +30,8 @@ class TcpListener:
         open_session: Callable[[Transport, str], Session],
         close_session: Callable[[Session], None],
         tls: ssl.SSLContext | None = None,
+        transport: Transport = Transport.TCP,
+        assemble: Assemble = assemble_plain,
     ) -> None:
         self._settings = settings
         self._services = services
@@ -37,6 +39,8 @@ class TcpListener:
         self._open_session = open_session
         self._close_session = close_session
         self._tls = tls
+        self._transport = transport
+        self._assemble = assemble
         self._door: asyncio.Server | TlsDoor | None = None
 
     async def start(self) -> tuple[str, int]:
@@ -59,13 +63,16 @@ class TcpListener:
             self._door.close()
             self._door = None
 
+    def release(self) -> None:
+        """All connections are gone. They had sockets of their own, so there is nothing to do."""
+
     # --- connections ---
 
     def _make_connection(self) -> TcpConnection:
-        return TcpConnection(self._services, self._connections, self._let_in, self._forget)
+        return TcpConnection(self._services, self._connections, self._let_in, self._forget, self._assemble)
 
     def _make_tls_connection(self) -> TlsConnection:
-        return TlsConnection(self._services, self._connections, self._let_in, self._forget)
+        return TlsConnection(self._services, self._connections, self._let_in, self._forget, self._assemble)
 
     def _let_in(self, connection: TcpConnection, transport: asyncio.Transport) -> Session | None:
         peer = transport.get_extra_info("peername") or ("unknown", 0)
@@ -80,7 +87,7 @@ class TcpListener:
             # It was closed just as its handshake completed.
             return None
         _set_options(transport, self._settings.socket)
-        session = self._open_session(Transport.TCP, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        session = self._open_session(self._transport, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         self._connections.add(connection)
         return session
 

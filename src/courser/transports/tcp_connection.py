@@ -3,20 +3,40 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Protocol, cast
 
 from courser.broker.sessions import Session
 from courser.model.buffers import Buffer
 from courser.transports.connections import Connections
-from courser.transports.pace import Pace
+from courser.transports.reply_progress import ReplyProgress
 from courser.transports.session_loop import Services, SessionLoop
 
 _CHUNK_SIZE = 64 * 1024
 """Bytes of a reply that are encrypted at a time."""
 
 
-class TcpConnection(asyncio.BufferedProtocol):
-    """A connection without TLS. The kernel writes into the session loop's buffer, so nothing is copied."""
+class Receiver(Protocol):
+    """Takes the bytes of a connection."""
+
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+
+    def received(self, count: int) -> None:
+        """So many bytes were put into the room."""
+
+
+Assemble = Callable[[Services, Session, "TcpConnection"], tuple[SessionLoop, Receiver]]
+"""Makes the session loop of a connection, and what takes its bytes: the loop itself, or a layer before it."""
+
+
+def assemble_plain(services: Services, session: Session, connection: "TcpConnection") -> tuple[SessionLoop, Receiver]:
+    """The loop takes the bytes as they come."""
+    loop = SessionLoop(services, session, connection)
+    return loop, loop
+
+
+class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
+    """A connection without TLS. The kernel writes into the buffer of the session loop, or of the layer before it."""
 
     def __init__(
         self,
@@ -24,22 +44,18 @@ class TcpConnection(asyncio.BufferedProtocol):
         connections: Connections,
         open_session: Callable[["TcpConnection", asyncio.Transport], Session | None],
         on_lost: Callable[["TcpConnection"], None],
+        assemble: Assemble = assemble_plain,
     ) -> None:
+        super().__init__(services.settings)
         self._services = services
         self._connections = connections
         self._open_session = open_session
         self._on_lost = on_lost
+        self._assemble = assemble
         self._transport: asyncio.Transport | None = None
         self._is_writable = True
-        self._left_size = 0
-        """Bytes of the last reply that the kernel did not accept at once."""
-        self._looked_at_size = 0
-        """Unsent bytes at the last call of ``shows_life``."""
-        self._reply_pace = Pace(services.settings.send_deadline, services.settings.frame_rate_min)
         self._room: Callable[[], memoryview]
         self._received: Callable[[int], None]
-        self.loop: SessionLoop | None = None
-        """None if the connection was not admitted, or not yet."""
         self.host = "unknown"
         """The address of the client, without the port."""
         self.is_aborted = False
@@ -58,9 +74,9 @@ class TcpConnection(asyncio.BufferedProtocol):
         if session is None:
             transport.abort()
             return
-        self.loop = SessionLoop(self._services, session, self)
+        self.loop, receiver = self._assemble(self._services, session, self)
         # By name: these are called for every request.
-        self._room, self._received = self.loop.room, self.loop.received
+        self._room, self._received = receiver.room, receiver.received
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to put the next bytes."""
@@ -108,7 +124,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         return self._is_writable or self._note_unread()
 
     def _note_unread(self) -> bool:
-        self._left_size = self._looked_at_size = self.unsent_size
+        self.note_left_size()
         self._connections.note_unread(self)
         return False
 
@@ -116,24 +132,6 @@ class TcpConnection(asyncio.BufferedProtocol):
     def unsent_size(self) -> int:
         """Bytes that the kernel has not accepted yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
-
-    @property
-    def taken_size(self) -> int:
-        """Bytes that the client has read of a reply that the kernel did not accept at once."""
-        return self._left_size - self.unsent_size
-
-    def is_reply_overdue(self, now: int) -> bool:
-        """Whether the client reads its reply too slowly. As with frames, every byte that it reads earns time."""
-        since = None if self.loop is None else self.loop.unsent_since
-        return since is not None and self._reply_pace.is_late(now, since, self.taken_size)
-
-    def shows_life(self) -> bool:
-        """Whether a request is in progress, or the client has read part of its reply since the last call."""
-        loop = self.loop
-        if loop is None or loop.unsent_since is None:
-            return loop is not None and not loop.is_idle and loop.frame_since is None
-        before, self._looked_at_size = self._looked_at_size, self.unsent_size
-        return self._looked_at_size < before
 
     def pause(self) -> None:
         """Stop receiving for now."""
@@ -145,13 +143,15 @@ class TcpConnection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def finish(self) -> None:
+    def finish(self, reason: str = "") -> None:
         """Tell the client that nothing more is sent; receive on. TLS cannot say that."""
+        del reason
         if self._transport is not None and not self._transport.is_closing() and self._transport.can_write_eof():
             self._transport.write_eof()
 
-    def close(self) -> None:
-        """Send the rest, then close."""
+    def close(self, reason: str = "") -> None:
+        """Send the rest, then close. TCP cannot carry a reason."""
+        del reason
         if self._transport is not None:
             self._transport.close()
 
@@ -175,8 +175,9 @@ class TlsConnection(TcpConnection):
         connections: Connections,
         open_session: Callable[[TcpConnection, asyncio.Transport], Session | None],
         on_lost: Callable[[TcpConnection], None],
+        assemble: Assemble = assemble_plain,
     ) -> None:
-        super().__init__(services, connections, open_session, on_lost)
+        super().__init__(services, connections, open_session, on_lost, assemble)
         self._rest: deque[memoryview] = deque()
         """The part of a reply that is not encrypted yet."""
         self._rest_size = 0
@@ -227,12 +228,12 @@ class TlsConnection(TcpConnection):
         """Bytes that the kernel has not accepted yet."""
         return super().unsent_size + self._rest_size
 
-    def close(self) -> None:
+    def close(self, reason: str = "") -> None:
         """Send the rest, then close."""
         if self._rest:
             self._closes_behind = True
         else:
-            super().close()
+            super().close(reason)
 
     def abort(self) -> None:
         """Close now, even during a handshake, without sending the rest."""

@@ -12,6 +12,7 @@ register = Register()
 
 GIBIBYTE = 1024 * 1024 * 1024
 GET_ME, CREATE_TOKEN, GET_CLIENTS = 20, 42, 22
+TRANSPORTS = {"iggy": 1, "iggy+quic": 2, "iggy+ws": 4}
 UNKNOWN_COMMAND = 9999
 
 
@@ -287,7 +288,7 @@ async def raw_requests_are_answered(sdk: Sdk) -> None:
     me = await client.send_binary_request(GET_ME, b"")
     client_id, user_id, transport = struct.unpack_from("<IIB", me)
     assert client_id != 0
-    assert (user_id, transport) == (0, 1)
+    assert (user_id, transport) == (0, TRANSPORTS[sdk.scheme])
     assert struct.pack("<I", client_id) in await client.send_binary_request(GET_CLIENTS, b"")
     await refused(sdk, "invalid command", client.send_binary_request(UNKNOWN_COMMAND, b""))
     await client.ping()

@@ -13,7 +13,7 @@ register = Register()
 
 @register.scenario()
 async def a_client_connects_and_pings(sdk: Sdk) -> None:
-    client = sdk.iggy.IggyClient(sdk.address)
+    client = sdk.iggy.IggyClient(sdk.place)
     await client.connect()
     await client.ping()
 

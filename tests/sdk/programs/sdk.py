@@ -24,7 +24,9 @@ class Sdk:
     def __init__(self, release: str, address: str, module: Any, token: str = "") -> None:
         self.release = release
         self.version = tuple(map(int, release.split(".")[:2]))
-        self.address = address
+        scheme, _, self.address = address.rpartition("://")
+        self.scheme = scheme or "iggy"
+        """Names the transport: ``iggy`` is TCP, ``iggy+ws`` WebSocket, ``iggy+quic`` QUIC."""
         self.iggy = RecordedModule(module)
         self.token = token
         """A personal access token of root; the releases before 0.9 can use one, but not make one."""
@@ -36,16 +38,24 @@ class Sdk:
         return self.version < (0, 9)
 
     def fresh_name(self, what: str) -> str:
-        """A name that nothing else on the server has, other releases included."""
-        return f"{what}-{self.release}-{next(self._names)}"
+        """A name that nothing else on the server has, other releases and transports included."""
+        return f"{what}-{self.release}{self.scheme.removeprefix('iggy')}-{next(self._names)}"
 
     # --- connections ---
 
     async def connected(self) -> Any:
         """A client that is connected, and not logged in."""
-        client = self.iggy.IggyClient(self.address)
+        client = self.iggy.IggyClient(self.place)
         await client.connect()
         return client
+
+    @property
+    def place(self) -> Any:
+        """What a client needs to find the server, without a login. Only 0.9 can leave TCP without one."""
+        if self.scheme == "iggy":
+            return self.address
+        kind = self.iggy.WebSocketConfig if self.scheme == "iggy+ws" else self.iggy.QuicConfig
+        return kind(server_address=self.address)
 
     async def client(self, name: str = ROOT_NAME, password: str = ROOT_PASSWORD) -> Any:
         """A client that has logged in by itself."""
@@ -54,7 +64,7 @@ class Sdk:
         return client
 
     def connection_string(self, credentials: str = f"{ROOT_NAME}:{ROOT_PASSWORD}", options: str = "") -> str:
-        return f"iggy://{credentials}@{self.address}{options}"
+        return f"{self.scheme}://{credentials}@{self.address}{options}"
 
     async def lasting_client(self) -> Any:
         """A client that logs in again whenever it has to connect again; 0.5 has none, it gets a plain one."""

@@ -51,15 +51,18 @@ def _contradictions(configuration: Configuration) -> Iterator[str]:
         )
     if not configuration[keys.TCP_ENABLED]:
         yield f"{configuration.where(keys.TCP_ENABLED)} is false, so the server has no listener: set it to true"
-    yield from _tls_contradictions(configuration)
+    for tls in (keys.TCP_TLS, keys.WEBSOCKET_TLS, keys.QUIC_CERTIFICATE):
+        yield from _tls_contradictions(configuration, tls)
 
 
-def _tls_contradictions(configuration: Configuration) -> Iterator[str]:
-    if not configuration[keys.TLS_ENABLED] or configuration[keys.TLS_SELF_SIGNED]:
+def _tls_contradictions(configuration: Configuration, tls: keys.TlsKeys) -> Iterator[str]:
+    if not configuration[tls.enabled] or configuration[tls.is_self_signed]:
         return
-    for key in (keys.TLS_CERT_FILE, keys.TLS_KEY_FILE):
+    for key in (tls.certificate_file, tls.key_file):
         if configuration[key] is None:
-            yield f"{key.path} is required if TLS is enabled and tcp.tls.self_signed is false: {key.kind.expected}"
+            yield (
+                f"{key.path} is required if TLS is enabled and {tls.is_self_signed.path} is false: {key.kind.expected}"
+            )
 
 
 def _shown(key: Key[int]) -> str:
@@ -79,6 +82,12 @@ def warnings(configuration: Configuration) -> Iterator[str]:
     if configuration[keys.LOG_FILE_ENABLED] and not configuration[keys.LOG_FILE_SIZE_MAX]:
         # The server deletes only closed files.
         yield f"{configuration.where(keys.LOG_FILE_SIZE_MAX)} is 0: one log file can exceed max_total_size"
-    host = configuration[keys.TCP_ADDRESS].host
-    if not host.startswith(_LOOPBACK) and not configuration[keys.TLS_ENABLED]:
-        yield f"tcp.address {host} accepts remote connections, and passwords are not encrypted: enable tcp.tls"
+    for enabled, address, tls in (
+        (keys.TCP_ENABLED, keys.TCP_ADDRESS, keys.TCP_TLS),
+        (keys.WEBSOCKET_ENABLED, keys.WEBSOCKET_ADDRESS, keys.WEBSOCKET_TLS),
+    ):
+        host = configuration[address].host
+        if configuration[enabled] and not host.startswith(_LOOPBACK) and not configuration[tls.enabled]:
+            yield (
+                f"{address.path} {host} accepts remote connections, and passwords are not encrypted: enable {tls.table}"
+            )

@@ -1,6 +1,6 @@
 """The effective configuration as TOML that can be loaded again, with secrets masked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from courser.server.configuration.key import KeyStatus
@@ -45,8 +45,10 @@ def _belongs_to_refused(configuration: Configuration, key: AnyKey) -> bool:
     )
 
 
-def to_toml(configuration: Configuration, *, tcp_address: str | None = None, with_sources: bool = False) -> str:
-    """The whole configuration. ``tcp_address`` is the actual address of a listening server."""
+def to_toml(
+    configuration: Configuration, *, addresses: Mapping[str, str] | None = None, with_sources: bool = False
+) -> str:
+    """The whole configuration. ``addresses`` are those on which a server actually listens, by table."""
     tables: dict[str, list[ConfigurationLine]] = {}
     for line in effective_lines(configuration):
         tables.setdefault(line.table, []).append(line)
@@ -55,8 +57,8 @@ def to_toml(configuration: Configuration, *, tcp_address: str | None = None, wit
         rows = [f"[{table}]"]
         for line in lines:
             text = line.text
-            if tcp_address is not None and (line.table, line.name) == ("tcp", "address"):
-                text = f'"{tcp_address}"'
+            if addresses is not None and line.name == "address" and line.table in addresses:
+                text = f'"{addresses[line.table]}"'
             rows.append(_row(line, text, with_sources=with_sources))
         parts.append("\n".join(rows) + "\n")
     return "\n".join(parts)

@@ -3,6 +3,9 @@
 Defaults are Iggy's unless the description says otherwise. ``stock_keys`` lists the keys without effect.
 """
 
+from dataclasses import dataclass
+from pathlib import Path
+
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.catalog.rules import TOKEN_COUNT_MAX as TOKENS_OF_A_USER_MAX
 from courser.model.quantities import SECOND
@@ -12,7 +15,7 @@ from courser.server.configuration.key import Key
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.log_levels import parse_log_levels
 from courser.storage.segment_index import IndexCache
-from courser.transports.settings import ConnectionSettings, TcpSettings
+from courser.transports.settings import ConnectionSettings, QuicSettings, TcpSettings
 
 _MIB = 1024 * 1024
 _GIB = 1024 * _MIB
@@ -26,6 +29,45 @@ TOPIC_SIZE_MIN = 16 * _MIB
 _BROKER = BrokerSettings()
 _CONNECTIONS = ConnectionSettings()
 _TCP = TcpSettings()
+_QUIC = QuicSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class TlsKeys:
+    """The keys of a table about TLS."""
+
+    table: str
+    enabled: Key[bool]
+    is_self_signed: Key[bool]
+    certificate_file: Key[Path | None]
+    key_file: Key[Path | None]
+
+
+def _tls_enabled(table: str, transport: str) -> Key[bool]:
+    return Key(path=f"{table}.enabled", kind=kinds.BOOL, default=False, description=f"whether {transport} is encrypted")
+
+
+def _self_signed(table: str) -> Key[bool]:
+    return Key(
+        path=f"{table}.self_signed",
+        kind=kinds.BOOL,
+        default=True,
+        description="whether to generate a certificate at start if `cert_file` does not exist",
+    )
+
+
+def _certificate_file(table: str) -> Key[Path | None]:
+    return Key(
+        path=f"{table}.cert_file",
+        kind=kinds.FILE,
+        default=None,
+        description="the certificate, with its chain, as PEM",
+    )
+
+
+def _key_file(table: str) -> Key[Path | None]:
+    return Key(path=f"{table}.key_file", kind=kinds.FILE, default=None, description="its private key, as PEM")
+
 
 # --- the data directory -------------------------------------------------------------------------------
 
@@ -321,17 +363,11 @@ CLASSIC_DIALECTS = Key(
     description="the same by user name, or `*` for all others: for clients that do not report their release at login",
 )
 
-TLS_ENABLED = Key(path="tcp.tls.enabled", kind=kinds.BOOL, default=False, description="whether TCP is encrypted")
-TLS_SELF_SIGNED = Key(
-    path="tcp.tls.self_signed",
-    kind=kinds.BOOL,
-    default=True,
-    description="whether to generate a certificate at start if `cert_file` does not exist",
-)
-TLS_CERT_FILE = Key(
-    path="tcp.tls.cert_file", kind=kinds.FILE, default=None, description="the certificate, with its chain, as PEM"
-)
-TLS_KEY_FILE = Key(path="tcp.tls.key_file", kind=kinds.FILE, default=None, description="its private key, as PEM")
+TLS_ENABLED = _tls_enabled("tcp.tls", "TCP")
+TLS_SELF_SIGNED = _self_signed("tcp.tls")
+TLS_CERT_FILE = _certificate_file("tcp.tls")
+TLS_KEY_FILE = _key_file("tcp.tls")
+TCP_TLS = TlsKeys("tcp.tls", TLS_ENABLED, TLS_SELF_SIGNED, TLS_CERT_FILE, TLS_KEY_FILE)
 
 SOCKET_OVERRIDE = Key(
     path="tcp.socket.override_defaults",
@@ -369,6 +405,58 @@ SOCKET_LINGER = Key(
     default=0,
     description="how long the kernel keeps sending after a close, in whole seconds; 0 means the kernel's default",
 )
+
+# --- WebSocket ----------------------------------------------------------------------------------------
+
+WEBSOCKET_ENABLED = Key(
+    path="websocket.enabled",
+    kind=kinds.BOOL,
+    default=True,
+    description="whether to serve the binary protocol over WebSocket, with the limits of the table `tcp`",
+)
+WEBSOCKET_ADDRESS = Key(
+    path="websocket.address",
+    kind=kinds.ADDRESS,
+    default=Address(_TCP.host, 8092),
+    description="the address to listen on; port 0 picks a free port",
+)
+WEBSOCKET_TLS_ENABLED = _tls_enabled("websocket.tls", "WebSocket")
+WEBSOCKET_TLS_SELF_SIGNED = _self_signed("websocket.tls")
+WEBSOCKET_TLS_CERT_FILE = _certificate_file("websocket.tls")
+WEBSOCKET_TLS_KEY_FILE = _key_file("websocket.tls")
+WEBSOCKET_TLS = TlsKeys(
+    "websocket.tls",
+    WEBSOCKET_TLS_ENABLED,
+    WEBSOCKET_TLS_SELF_SIGNED,
+    WEBSOCKET_TLS_CERT_FILE,
+    WEBSOCKET_TLS_KEY_FILE,
+)
+
+# --- QUIC ---------------------------------------------------------------------------------------------
+
+QUIC_ENABLED = Key(
+    path="quic.enabled",
+    kind=kinds.BOOL,
+    default=False,
+    description="whether to serve the binary protocol over QUIC, with the limits of the table `tcp`; requires the "
+    "extra `quic` (Iggy: true)",
+)
+QUIC_ADDRESS = Key(
+    path="quic.address",
+    kind=kinds.ADDRESS,
+    default=Address(_QUIC.host, _QUIC.port),
+    description="the UDP address to listen on; port 0 picks a free port",
+)
+QUIC_IDLE_TIMEOUT = Key(
+    path="quic.max_idle_timeout",
+    kind=kinds.duration(SECOND),
+    default=_QUIC.idle_timeout,
+    description="how long a connection stays open without any datagram from the client (Iggy 0.8: 10s)",
+)
+QUIC_SELF_SIGNED = _self_signed("quic.certificate")
+QUIC_CERT_FILE = _certificate_file("quic.certificate")
+QUIC_KEY_FILE = _key_file("quic.certificate")
+QUIC_CERTIFICATE = TlsKeys("quic.certificate", QUIC_ENABLED, QUIC_SELF_SIGNED, QUIC_CERT_FILE, QUIC_KEY_FILE)
 
 # --- logging ------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from courser.server.configuration import keys
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.log_levels import LogLevels
 from courser.storage.segment_index import IndexCache
-from courser.transports.settings import ConnectionSettings, SocketSettings, TcpSettings
+from courser.transports.settings import ConnectionSettings, QuicSettings, SocketSettings, TcpSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,8 @@ class TlsSettings:
     key_file: Path | None
     is_self_signed: bool
     """Whether to generate one if the file does not exist."""
+    table: str = "tcp.tls"
+    """The table of the configuration that these settings come from, for messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,13 @@ class ServerSettings:
     connections: ConnectionSettings
     tcp: TcpSettings
     tls: TlsSettings | None
-    """None: not encrypted."""
+    """For TCP. None: not encrypted."""
+    websocket: TcpSettings | None
+    """None: disabled."""
+    websocket_tls: TlsSettings | None
+    quic: QuicSettings | None
+    """None: disabled."""
+    quic_certificate: TlsSettings
 
 
 def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = None) -> ServerSettings:
@@ -68,7 +76,11 @@ def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = 
         broker=_broker(configuration),
         connections=_connections(configuration),
         tcp=_tcp(configuration),
-        tls=_tls(configuration),
+        tls=_tls(configuration, keys.TCP_TLS),
+        websocket=_websocket(configuration),
+        websocket_tls=_tls(configuration, keys.WEBSOCKET_TLS),
+        quic=_quic(configuration),
+        quic_certificate=_certificate(configuration, keys.QUIC_CERTIFICATE),
     )
 
 
@@ -166,11 +178,28 @@ def _socket(configuration: Configuration) -> SocketSettings:
     )
 
 
-def _tls(configuration: Configuration) -> TlsSettings | None:
-    if not configuration[keys.TLS_ENABLED]:
+def _websocket(configuration: Configuration) -> TcpSettings | None:
+    if not configuration[keys.WEBSOCKET_ENABLED]:
         return None
+    address = configuration[keys.WEBSOCKET_ADDRESS]
+    return TcpSettings(host=address.host, port=address.port)
+
+
+def _tls(configuration: Configuration, tls: keys.TlsKeys) -> TlsSettings | None:
+    return _certificate(configuration, tls) if configuration[tls.enabled] else None
+
+
+def _certificate(configuration: Configuration, tls: keys.TlsKeys) -> TlsSettings:
     return TlsSettings(
-        certificate_file=configuration[keys.TLS_CERT_FILE],
-        key_file=configuration[keys.TLS_KEY_FILE],
-        is_self_signed=configuration[keys.TLS_SELF_SIGNED],
+        certificate_file=configuration[tls.certificate_file],
+        key_file=configuration[tls.key_file],
+        is_self_signed=configuration[tls.is_self_signed],
+        table=tls.table,
     )
+
+
+def _quic(configuration: Configuration) -> QuicSettings | None:
+    if not configuration[keys.QUIC_ENABLED]:
+        return None
+    address = configuration[keys.QUIC_ADDRESS]
+    return QuicSettings(host=address.host, port=address.port, idle_timeout=configuration[keys.QUIC_IDLE_TIMEOUT])

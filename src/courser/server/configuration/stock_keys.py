@@ -42,7 +42,7 @@ _LATER = tuple(
         description=f"{name}; the other keys of this table are ignored too",
         status=KeyStatus.LATER,
     )
-    for table, name in (("http", "HTTP"), ("quic", "QUIC"), ("websocket", "WebSocket"))
+    for table, name in (("http", "HTTP"),)
 )
 
 # --- not used -----------------------------------------------------------------------------------------
@@ -63,18 +63,16 @@ _IGNORED = {
     "http.metrics": "enabled endpoint",
     "http.tls": _TLS_NAMES,
     "message_cleaner": "enabled interval",
-    "quic": "address max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window receive_window "
-    "stream_receive_window keep_alive_interval max_idle_timeout",
-    "quic.certificate": "self_signed cert_file key_file",
+    "quic": "max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window receive_window "
+    "stream_receive_window keep_alive_interval",
     "quic.socket": "override_defaults recv_buffer_size send_buffer_size keepalive",
     "tcp": "ipv6 socket_migration",
     "tcp.tls": "certificate",
     "telemetry": "enabled service_name",
     "telemetry.logs": "transport endpoint",
     "telemetry.traces": "transport endpoint",
-    "websocket": "address read_buffer_size write_buffer_size max_write_buffer_size max_message_size max_frame_size "
+    "websocket": "read_buffer_size write_buffer_size max_write_buffer_size max_message_size max_frame_size "
     "accept_unmasked_frames",
-    "websocket.tls": _TLS_NAMES,
     "system.backup": "path",
     "system.backup.compatibility": "path",
     "system.compression": "allow_override",

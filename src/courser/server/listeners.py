@@ -1,0 +1,190 @@
+"""The listeners of a server: one for each transport that is enabled, with its address and certificate."""
+
+import importlib.util
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from courser.broker.sessions import Session
+from courser.errors import AddressRefused, StartRefused
+from courser.model.clock import Clock
+from courser.model.messaging import Transport
+from courser.server.configuration.kinds import Address
+from courser.server.configuration.settings import ServerSettings, TlsSettings
+from courser.server.system_limits import check_address
+from courser.transports.connections import Connections
+from courser.transports.session_loop import Services
+from courser.transports.tcp import TcpListener
+
+if TYPE_CHECKING:
+    from courser.server.certificates import Certificate
+    from courser.transports.quic import QuicListener
+
+_log = logging.getLogger(__name__)
+
+
+class Listener(Protocol):
+    """What is needed of a listener, whatever the transport."""
+
+    async def start(self) -> tuple[str, int]:
+        """Listen. Return the actual address."""
+
+    def close(self) -> None:
+        """Accept nobody any more. May be repeated."""
+
+    def release(self) -> None:
+        """Give back what the connections needed until they were gone. May be repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """What every listener needs."""
+
+    services: Services
+    connections: Connections
+    open_session: Callable[[Transport, str], Session]
+    close_session: Callable[[Session], None]
+
+
+class Listeners:
+    """All listeners. The same connection limits, session loop and commands are behind each of them."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._wanted: dict[Transport, Address] = {Transport.TCP: Address(settings.tcp.host, settings.tcp.port)}
+        self._tls: dict[Transport, TlsSettings | None] = {Transport.TCP: settings.tls}
+        if settings.websocket is not None:
+            self._wanted[Transport.WEBSOCKET] = Address(settings.websocket.host, settings.websocket.port)
+            self._tls[Transport.WEBSOCKET] = settings.websocket_tls
+        if settings.quic is not None and _has_quic():
+            self._wanted[Transport.QUIC] = Address(settings.quic.host, settings.quic.port)
+            self._tls[Transport.QUIC] = settings.quic_certificate
+        self._settings = settings
+        self._listeners: list[Listener] = []
+        self._quic: QuicListener | None = None
+        self.certificates: dict[Transport, Certificate] = {}
+        """Of the transports that are encrypted."""
+
+    def prepare(self, clock: Clock) -> None:
+        """Check the addresses and load the certificates, without listening.
+
+        Raises:
+            AddressRefused: the server cannot listen on an address.
+            StartRefused: a certificate cannot be used.
+        """
+        for transport, address in self._wanted.items():
+            check_address(address, _key_of(transport), is_udp=transport is Transport.QUIC)
+        if self._settings.quic is not None and Transport.QUIC not in self._wanted:
+            _log.warning("not listening for QUIC: install the extra, pip install 'courser[quic]'")
+        for transport, tls in self._tls.items():
+            if tls is not None:
+                # Import it only if TLS is enabled.
+                from courser.server.certificates import Certificate  # noqa: PLC0415
+
+                self.certificates[transport] = Certificate(tls, self._wanted[transport].host, clock)
+
+    async def open(self, dependencies: Dependencies) -> Mapping[Transport, Address]:
+        """Listen on all of them. Return the actual addresses.
+
+        Raises:
+            AddressRefused: the server cannot listen on an address.
+        """
+        addresses = {}
+        for transport, wanted in self._wanted.items():
+            listener = self._make(transport, dependencies)
+            self._listeners.append(listener)
+            try:
+                address = addresses[transport] = Address(*await listener.start())
+            except OSError as error:
+                raise AddressRefused(str(wanted), error, _key_of(transport)) from error
+            tls = "on" if transport in self.certificates else "off"
+            _log.info("listening transport=%s address=%s tls=%s", name_of(transport), address, tls)
+        return addresses
+
+    def close(self) -> None:
+        """Accept nobody any more. May be repeated."""
+        for listener in self._listeners:
+            listener.close()
+
+    def release(self) -> None:
+        """All connections are gone. May be repeated."""
+        for listener in self._listeners:
+            listener.release()
+
+    def reload_certificates(self) -> bool:
+        """Load the certificates from their files again. Returns whether there are any files."""
+        has_files = False
+        for transport, certificate in self.certificates.items():
+            if certificate.is_from_files:
+                has_files = True
+                try:
+                    certificate.reload()
+                    if transport is Transport.QUIC and self._quic is not None:
+                        self._quic.use_certificate(certificate.pem, certificate.key_pem)
+                except (StartRefused, ValueError) as refusal:
+                    _log.error("could not reload the certificate; keeping the old one: %s", refusal)
+        return has_files
+
+    def _make(self, transport: Transport, dependencies: Dependencies) -> Listener:
+        certificate = self.certificates.get(transport)
+        tls = None if certificate is None else certificate.context
+        services, connections = dependencies.services, dependencies.connections
+        open_session, close_session = dependencies.open_session, dependencies.close_session
+        if transport is Transport.TCP:
+            return TcpListener(
+                self._settings.tcp,
+                services,
+                connections,
+                open_session=open_session,
+                close_session=close_session,
+                tls=tls,
+            )
+        if transport is Transport.QUIC:
+            assert certificate is not None, "QUIC is always encrypted"
+            self._quic = self._make_quic(dependencies, certificate)
+            return self._quic
+        # Import it only if WebSocket is enabled: the library takes a while to load.
+        from courser.transports.websocket import assemble_websocket  # noqa: PLC0415
+
+        assert self._settings.websocket is not None
+        return TcpListener(
+            self._settings.websocket,
+            services,
+            connections,
+            open_session=open_session,
+            close_session=close_session,
+            tls=tls,
+            transport=transport,
+            assemble=assemble_websocket,
+        )
+
+    def _make_quic(self, dependencies: Dependencies, certificate: "Certificate") -> "QuicListener":
+        # Import it only if QUIC is enabled: the library is an extra.
+        from courser.server.certificates import is_p256  # noqa: PLC0415
+        from courser.transports.quic import QuicListener, QuicServices  # noqa: PLC0415
+        from courser.transports.quic_requests import StreamMemory  # noqa: PLC0415
+
+        assert self._settings.quic is not None
+        if not is_p256(certificate.pem):
+            _log.warning("Iggy's SDKs accept only P-256 certificates over QUIC unless they validate certificates")
+        shared = QuicServices(
+            dependencies.services,
+            dependencies.connections,
+            StreamMemory(self._settings.connections.request_memory),
+            dependencies.open_session,
+            dependencies.close_session,
+        )
+        return QuicListener(self._settings.quic, shared, certificate.pem, certificate.key_pem)
+
+
+def _has_quic() -> bool:
+    return importlib.util.find_spec("qh3") is not None
+
+
+def name_of(transport: Transport) -> str:
+    """The name of a transport, as in the configuration."""
+    return transport.name.lower()
+
+
+def _key_of(transport: Transport) -> str:
+    return f"{name_of(transport)}.address"

@@ -1,0 +1,118 @@
+"""The binary protocol over WebSocket and QUIC, with every release that can use them."""
+
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.sdk.conversations import Conversation, Refused
+from tests.sdk.programs.catalogue import scenarios_of
+from tests.servers import RunningServer
+
+SETTINGS = {
+    "websocket.enabled": "true",
+    "websocket.address": "127.0.0.1:0",
+    "quic.enabled": "true",
+    "quic.address": "127.0.0.1:0",
+}
+SCHEMES = {"iggy+ws": "websocket", "iggy+quic": "quic"}
+RELEASES = ("0.6.0", "0.7.0", "0.8.0")
+"""Those that can use WebSocket, beside the newest. Over QUIC they fail to make a socket, whatever the server."""
+NEWEST = "0.9.0"
+ABOUT_TCP = {
+    "a_connection_string_logs_in",
+    "every_field_of_the_tcp_configuration_is_taken",
+    "a_token_in_the_configuration_logs_in_and_disabled_means_by_hand",
+}
+IMPOSSIBLE = {
+    # Over QUIC the SDK reads replies of ten million bytes at most.
+    ("iggy+quic", "messages_near_the_limit_come_one_to_a_poll"),
+}
+LARGE = "x" * 2_000_000
+
+
+def place_of(server: RunningServer, scheme: str) -> str:
+    return f"{scheme}://{server.address_of(SCHEMES[scheme])}"
+
+
+@pytest.fixture(scope="module")
+def server_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with RunningServer(tmp_path_factory.mktemp("carriers"), settings=SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def newest_over(server_of_all: RunningServer) -> Iterator[Callable[[str], Conversation]]:
+    """A child of the newest release for each transport."""
+    children: dict[str, Conversation] = {}
+    with ExitStack() as stack:
+        first = stack.enter_context(Conversation(NEWEST, server_of_all.address))
+        first.ask("connect", client="root")
+        token = first.ask("token", client="root", name="for-the-tests")
+
+        def child(scheme: str) -> Conversation:
+            if scheme not in children:
+                made = Conversation(NEWEST, place_of(server_of_all, scheme), token)
+                children[scheme] = stack.enter_context(made)
+            return children[scheme]
+
+        yield child
+
+
+CASES = [
+    pytest.param(scheme, scenario.name, id=f"{transport}-{scenario.name}")
+    for scheme, transport in SCHEMES.items()
+    for scenario in scenarios_of(NEWEST)
+    if scenario.name not in ABOUT_TCP and (scheme, scenario.name) not in IMPOSSIBLE
+]
+
+
+@pytest.mark.parametrize(("scheme", "name"), CASES)
+def test_scenario_with_the_newest_release(newest_over: Callable[[str], Conversation], scheme: str, name: str) -> None:
+    newest_over(scheme).ask("run", scenario=name)
+
+
+def exchange(child: Conversation, name: str, options: str) -> None:
+    """Create, send and poll, with a message that needs more than one read."""
+    place = {"stream": name, "topic": name}
+    child.ask("connect", client="own", options=options)
+    child.ask("create", client="own", partitions=1, **place)
+    child.ask("send", client="own", payloads=["small", LARGE], **place)
+    child.ask("send", client="own", payloads=[f"message {number}" for number in range(1000)], **place)
+    found = child.ask("poll", client="own", **place)
+    assert [payload for _, payload, _ in found] == ["small", LARGE, *(f"message {number}" for number in range(1000))]
+    child.ask("ping", client="own")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_websocket_with_older_releases(server_of_all: RunningServer, release: str) -> None:
+    with Conversation(release, place_of(server_of_all, "iggy+ws")) as child:
+        exchange(child, f"websocket-{release}", "?heartbeat_interval=1s")
+
+
+@pytest.mark.parametrize("release", [*RELEASES, NEWEST])
+def test_websocket_with_tls(tmp_path: Path, release: str) -> None:
+    with RunningServer(tmp_path, settings=SETTINGS | {"websocket.tls.enabled": "true"}) as server:
+        host, port = server.address_of("websocket").split(":")
+        trusted = tmp_path / "certificate.pem"
+        trusted.write_text(ssl.get_server_certificate((host, int(port))))
+        assert trusted.read_bytes() == (server.data / "runtime" / "websocket_certificate.pem").read_bytes()
+        with Conversation(release, place_of(server, "iggy+ws")) as child:
+            exchange(child, "with-tls", f"?tls=true&tls_domain=localhost&tls_ca_file={trusted}")
+
+
+def test_large_messages_over_quic(newest_over: Callable[[str], Conversation]) -> None:
+    exchange(newest_over("iggy+quic"), "large-over-quic", "?heartbeat_interval=1s")
+
+
+def test_a_reply_that_is_too_large_for_quic_is_an_error(newest_over: Callable[[str], Conversation]) -> None:
+    child, place = newest_over("iggy+quic"), {"stream": "too-large", "topic": "too-large"}
+    child.ask("connect", client="other", options="?heartbeat_interval=1s")
+    child.ask("create", client="other", partitions=1, **place)
+    child.ask("send", client="other", payloads=["x" * 10_000_000], **place)
+    with pytest.raises(Refused) as refusal:
+        child.ask("poll", client="other", **place)
+    assert "payload" in refusal.value.text
+    child.ask("ping", client="other")
