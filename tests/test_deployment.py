@@ -150,6 +150,7 @@ def image_variables(volume: Path) -> dict[str, str]:
         **clean_variables(),
         **variables,
         "COURSER_TCP_ADDRESS": "127.0.0.1:0",
+        "COURSER_HTTP_ENABLED": "false",
         "COURSER_WEBSOCKET_ENABLED": "false",
     }
 

@@ -207,13 +207,6 @@ def test_secrets_are_never_in_messages(load_text: Load) -> None:
 # --- keys that do nothing, and variables that nobody knows --------------------------------------------
 
 
-def test_transports_that_are_not_built_give_one_warning(load_text: Load) -> None:
-    text = "[http]\nenabled = true\n"
-    (warning,) = load_text(text).warnings
-    assert warning == "transports that are not supported yet, ignored: http.enabled"
-    assert load_text(text.replace("true", "false")).warnings == ()
-
-
 def test_keys_without_a_meaning_give_one_warning(load_text: Load) -> None:
     configuration = load_text(
         "[tcp]\nipv6 = true\nsocket_migration = false\n[cluster]\nenabled = false\n[cluster.auth]\nshared_secret='x'",
@@ -258,9 +251,9 @@ def test_no_variable_that_courser_itself_reads_is_taken_for_a_mistake() -> None:
     assert load(None, dict.fromkeys(names, "x")).warnings == ()
 
 
-def test_keys_that_are_refused_or_come_later_are_switches_with_an_off_position() -> None:
+def test_keys_that_are_refused_are_switches_with_an_off_position() -> None:
     for key in all_keys().keys:
-        if key.status in (KeyStatus.REFUSED, KeyStatus.LATER):
+        if key.status is KeyStatus.REFUSED:
             assert key.default in (False, "none")
 
 

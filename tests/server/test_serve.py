@@ -1,6 +1,7 @@
 """``courser serve`` as a process of its own: start, stop, kill, start again, and every way not to start."""
 
 import asyncio
+import http.client
 import json
 import os
 import re
@@ -51,7 +52,13 @@ def try_to_serve(
     return subprocess.run(
         [COURSER, "serve", *arguments],
         cwd=directory,
-        env={**inherited, "COURSER_TCP_ADDRESS": address, "COURSER_WEBSOCKET_ENABLED": "false", **environment},
+        env={
+            **inherited,
+            "COURSER_TCP_ADDRESS": address,
+            "COURSER_HTTP_ENABLED": "false",
+            "COURSER_WEBSOCKET_ENABLED": "false",
+            **environment,
+        },
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -283,14 +290,14 @@ def test_without_log_files_there_are_none(tmp_path: Path) -> None:
 
 
 def test_log_files_are_rotated_while_it_runs(tmp_path: Path) -> None:
-    settings = {"system.logging.max_file_size": "2 KB", "system.logging.max_total_size": "4 KB"}
+    settings = {"system.logging.max_file_size": "2 KB", "system.logging.max_total_size": "8 KB"}
     with RunningServer(tmp_path, settings=settings) as server:
         assert server.stop() == 0
     with RunningServer(tmp_path, settings=settings) as server:
         assert server.stop() == 0
     sizes = [path.stat().st_size for path in (server.data / "logs").iterdir()]
     assert len(sizes) > 1
-    assert sum(sizes) < 10_000
+    assert sum(sizes) < 14_000
 
 
 def test_tls_with_a_certificate_made_at_start(tmp_path: Path) -> None:
@@ -437,9 +444,10 @@ def test_a_certificate_that_does_not_do_is_refused_before_anything_else(tmp_path
 
 
 def test_a_password_that_nobody_could_read_is_not_made(tmp_path: Path) -> None:
+    settings = ("tcp.address=127.0.0.1:0", "http.enabled=false", "websocket.enabled=false")
     with Path("/dev/full").open("w") as full:
         result = subprocess.run(
-            [COURSER, "serve", "--set", "tcp.address=127.0.0.1:0", "--set", "websocket.enabled=false"],
+            [COURSER, "serve", *(f"--set={setting}" for setting in settings)],
             cwd=tmp_path,
             stdout=full,
             stderr=subprocess.PIPE,
@@ -452,15 +460,67 @@ def test_a_password_that_nobody_could_read_is_not_made(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+# --- HTTP ---
+
+
+def http_status(address: str, path: str) -> tuple[int, bytes]:
+    host, _, port = address.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
+    try:
+        connection.request("GET", path)
+        reply = connection.getresponse()
+        return reply.status, reply.read()
+    finally:
+        connection.close()
+
+
+def test_http_is_served_beside_tcp(tmp_path: Path) -> None:
+    with RunningServer(tmp_path, settings={"http.enabled": "true", "http.address": "127.0.0.1:0"}) as server:
+        address = server.address_of("http")
+        assert http_status(address, "/health/ready") == (200, b"ready")
+        assert b"courser_connections " in http_status(address, "/metrics")[1]
+        assert can_log_in(server, "iggy", "iggy")
+        assert f"listening transport=http address={address} tls=off" in server.output
+        assert server.stop() == 0
+    assert how_it_stopped(LocalFileSystem(), server.data) is StopKind.CLEAN
+
+
+def test_a_busy_http_port_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        address = f"127.0.0.1:{busy.getsockname()[1]}"
+        result = try_to_serve(tmp_path, COURSER_HTTP_ENABLED="true", COURSER_HTTP_ADDRESS=address)
+    assert result.returncode != 0
+    assert f"cannot listen on {address}" in result.stderr
+    assert "set http.address to another one" in result.stderr
+
+
+def test_https_with_a_certificate_from_files(tmp_path: Path) -> None:
+    key, certificate = make_self_signed("127.0.0.1", datetime.now(UTC))
+    certificate_file, key_file = tmp_path / "cert.pem", tmp_path / "key.pem"
+    certificate_file.write_bytes(certificate)
+    key_file.write_bytes(key)
+    key_file.chmod(0o600)
+    tls = {"http.tls.enabled": "true", "http.tls.cert_file": certificate_file, "http.tls.key_file": key_file}
+    settings = {"http.enabled": "true", "http.address": "127.0.0.1:0"} | tls
+    with RunningServer(tmp_path / "server", settings=settings) as server:
+        host, _, port = server.address_of("http").rpartition(":")
+        context = ssl.create_default_context(cafile=certificate_file)
+        connection = http.client.HTTPSConnection(host, int(port), timeout=PATIENCE, context=context)
+        connection.request("GET", "/ping")
+        assert connection.getresponse().read() == b"pong"
+        connection.close()
+
+
 async def test_the_metadata_of_the_cluster_has_the_ports_on_which_the_server_listens(tmp_path: Path) -> None:
-    addresses = {"websocket.address": "127.0.0.1:0", "quic.address": "127.0.0.1:0"}
-    settings = {"websocket.enabled": "true", "quic.enabled": "true"} | addresses
+    names = ("http", "quic", "websocket")
+    settings = {f"{name}.enabled": "true" for name in names} | {f"{name}.address": "127.0.0.1:0" for name in names}
     with RunningServer(tmp_path, settings=settings) as server:
         async with await courser.connect(f"iggy://iggy:iggy@{server.address}") as client:
             (node,) = (await client.get_cluster_metadata()).nodes
         assert f"127.0.0.1:{node.websocket_port}" == server.address_of("websocket")
         assert f"127.0.0.1:{node.quic_port}" == server.address_of("quic")
-        assert (node.ip, node.tcp_port, node.http_port) == (server.host, server.port, 0)
+        assert f"127.0.0.1:{node.http_port}" == server.address_of("http")
+        assert (node.ip, node.tcp_port) == (server.host, server.port)
         assert f"listening transport=websocket address=127.0.0.1:{node.websocket_port} tls=off" in server.output
 
 
@@ -496,7 +556,12 @@ def test_without_the_library_for_quic_the_other_transports_are_served(
 ) -> None:
     """Iggy's own files enable it, whether anybody uses it or not."""
     monkeypatch.setitem(sys.modules, "qh3", None)
-    zero = ["tcp.address=127.0.0.1:0", "websocket.address=127.0.0.1:0", "quic.address=127.0.0.1:0"]
+    zero = [
+        "tcp.address=127.0.0.1:0",
+        "websocket.address=127.0.0.1:0",
+        "quic.address=127.0.0.1:0",
+        "http.enabled=false",
+    ]
     listeners = Listeners(settings_of(load(settings=["quic.enabled=true", *zero])))
     listeners.prepare(SystemClock())
     assert "not listening for QUIC" in caplog.text

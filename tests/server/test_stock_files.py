@@ -15,17 +15,22 @@ from courser.storage.segment_index import IndexCache
 from tests.server import stock_files
 
 
-def test_the_stock_file_of_0_8_starts_with_three_warnings(tmp_path: Path) -> None:
+def test_the_stock_file_of_0_8_starts_with_two_warnings(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(stock_files.IGGY_0_8)
     configuration = load(path)
     checks.check(configuration)
     (no_retention,) = checks.warnings(configuration)
     assert no_retention.startswith("data_maintenance.messages.cleaner_enabled (")
-    not_built, ignored = configuration.warnings
-    assert not_built == "transports that are not supported yet, ignored: http.enabled"
+    (ignored,) = configuration.warnings
     assert ignored.startswith("Iggy settings that Courser does not use, ignored: consumer_group.{rebalancing_timeout, ")
-    for name in ("http.jwt.{", "quic.socket.{", "tcp.{ipv6, socket_migration}", "cluster", "system.memory_pool.{"):
+    for name in (
+        "http.jwt.trusted_issuers",
+        "quic.socket.{",
+        "tcp.{ipv6, socket_migration}",
+        "cluster",
+        "system.memory_pool.{",
+    ):
         assert name in ignored
     settings = settings_of(configuration)
     assert (settings.tcp.host, settings.tcp.port, settings.tls) == ("127.0.0.1", 8090, None)

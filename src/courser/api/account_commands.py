@@ -9,19 +9,27 @@ from courser.model.identifiers import Identifier
 from courser.model.permissions import Action, Permissions
 
 
-@command(31, r.UserDetails, Action.READ_USERS)
+@command(31, r.UserDetails, Action.READ_USERS, http="GET /users/{user}")
 class GetUser(Command, frozen=True):
     """One user with permissions."""
 
     user: Identifier
 
 
-@command(32, r.UserList, Action.READ_USERS)
+@command(32, r.UserList, Action.READ_USERS, http="GET /users")
 class GetUsers(Command, frozen=True):
     """All users."""
 
 
-@command(33, r.UserDetails, Action.MANAGE_USERS, operation=141, is_audited=True)
+@command(
+    33,
+    r.UserDetails,
+    Action.MANAGE_USERS,
+    operation=141,
+    is_audited=True,
+    http="POST /users",
+    http_names={"name": "username", "is_active": "status"},
+)
 class CreateUser(Command, frozen=True):
     """Create a user."""
 
@@ -31,14 +39,22 @@ class CreateUser(Command, frozen=True):
     permissions: Permissions | None
 
 
-@command(34, None, Action.MANAGE_USERS, operation=143, is_audited=True)
+@command(34, None, Action.MANAGE_USERS, operation=143, is_audited=True, http="DELETE /users/{user}")
 class DeleteUser(Command, frozen=True):
     """Delete a user."""
 
     user: Identifier
 
 
-@command(35, None, Action.MANAGE_USERS, operation=142, is_audited=True)
+@command(
+    35,
+    None,
+    Action.MANAGE_USERS,
+    operation=142,
+    is_audited=True,
+    http="PUT /users/{user}",
+    http_names={"name": "username", "is_active": "status"},
+)
 class UpdateUser(Command, frozen=True):
     """Change name or status; None leaves it unchanged."""
 
@@ -47,7 +63,7 @@ class UpdateUser(Command, frozen=True):
     is_active: OptionalActive
 
 
-@command(36, None, Action.MANAGE_USERS, operation=145, is_audited=True)
+@command(36, None, Action.MANAGE_USERS, operation=145, is_audited=True, http="PUT /users/{user}/permissions")
 class UpdatePermissions(Command, frozen=True):
     """Replace all permissions."""
 
@@ -55,7 +71,7 @@ class UpdatePermissions(Command, frozen=True):
     permissions: Permissions | None
 
 
-@command(37, operation=144, is_audited=True)
+@command(37, operation=144, is_audited=True, http="PUT /users/{user}/password")
 class ChangePassword(Command, frozen=True):
     """Replace a password; the current one is required."""
 
@@ -64,7 +80,15 @@ class ChangePassword(Command, frozen=True):
     new_password: Text8
 
 
-@command(38, r.LoggedIn, operation=1, is_public=True, is_audited=True)
+@command(
+    38,
+    r.LoggedIn,
+    operation=1,
+    is_public=True,
+    is_audited=True,
+    http="POST /users/login",
+    http_names={"name": "username"},
+)
 class LoginUser(Command, frozen=True):
     """Log in by password."""
 
@@ -76,7 +100,7 @@ class LoginUser(Command, frozen=True):
     """The same bytes read as a token, to try if the password is wrong: 0.9 does not say which one it sends."""
 
 
-@command(44, r.LoggedIn, operation=1, is_public=True, is_audited=True)
+@command(44, r.LoggedIn, operation=1, is_public=True, is_audited=True, http="POST /personal-access-tokens/login")
 class LoginWithToken(Command, frozen=True):
     """Log in by personal access token."""
 
@@ -84,17 +108,17 @@ class LoginWithToken(Command, frozen=True):
     version: Annotated[str, Kind.ABSENT] = ""
 
 
-@command(39, operation=3, is_audited=True)
+@command(39, operation=3, is_audited=True, http="DELETE /users/logout")
 class LogoutUser(Command, frozen=True):
     """Log out; the connection stays open."""
 
 
-@command(41, r.TokenList)
+@command(41, r.TokenList, http="GET /personal-access-tokens")
 class GetTokens(Command, frozen=True):
     """The user's own personal access tokens."""
 
 
-@command(42, r.NewToken, operation=146, is_audited=True)
+@command(42, r.NewToken, operation=146, is_audited=True, http="POST /personal-access-tokens")
 class CreateToken(Command, frozen=True):
     """Create a personal access token."""
 
@@ -103,7 +127,7 @@ class CreateToken(Command, frozen=True):
     """Microseconds from now; 0 and ``NEVER`` are never."""
 
 
-@command(43, operation=147, is_audited=True)
+@command(43, operation=147, is_audited=True, http="DELETE /personal-access-tokens/{name}")
 class DeleteToken(Command, frozen=True):
     """Delete one of the user's own personal access tokens."""
 

@@ -5,8 +5,6 @@ Codecs create them, and the dispatcher passes them to their handlers. Ids count 
 
 from typing import Annotated, TypeAlias
 
-import msgspec
-
 from courser.api import replies as r
 from courser.api import table
 from courser.api.account_commands import (
@@ -34,10 +32,20 @@ from courser.api.fields import (
     Id,
     Name,
     OptionalPartition,
-    OptionalU64,
     SnapshotCompression,
     SnapshotKinds,
     Text32,
+)
+from courser.api.staging_commands import (
+    PUBLISHED_PART_COUNT_MAX,
+    DiscardStaged,
+    FinishStage,
+    GetSink,
+    GetSinks,
+    GetStagedParts,
+    PublishStaged,
+    StagedPartName,
+    StageMessages,
 )
 from courser.api.table import CommandRow, command
 from courser.model.identifiers import Consumer, Identifier
@@ -48,17 +56,26 @@ from courser.records.batch import Batch
 from courser.records.message_filter import FILTER_COUNT_MAX
 
 __all__ = [
+    "PUBLISHED_PART_COUNT_MAX",
     "ChangePassword",
     "CreateToken",
     "CreateUser",
     "DeleteToken",
     "DeleteUser",
+    "DiscardStaged",
+    "FinishStage",
+    "GetSink",
+    "GetSinks",
+    "GetStagedParts",
     "GetTokens",
     "GetUser",
     "GetUsers",
     "LoginUser",
     "LoginWithToken",
     "LogoutUser",
+    "PublishStaged",
+    "StageMessages",
+    "StagedPartName",
     "UpdatePermissions",
     "UpdateUser",
 ]
@@ -69,8 +86,7 @@ Command: TypeAlias = table.Command
 
 POSITION_COUNT_MAX = 1000
 """Partitions that one request may wait for: as many as a topic is created with."""
-PUBLISHED_PART_COUNT_MAX = 100_000
-"""Parts of one publish, the same limit as in the catalog: checked before an object is created for each."""
+_TOPIC = "/streams/{stream}/topics/{topic}"
 
 
 # --- system -------------------------------------------------------------------------------------------
@@ -81,12 +97,19 @@ class Ping(Command, frozen=True):
     """A heartbeat without an effect."""
 
 
-@command(10, r.Stats, Action.READ_SERVER)
+@command(10, r.Stats, Action.READ_SERVER, http="GET /stats")
 class GetStats(Command, frozen=True):
     """Statistics of the server."""
 
 
-@command(11, r.SnapshotArchive, Action.READ_SERVER, is_audited=True)
+@command(
+    11,
+    r.SnapshotArchive,
+    Action.READ_SERVER,
+    is_audited=True,
+    http="POST /snapshot",
+    http_names={"kinds": "snapshot_types"},
+)
 class GetSnapshot(Command, frozen=True):
     """A ZIP file for diagnosing the server."""
 
@@ -96,12 +119,12 @@ class GetSnapshot(Command, frozen=True):
     """1 file system, 2 processes, 3 resources, 4 test, 5 logs, 6 configuration, 100 all."""
 
 
-@command(12, r.ClusterMetadata)
+@command(12, r.ClusterMetadata, http="GET /cluster/metadata")
 class GetClusterMetadata(Command, frozen=True):
     """The nodes of the cluster."""
 
 
-@command(13, r.OptionList)
+@command(13, r.OptionList, http="GET /options/{scope}")
 class DescribeOptions(Command, frozen=True):
     """The available options: scope 1 topic, 2 stream, 3 user."""
 
@@ -113,14 +136,14 @@ class GetMe(Command, frozen=True):
     """This connection."""
 
 
-@command(21, r.ClientDetails, Action.READ_SERVER)
+@command(21, r.ClientDetails, Action.READ_SERVER, http="GET /clients/{client_id}")
 class GetClient(Command, frozen=True):
     """Another connection."""
 
     client_id: U32
 
 
-@command(22, r.ClientList, Action.READ_SERVER)
+@command(22, r.ClientList, Action.READ_SERVER, http="GET /clients")
 class GetClients(Command, frozen=True):
     """All connections."""
 
@@ -128,19 +151,19 @@ class GetClients(Command, frozen=True):
 # --- streams ------------------------------------------------------------------------------------------
 
 
-@command(200, r.StreamDetails, Action.GET_STREAM)
+@command(200, r.StreamDetails, Action.GET_STREAM, http="GET /streams/{stream}")
 class GetStream(Command, frozen=True):
     """One stream with its topics."""
 
     stream: Identifier
 
 
-@command(201, r.StreamList, Action.LIST_STREAMS)
+@command(201, r.StreamList, Action.LIST_STREAMS, http="GET /streams")
 class GetStreams(Command, frozen=True):
     """All streams."""
 
 
-@command(202, r.StreamInfo, Action.CREATE_STREAM, operation=128, is_audited=True)
+@command(202, r.StreamInfo, Action.CREATE_STREAM, operation=128, is_audited=True, http="POST /streams")
 class CreateStream(Command, frozen=True):
     """Create a stream. ``stream_id`` is set only if the client chooses the id."""
 
@@ -148,7 +171,7 @@ class CreateStream(Command, frozen=True):
     stream_id: ChosenId = None
 
 
-@command(204, None, Action.MANAGE_STREAM, operation=129, is_audited=True)
+@command(204, None, Action.MANAGE_STREAM, operation=129, is_audited=True, http="PUT /streams/{stream}")
 class UpdateStream(Command, frozen=True):
     """Rename a stream."""
 
@@ -156,14 +179,14 @@ class UpdateStream(Command, frozen=True):
     name: Name
 
 
-@command(203, None, Action.MANAGE_STREAM, operation=130, is_audited=True)
+@command(203, None, Action.MANAGE_STREAM, operation=130, is_audited=True, http="DELETE /streams/{stream}")
 class DeleteStream(Command, frozen=True):
     """Delete a stream and all its topics."""
 
     stream: Identifier
 
 
-@command(205, None, Action.MANAGE_STREAM, operation=131, is_audited=True)
+@command(205, None, Action.MANAGE_STREAM, operation=131, is_audited=True, http="DELETE /streams/{stream}/purge")
 class PurgeStream(Command, frozen=True):
     """Delete all messages of a stream."""
 
@@ -173,7 +196,7 @@ class PurgeStream(Command, frozen=True):
 # --- topics, partitions, segments ---------------------------------------------------------------------
 
 
-@command(300, r.TopicDetails, Action.READ_TOPIC)
+@command(300, r.TopicDetails, Action.READ_TOPIC, http=f"GET {_TOPIC}")
 class GetTopic(Command, frozen=True):
     """One topic with its partitions."""
 
@@ -181,14 +204,22 @@ class GetTopic(Command, frozen=True):
     topic: Identifier
 
 
-@command(301, r.TopicList, Action.LIST_TOPICS)
+@command(301, r.TopicList, Action.LIST_TOPICS, http="GET /streams/{stream}/topics")
 class GetTopics(Command, frozen=True):
     """All topics of a stream."""
 
     stream: Identifier
 
 
-@command(302, r.TopicDetails, Action.CREATE_TOPIC, operation=132, is_audited=True)
+@command(
+    302,
+    r.TopicDetails,
+    Action.CREATE_TOPIC,
+    operation=132,
+    is_audited=True,
+    http="POST /streams/{stream}/topics",
+    http_names={"partition_count": "partitions_count"},
+)
 class CreateTopic(Command, frozen=True):
     """Create a topic. ``topic_id`` is set only if the client chooses the id."""
 
@@ -199,7 +230,7 @@ class CreateTopic(Command, frozen=True):
     topic_id: ChosenId = None
 
 
-@command(304, None, Action.MANAGE_TOPIC, operation=133, is_audited=True)
+@command(304, None, Action.MANAGE_TOPIC, operation=133, is_audited=True, http=f"PUT {_TOPIC}")
 class UpdateTopic(Command, frozen=True):
     """Change name and options."""
 
@@ -211,7 +242,7 @@ class UpdateTopic(Command, frozen=True):
     """True: options that are None are unchanged (0.9). False: the four classic options are replaced."""
 
 
-@command(303, None, Action.MANAGE_TOPIC, operation=134, is_audited=True)
+@command(303, None, Action.MANAGE_TOPIC, operation=134, is_audited=True, http=f"DELETE {_TOPIC}")
 class DeleteTopic(Command, frozen=True):
     """Delete a topic."""
 
@@ -219,7 +250,7 @@ class DeleteTopic(Command, frozen=True):
     topic: Identifier
 
 
-@command(305, None, Action.MANAGE_TOPIC, operation=135, is_audited=True)
+@command(305, None, Action.MANAGE_TOPIC, operation=135, is_audited=True, http=f"DELETE {_TOPIC}/purge")
 class PurgeTopic(Command, frozen=True):
     """Delete all messages of a topic."""
 
@@ -227,7 +258,16 @@ class PurgeTopic(Command, frozen=True):
     topic: Identifier
 
 
-@command(402, None, Action.MANAGE_TOPIC, operation=136, is_audited=True)
+@command(
+    402,
+    None,
+    Action.MANAGE_TOPIC,
+    operation=136,
+    is_audited=True,
+    http=f"POST {_TOPIC}/partitions",
+    http_names={"count": "partitions_count"},
+    http_status=201,
+)
 class CreatePartitions(Command, frozen=True):
     """Add partitions."""
 
@@ -236,7 +276,15 @@ class CreatePartitions(Command, frozen=True):
     count: U32
 
 
-@command(403, None, Action.MANAGE_TOPIC, operation=137, is_audited=True)
+@command(
+    403,
+    None,
+    Action.MANAGE_TOPIC,
+    operation=137,
+    is_audited=True,
+    http=f"DELETE {_TOPIC}/partitions",
+    http_names={"count": "partitions_count"},
+)
 class DeletePartitions(Command, frozen=True):
     """Delete the partitions with the highest numbers and their messages."""
 
@@ -245,7 +293,15 @@ class DeletePartitions(Command, frozen=True):
     count: U32
 
 
-@command(503, None, Action.MANAGE_TOPIC, operation=138, is_audited=True)
+@command(
+    503,
+    None,
+    Action.MANAGE_TOPIC,
+    operation=138,
+    is_audited=True,
+    http=f"DELETE {_TOPIC}/partitions/{{partition_id}}",
+    http_names={"count": "segments_count"},
+)
 class DeleteSegments(Command, frozen=True):
     """Delete the oldest sealed segments of a partition that no stored offset needs any more."""
 
@@ -258,7 +314,7 @@ class DeleteSegments(Command, frozen=True):
 # --- messages -----------------------------------------------------------------------------------------
 
 
-@command(101, r.Sent, Action.SEND_MESSAGES, operation=160)
+@command(101, r.Sent, Action.SEND_MESSAGES, operation=160, http=f"POST {_TOPIC}/messages", http_status=201)
 class SendMessages(Command, frozen=True):
     """Append messages to one partition."""
 
@@ -269,7 +325,7 @@ class SendMessages(Command, frozen=True):
     """Usually one. They may refer to the connection's receive buffer, which is valid until the reply."""
 
 
-@command(100, r.Polled, Action.POLL_MESSAGES)
+@command(100, r.Polled, Action.POLL_MESSAGES, http=f"GET {_TOPIC}/messages", http_names={"consumer": "consumer_id"})
 class PollMessages(Command, frozen=True):
     """Read messages of one partition."""
 
@@ -283,7 +339,9 @@ class PollMessages(Command, frozen=True):
     auto_commit: Flag
 
 
-@command(102, None, Action.SEND_MESSAGES)
+@command(
+    102, None, Action.SEND_MESSAGES, http=f"GET {_TOPIC}/messages/flush/{{partition_id}}/{{fsync}}", http_status=200
+)
 class FlushMessages(Command, frozen=True):
     """Sync the messages of a partition if ``fsync`` is set; written messages are never only in the server's memory."""
 
@@ -293,7 +351,13 @@ class FlushMessages(Command, frozen=True):
     fsync: Flag
 
 
-@command(120, r.StoredOffset, Action.POLL_MESSAGES)
+@command(
+    120,
+    r.StoredOffset,
+    Action.POLL_MESSAGES,
+    http=f"GET {_TOPIC}/consumer-offsets",
+    http_names={"consumer": "consumer_id"},
+)
 class GetConsumerOffset(Command, frozen=True):
     """The stored offset of a consumer."""
 
@@ -303,7 +367,14 @@ class GetConsumerOffset(Command, frozen=True):
     partition_id: OptionalPartition
 
 
-@command(121, None, Action.POLL_MESSAGES, operation=161)
+@command(
+    121,
+    None,
+    Action.POLL_MESSAGES,
+    operation=161,
+    http=f"PUT {_TOPIC}/consumer-offsets",
+    http_names={"consumer": "consumer_id"},
+)
 class StoreConsumerOffset(Command, frozen=True):
     """Store the offset of a consumer."""
 
@@ -314,7 +385,15 @@ class StoreConsumerOffset(Command, frozen=True):
     offset: U64
 
 
-@command(122, None, Action.POLL_MESSAGES, operation=162, is_audited=True)
+@command(
+    122,
+    None,
+    Action.POLL_MESSAGES,
+    operation=162,
+    is_audited=True,
+    http=f"DELETE {_TOPIC}/consumer-offsets/{{consumer}}",
+    http_names={"consumer": "consumer_id"},
+)
 class DeleteConsumerOffset(Command, frozen=True):
     """Delete the stored offset of a consumer."""
 
@@ -327,7 +406,7 @@ class DeleteConsumerOffset(Command, frozen=True):
 # --- consumer groups ----------------------------------------------------------------------------------
 
 
-@command(600, r.GroupDetails, Action.READ_TOPIC)
+@command(600, r.GroupDetails, Action.READ_TOPIC, http=f"GET {_TOPIC}/consumer-groups/{{group}}")
 class GetConsumerGroup(Command, frozen=True):
     """One group with its members."""
 
@@ -336,7 +415,7 @@ class GetConsumerGroup(Command, frozen=True):
     group: Identifier
 
 
-@command(601, r.GroupList, Action.READ_TOPIC)
+@command(601, r.GroupList, Action.READ_TOPIC, http=f"GET {_TOPIC}/consumer-groups")
 class GetConsumerGroups(Command, frozen=True):
     """All groups of a topic."""
 
@@ -344,7 +423,15 @@ class GetConsumerGroups(Command, frozen=True):
     topic: Identifier
 
 
-@command(602, r.GroupDetails, Action.READ_TOPIC, operation=139, is_audited=True)
+@command(
+    602,
+    r.GroupDetails,
+    Action.READ_TOPIC,
+    operation=139,
+    is_audited=True,
+    http=f"POST {_TOPIC}/consumer-groups",
+    http_status=201,
+)
 class CreateConsumerGroup(Command, frozen=True):
     """Create a group. ``group_id`` is set only if the client chooses the id."""
 
@@ -354,7 +441,9 @@ class CreateConsumerGroup(Command, frozen=True):
     group_id: ChosenId = None
 
 
-@command(603, None, Action.READ_TOPIC, operation=140, is_audited=True)
+@command(
+    603, None, Action.READ_TOPIC, operation=140, is_audited=True, http=f"DELETE {_TOPIC}/consumer-groups/{{group}}"
+)
 class DeleteConsumerGroup(Command, frozen=True):
     """Delete a group and its stored offsets."""
 
@@ -471,83 +560,6 @@ class GetTopicDurability(Command, frozen=True):
 
     stream: Identifier
     topic: Identifier
-
-
-# --- staged writes ------------------------------------------------------------------------------------
-
-
-class StagedPartName(msgspec.Struct, frozen=True):
-    """One attempt at one part of a batch of a sink. Readers never see parts that are not published."""
-
-    sink: Name
-    batch: U64
-    part: U32
-    attempt: U64
-
-
-@command(60005, None, Action.SEND_MESSAGES)
-class StageMessages(Command, frozen=True):
-    """Stage messages on the server: durable with ``FinishStage``, visible with ``PublishStaged``."""
-
-    name: StagedPartName
-    chunk: U32
-    """0, 1, 2, ... within this attempt. A chunk that is already present is not added again."""
-    stream: Identifier
-    topic: Identifier
-    partitioning: Partitioning
-    batch: Batch
-
-
-@command(60006, r.StagedPart)
-class FinishStage(Command, frozen=True):
-    """Make a part durable. Nothing can be added to it any more."""
-
-    name: StagedPartName
-    chunk_count: U32
-    """How many chunks there are."""
-
-
-@command(60007, r.Published, order=("sink", "batch", "keep", "parts"))
-class PublishStaged(Command, frozen=True):
-    """Append all messages of these parts to their partitions, once per sink and batch, durable on return."""
-
-    sink: Name
-    batch: U64
-    """A number higher than that of any batch before."""
-    parts: Annotated[tuple[tuple[U32, U64], ...], Counted(PUBLISHED_PART_COUNT_MAX)]
-    """A part, and the attempt to publish."""
-    keep: U64
-    """How long the server remembers the sink afterwards, in microseconds; 0 is forever."""
-
-
-@command(60008, is_audited=True)
-class DiscardStaged(Command, frozen=True):
-    """Remove staged parts of a sink that are not published."""
-
-    sink: Name
-    batch: OptionalU64
-    """The batch whose parts are removed; if not present, the parts of all batches."""
-    forget: Flag
-    """Whether to forget the sink too: its batches may then be published again."""
-
-
-@command(60009, r.SinkInfo)
-class GetSink(Command, frozen=True):
-    """What a sink has published, and what is staged for it."""
-
-    sink: Name
-
-
-@command(60010, r.SinkList)
-class GetSinks(Command, frozen=True):
-    """All sinks and their staged parts: the user's own, or all users' with the permission to read the server."""
-
-
-@command(60011, r.StagedPartList)
-class GetStagedParts(Command, frozen=True):
-    """The unpublished staged parts of a sink, of the same users as in ``GetSinks``."""
-
-    sink: Name
 
 
 # --- consumer groups, from outside --------------------------------------------------------------------

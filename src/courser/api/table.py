@@ -4,7 +4,7 @@ Everything that depends on the command alone is derived from its row and its fie
 replies are read and written on both sides of both wires, who may send it, whether it leaves a line in the audit log.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -15,6 +15,30 @@ from courser.model.permissions import Action
 
 PRIVATE_CODE_MIN = 60_000
 """Codes from here on are Courser's own (docs/formats/private-commands.md); Iggy's end at 606."""
+
+
+NO_CONTENT, OK = 204, 200
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a command is sent over HTTP.
+
+    A field that the path names comes from there. Of GET and DELETE the other fields come from the query, of POST and
+    PUT from the JSON body.
+    """
+
+    method: str
+    path: str
+    """With fields in braces: ``/streams/{stream}``."""
+    names: Mapping[str, str]
+    """The fields that HTTP calls otherwise, by their name here."""
+    status: int
+    """Of a success."""
+
+    def name_of(self, field: str) -> str:
+        """What HTTP calls a field."""
+        return self.names.get(field, field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +60,8 @@ class CommandRow:
     """Whether it is written to the audit log: commands that cannot be undone, or that concern access."""
     order: tuple[str, ...]
     """Its fields in the order on the wire."""
+    route: Route | None
+    """None: it cannot be sent over HTTP."""
 
     @property
     def is_private(self) -> bool:
@@ -60,12 +86,23 @@ def command(
     is_public: bool = False,
     is_audited: bool = False,
     order: tuple[str, ...] = (),
+    http: str = "",
+    http_names: Mapping[str, str] | None = None,
+    http_status: int = 0,
 ) -> Callable[[type[AnyCommand]], type[AnyCommand]]:
-    """Give a command its row. ``order`` is needed only if the fields have another order on the wire."""
+    """Give a command its row. ``order`` is needed only if the fields have another order on the wire.
+
+    ``http`` is a method and a path, such as ``GET /streams/{stream}``. The status of a success is 200 with a reply and
+    204 without, unless ``http_status`` says otherwise.
+    """
+    route = None
+    if http:
+        method, path = http.split()
+        route = Route(method, path, http_names or {}, http_status or (OK if reply is not None else NO_CONTENT))
 
     def add_row(kind: type[AnyCommand]) -> type[AnyCommand]:
         fields = order or kind.__struct_fields__
-        kind.row = CommandRow(kind, code, reply, operation, actions, is_public, is_audited, fields)
+        kind.row = CommandRow(kind, code, reply, operation, actions, is_public, is_audited, fields, route)
         return kind
 
     return add_row

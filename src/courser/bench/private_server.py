@@ -94,6 +94,7 @@ def _place(directory: Path | None, keep: Path | None) -> Iterator[Path]:
 def _command(data: Path, settings: Sequence[str]) -> list[str]:
     chosen = (
         "tcp.address=127.0.0.1:0",
+        "http.enabled=false",
         "websocket.enabled=false",
         f"system.path={data}",
         "system.logging.level=warn",

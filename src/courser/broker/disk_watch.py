@@ -35,6 +35,15 @@ class Space(IntEnum):
     FULL = 2
 
 
+def problems(partitions: PartitionRegistry, free: int, total: int) -> list[str]:
+    """Why the server cannot take every write; empty if it can. ``free`` and ``total`` are bytes of the disk."""
+    logs = [partition.log for topic in partitions for partition in topic.partitions]
+    found = [f"partition {log.directory} is read-only: {log.failure}" for log in logs if log.failure is not None]
+    if total and free < min(FULL_SIZE, total * FULL_SHARE):
+        found.append(f"the disk is full: {free} of {total} bytes are free")
+    return found
+
+
 class DiskWatch:
     """Remembers what was already logged. Use it on one event loop."""
 

@@ -18,7 +18,7 @@ from courser.cli.output import Report, emit, output_option
 from courser.cli.terminal import say
 from courser.errors import AddressRefused, ConfigurationRefused
 from courser.records.frame_walk import is_compiled
-from courser.server.configuration import keys
+from courser.server.configuration import http_keys, keys
 from courser.server.configuration.checks import warnings
 from courser.server.configuration.key import Key
 from courser.server.configuration.kinds import Address
@@ -176,6 +176,8 @@ def _examine_other_ports(configuration: Configuration) -> Iterator[CheckResult]:
         yield _examine_other_port("WebSocket port", configuration, keys.WEBSOCKET_ADDRESS)
     if configuration[keys.QUIC_ENABLED]:
         yield _examine_other_port("QUIC port", configuration, keys.QUIC_ADDRESS)
+    if configuration[http_keys.HTTP_ENABLED]:
+        yield _examine_other_port("HTTP port", configuration, http_keys.HTTP_ADDRESS)
 
 
 def _examine_other_port(name: str, configuration: Configuration, key: Key[Address]) -> CheckResult:

@@ -95,6 +95,7 @@ def dev_command(*, data: Path, port: int, verbose: bool, output: str) -> int:
     websocket_port = _USUAL_WEBSOCKET_PORT if port == _USUAL_PORT else 0
     settings = [
         f"tcp.address=127.0.0.1:{port}",
+        "http.enabled=false",
         f"websocket.address=127.0.0.1:{websocket_port}",
         f"system.path={data}",
     ]

@@ -2,11 +2,11 @@
 
 import importlib.util
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from courser.broker.sessions import Session
+from courser.broker.broker import Broker
 from courser.errors import AddressRefused, StartRefused
 from courser.model.clock import Clock
 from courser.model.messaging import Transport
@@ -43,8 +43,7 @@ class Dependencies:
 
     services: Services
     connections: Connections
-    open_session: Callable[[Transport, str], Session]
-    close_session: Callable[[Session], None]
+    broker: Broker
 
 
 class Listeners:
@@ -59,6 +58,9 @@ class Listeners:
         if settings.quic is not None and _has_quic():
             self._wanted[Transport.QUIC] = Address(settings.quic.host, settings.quic.port)
             self._tls[Transport.QUIC] = settings.quic_certificate
+        if settings.http is not None:
+            self._wanted[Transport.HTTP] = Address(settings.http.host, settings.http.port)
+            self._tls[Transport.HTTP] = settings.http_tls
         self._settings = settings
         self._listeners: list[Listener] = []
         self._quic: QuicListener | None = None
@@ -88,10 +90,11 @@ class Listeners:
 
         Raises:
             AddressRefused: the server cannot listen on an address.
+            StorageFailure: the access tokens of HTTP cannot be read.
         """
         addresses = {}
         for transport, wanted in self._wanted.items():
-            listener = self._make(transport, dependencies)
+            listener = await self._make(transport, dependencies)
             self._listeners.append(listener)
             try:
                 address = addresses[transport] = Address(*await listener.start())
@@ -125,24 +128,29 @@ class Listeners:
                     _log.error("could not reload the certificate; keeping the old one: %s", refusal)
         return has_files
 
-    def _make(self, transport: Transport, dependencies: Dependencies) -> Listener:
+    async def _make(self, transport: Transport, dependencies: Dependencies) -> Listener:
         certificate = self.certificates.get(transport)
         tls = None if certificate is None else certificate.context
         services, connections = dependencies.services, dependencies.connections
-        open_session, close_session = dependencies.open_session, dependencies.close_session
+        sessions = dependencies.broker.sessions
         if transport is Transport.TCP:
             return TcpListener(
                 self._settings.tcp,
                 services,
                 connections,
-                open_session=open_session,
-                close_session=close_session,
+                open_session=sessions.open,
+                close_session=sessions.close,
                 tls=tls,
             )
         if transport is Transport.QUIC:
             assert certificate is not None, "QUIC is always encrypted"
             self._quic = self._make_quic(dependencies, certificate)
             return self._quic
+        if transport is Transport.HTTP:
+            # Import it only if HTTP is enabled: the library takes a while to load.
+            from courser.server.http_assembly import make_http_listener  # noqa: PLC0415
+
+            return await make_http_listener(self._settings, dependencies.broker, services, connections, tls=tls)
         # Import it only if WebSocket is enabled: the library takes a while to load.
         from courser.transports.websocket import assemble_websocket  # noqa: PLC0415
 
@@ -151,8 +159,8 @@ class Listeners:
             self._settings.websocket,
             services,
             connections,
-            open_session=open_session,
-            close_session=close_session,
+            open_session=sessions.open,
+            close_session=sessions.close,
             tls=tls,
             transport=transport,
             assemble=assemble_websocket,
@@ -171,8 +179,8 @@ class Listeners:
             dependencies.services,
             dependencies.connections,
             StreamMemory(self._settings.connections.request_memory),
-            dependencies.open_session,
-            dependencies.close_session,
+            dependencies.broker.sessions.open,
+            dependencies.broker.sessions.close,
         )
         return QuicListener(self._settings.quic, shared, certificate.pem, certificate.key_pem)
 

@@ -214,7 +214,7 @@ class Server:
         slow_work = ThreadPoolExecutor(1, thread_name_prefix="codec")
         services = self._make_services(broker, slow_work)
         connections = self._make_connections(broker, services)
-        dependencies = Dependencies(services, connections, broker.sessions.open, broker.sessions.close)
+        dependencies = Dependencies(services, connections, broker)
         background = BackgroundTasks(broker.clock)
         try:
             addresses = await self._listeners.open(dependencies)

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Protocol
 
 from courser.broker.sessions import Session
-from courser.errors import CommandRejected, ErrorCode
+from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
 from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import SessionLoop
@@ -51,6 +51,9 @@ class Connection(Protocol):
 
     def shows_life(self) -> bool:
         """Whether a request is in progress, or the client has read part of its reply since the last call."""
+
+    def end(self, goodbye: CourserError) -> None:
+        """Close now if no request is in progress, otherwise after the reply."""
 
     def abort(self) -> None:
         """Close now, without sending the rest."""
@@ -148,10 +151,7 @@ class Connections:
         self._all_gone = asyncio.Event()
         goodbye = CommandRejected(ErrorCode.DISCONNECTED, "the server is stopping")
         for connection in self:
-            if connection.loop is None:
-                connection.abort()
-            else:
-                connection.loop.end(goodbye)
+            connection.end(goodbye)
         if self._open or self._leaving:
             try:
                 await asyncio.wait_for(self._all_gone.wait(), grace)

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 
+from courser.errors import CourserError
 from courser.transports.pace import Pace
 from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import ConnectionSettings
@@ -23,6 +24,17 @@ class ReplyProgress(ABC):
     @abstractmethod
     def unsent_size(self) -> int:
         """Bytes of the reply that were not sent yet."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Close now, without sending the rest."""
+
+    def end(self, goodbye: CourserError) -> None:
+        """Close now if no request is in progress, otherwise after the reply."""
+        if self.loop is None:
+            self.abort()
+        else:
+            self.loop.end(goodbye)
 
     def note_left_size(self) -> None:
         """Note that a reply was not sent at once."""

@@ -73,3 +73,31 @@ class TcpSettings:
     port: int = 8090
     """0 selects a free port."""
     socket: SocketSettings = field(default_factory=SocketSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorsSettings:
+    """Which pages of other origins a browser lets use the server."""
+
+    origins: tuple[str, ...] = ("*",)
+    """``*`` first: all."""
+    methods: tuple[str, ...] = ("GET", "POST", "PUT", "DELETE")
+    headers: tuple[str, ...] = ("content-type", "authorization")
+    exposed_headers: tuple[str, ...] = ()
+    allows_credentials: bool = False
+    allows_private_network: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """Where to listen for HTTP, and what to answer."""
+
+    host: str = "127.0.0.1"
+    port: int = 3000
+    """0 takes any free one."""
+    request_size_max: int = 2_000_000
+    """Bytes of a body."""
+    metrics_path: str | None = "/metrics"
+    """None: metrics are not served."""
+    cors: CorsSettings | None = field(default_factory=CorsSettings)
+    """None: browsers let no page of another origin in."""

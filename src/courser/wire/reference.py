@@ -65,33 +65,33 @@ def with_layouts(text: str) -> str:
 
 
 def _layout(row: CommandRow) -> str:
-    request = _table("request", row.kind, commands)
+    request = _table("request", row.kind)
     if row.reply is None:
         return f"{request}\nNo reply.\n\n" if request else "No fields, no reply.\n\n"
-    return "\n".join(filter(None, (request, _table("reply", row.reply, replies)))) + "\n"
+    return "\n".join(filter(None, (request, _table("reply", row.reply)))) + "\n"
 
 
-def _table(title: str, kind: type[msgspec.Struct], module: Any) -> str:
+def _table(title: str, kind: type[msgspec.Struct]) -> str:
     if kind is replies.Polled:
         # Its codec is written by hand, because the messages are sent without a copy.
         rows = [("`partition_id`", "`u32`", ""), ("`current_offset`", "`u64`", "Of the newest message.")]
         rows += [("`message_count`", "`u32`", ""), ("each", "batch record", "")]
     else:
-        rows = list(_rows(kind, module))
+        rows = list(_rows(kind))
     lines = [f"| {name} | {form} | {meaning} |".replace("|  |", "| |") for name, form, meaning in rows]
     return "\n".join((f"| {title} | | |", "| --- | --- | --- |", *lines, "")) if rows else ""
 
 
-def _rows(kind: type[msgspec.Struct], module: Any, prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    hints, meanings = get_type_hints(kind, include_extras=True), _field_docs(kind, module)
+def _rows(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    hints, meanings = get_type_hints(kind, include_extras=True), _field_docs(kind)
     for name in kind.row.order if issubclass(kind, Command) else kind.__struct_fields__:
         hint, meaning = hints[name], meanings.get(name, "")
         mark = next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Counted | ToTheEnd)), None)
         if mark is not None:
             yield f"`{prefix}{name}`", _count_of(mark), meaning
-            yield from _row_of(get_args(get_args(hint)[0])[0], module)
+            yield from _row_of(get_args(get_args(hint)[0])[0])
         elif isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint not in _KINDS:
-            yield from _rows(hint, module)
+            yield from _rows(hint)
         else:
             yield f"`{prefix}{name}`", _form(hint), meaning
 
@@ -102,14 +102,14 @@ def _count_of(mark: Counted | ToTheEnd) -> str:
     return "`u32` count" if mark.count_max is None else f"`u32` count, at most {mark.count_max:,}"
 
 
-def _row_of(hint: Any, module: Any) -> Iterator[tuple[str, str, str]]:
+def _row_of(hint: Any) -> Iterator[tuple[str, str, str]]:
     """The fields of each row of a list."""
     if get_origin(hint) is tuple:
         yield "each", ", ".join(_form(part) for part in get_args(hint)), ""
     elif get_origin(hint) is Annotated:
         yield "each", _form(hint), ""
     else:
-        yield from ((f"each: {name}", form, meaning) for name, form, meaning in _rows(hint, module))
+        yield from ((f"each: {name}", form, meaning) for name, form, meaning in _rows(hint))
 
 
 def _form(hint: Any) -> str:
@@ -118,9 +118,9 @@ def _form(hint: Any) -> str:
     return _KINDS[hint]
 
 
-def _field_docs(kind: type[msgspec.Struct], module: Any) -> dict[str, str]:
+def _field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
     """The docstrings of the fields."""
-    tree = ast.parse(inspect.getsource(module))
+    tree = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
     docs: dict[str, str] = {}
     for field, following in pairwise(body):

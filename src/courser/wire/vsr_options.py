@@ -225,7 +225,16 @@ def read_topic_options(reader: Reader, *, is_update: bool = False) -> TopicOptio
     Raises:
         Malformed: an unknown key, a key that cannot be changed, or a value that the key does not accept.
     """
-    entries = read_options(reader)
+    return _topic_options(read_options(reader), is_update=is_update)
+
+
+def topic_options_of_texts(texts: Mapping[str, str], *, is_update: bool = False) -> TopicOptions:
+    """The same from values that are all text, as in JSON. Raises ``Malformed``."""
+    entries = {name: _Field(HeaderKind.STRING, text.encode()) for name, text in texts.items()}
+    return _topic_options(entries, is_update=is_update)
+
+
+def _topic_options(entries: Mapping[str, _Field], *, is_update: bool) -> TopicOptions:
     # All keys are checked before any value, like in the original server.
     for name in entries:
         key = _KEYS.get(name)
@@ -295,6 +304,25 @@ def write_topic_options(options: TopicOptions, effective: TopicOptions) -> bytes
         if key.name not in set_keys and (value := _value_of(key, effective)) is not None
     ]
     return _encode_block(explicit) + _encode_block(derived)
+
+
+def describe_topic_options(options: TopicOptions, effective: TopicOptions) -> Iterable[tuple[str, str, bool]]:
+    """Every option as text, by key: its value, and whether it was set."""
+    for key in _SORTED_KEYS:
+        wanted = _value_of(key, options)
+        value = _value_of(key, effective) if wanted is None else wanted
+        if value is not None:
+            yield key.name, str(value).lower() if isinstance(value, bool) else str(value), wanted is not None
+
+
+def option_kind(name: str) -> HeaderKind:
+    """The kind of the value of an option."""
+    return _KEYS[name].kind
+
+
+def option_bytes(name: str, value: OptionValue) -> bytes:
+    """The value of an option as it is sent."""
+    return _encode_value(_KEYS[name].kind, value)
 
 
 # --- the client's side --------------------------------------------------------------------------------

@@ -35,10 +35,14 @@ class Steps:
 
     async def connect(self, client: str, lasting: bool = False, options: str = "") -> None:
         """Make a client and log it in; a lasting one logs in again by itself after a lost connection."""
-        if options:
+        is_http = self._sdk.scheme == "iggy+http"
+        if options or is_http:
             string = self._sdk.connection_string(options=options)
             made = self._sdk.iggy.IggyClient.from_connection_string(string)
             await made.connect()
+            if is_http:
+                # Over HTTP a connection string does not log in.
+                await made.login_user(ROOT_NAME, ROOT_PASSWORD)
         else:
             made = await (self._sdk.lasting_client() if lasting else self._sdk.client())
         self._clients[client] = made

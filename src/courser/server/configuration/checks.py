@@ -1,9 +1,11 @@
 """Checks across several values: contradictions and warnings. The grammars have already checked each single value."""
 
+import base64
+import binascii
 from collections.abc import Iterator
 
 from courser.errors import ConfigurationRefused
-from courser.server.configuration import keys
+from courser.server.configuration import http_keys, keys
 from courser.server.configuration.key import Key, KeyStatus
 from courser.server.configuration.loading import Configuration
 
@@ -51,8 +53,9 @@ def _contradictions(configuration: Configuration) -> Iterator[str]:
         )
     if not configuration[keys.TCP_ENABLED]:
         yield f"{configuration.where(keys.TCP_ENABLED)} is false, so the server has no listener: set it to true"
-    for tls in (keys.TCP_TLS, keys.WEBSOCKET_TLS, keys.QUIC_CERTIFICATE):
+    for tls in (keys.TCP_TLS, keys.WEBSOCKET_TLS, keys.QUIC_CERTIFICATE, http_keys.HTTP_TLS):
         yield from _tls_contradictions(configuration, tls)
+    yield from _http_contradictions(configuration)
 
 
 def _tls_contradictions(configuration: Configuration, tls: keys.TlsKeys) -> Iterator[str]:
@@ -63,6 +66,25 @@ def _tls_contradictions(configuration: Configuration, tls: keys.TlsKeys) -> Iter
             yield (
                 f"{key.path} is required if TLS is enabled and {tls.is_self_signed.path} is false: {key.kind.expected}"
             )
+
+
+def _http_contradictions(configuration: Configuration) -> Iterator[str]:
+    if not configuration[http_keys.METRICS_ENDPOINT].startswith("/"):
+        yield f"{configuration.where(http_keys.METRICS_ENDPOINT)} must start with a slash, such as /metrics"
+    encoding, decoding = (http_keys.JWT_ENCODING_SECRET, http_keys.JWT_DECODING_SECRET)
+    secrets = {configuration[key] for key in (encoding, decoding)} - {""}
+    if len(secrets) > 1:
+        yield (
+            f"{configuration.where(encoding)} and {configuration.where(decoding)} differ: one secret signs and checks "
+            "access tokens"
+        )
+    if configuration[http_keys.JWT_BASE64_SECRET]:
+        for secret in (encoding, decoding):
+            try:
+                base64.b64decode(configuration[secret], validate=True)
+            except binascii.Error:
+                where = configuration.where(secret)
+                yield f"{where} is not base64: correct it, or set http.jwt.use_base64_secret = false"
 
 
 def _shown(key: Key[int]) -> str:
@@ -85,6 +107,7 @@ def warnings(configuration: Configuration) -> Iterator[str]:
     for enabled, address, tls in (
         (keys.TCP_ENABLED, keys.TCP_ADDRESS, keys.TCP_TLS),
         (keys.WEBSOCKET_ENABLED, keys.WEBSOCKET_ADDRESS, keys.WEBSOCKET_TLS),
+        (http_keys.HTTP_ENABLED, http_keys.HTTP_ADDRESS, http_keys.HTTP_TLS),
     ):
         host = configuration[address].host
         if configuration[enabled] and not host.startswith(_LOOPBACK) and not configuration[tls.enabled]:

@@ -18,8 +18,6 @@ class KeyStatus(Enum):
     """A key of Iggy's stock files that Courser does not use: logs one warning."""
     REFUSED = "refused"
     """It enables an unsupported feature that would change how data is stored: the server refuses to start."""
-    LATER = "later"
-    """It enables an unsupported transport, as stock files do: logs one warning."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

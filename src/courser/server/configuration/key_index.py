@@ -5,14 +5,16 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from courser.server.configuration import keys
+from courser.server.configuration import http_keys, keys
 from courser.server.configuration.key import Key, variable_name
 from courser.server.configuration.stock_keys import STOCK_KEYS
 
 AnyKey: TypeAlias = Key[Any]
 """A key whose value type does not matter."""
 
-LIVE_KEYS: tuple[AnyKey, ...] = tuple(value for value in vars(keys).values() if isinstance(value, Key))
+LIVE_KEYS: tuple[AnyKey, ...] = tuple(
+    value for module in (keys, http_keys) for value in vars(module).values() if isinstance(value, Key)
+)
 
 _SAME_NAME_BONUS = 0.5
 """Added to the similarity of a key that has the right name but is in the wrong table."""

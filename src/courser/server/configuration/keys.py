@@ -43,11 +43,13 @@ class TlsKeys:
     key_file: Key[Path | None]
 
 
-def _tls_enabled(table: str, transport: str) -> Key[bool]:
+def tls_enabled(table: str, transport: str) -> Key[bool]:
+    """Whether TLS is on."""
     return Key(path=f"{table}.enabled", kind=kinds.BOOL, default=False, description=f"whether {transport} is encrypted")
 
 
-def _self_signed(table: str) -> Key[bool]:
+def self_signed(table: str) -> Key[bool]:
+    """Whether a certificate is generated."""
     return Key(
         path=f"{table}.self_signed",
         kind=kinds.BOOL,
@@ -56,7 +58,8 @@ def _self_signed(table: str) -> Key[bool]:
     )
 
 
-def _certificate_file(table: str) -> Key[Path | None]:
+def certificate_file(table: str) -> Key[Path | None]:
+    """Where the certificate is."""
     return Key(
         path=f"{table}.cert_file",
         kind=kinds.FILE,
@@ -65,7 +68,8 @@ def _certificate_file(table: str) -> Key[Path | None]:
     )
 
 
-def _key_file(table: str) -> Key[Path | None]:
+def key_file(table: str) -> Key[Path | None]:
+    """Where its key is."""
     return Key(path=f"{table}.key_file", kind=kinds.FILE, default=None, description="its private key, as PEM")
 
 
@@ -363,10 +367,10 @@ CLASSIC_DIALECTS = Key(
     description="the same by user name, or `*` for all others: for clients that do not report their release at login",
 )
 
-TLS_ENABLED = _tls_enabled("tcp.tls", "TCP")
-TLS_SELF_SIGNED = _self_signed("tcp.tls")
-TLS_CERT_FILE = _certificate_file("tcp.tls")
-TLS_KEY_FILE = _key_file("tcp.tls")
+TLS_ENABLED = tls_enabled("tcp.tls", "TCP")
+TLS_SELF_SIGNED = self_signed("tcp.tls")
+TLS_CERT_FILE = certificate_file("tcp.tls")
+TLS_KEY_FILE = key_file("tcp.tls")
 TCP_TLS = TlsKeys("tcp.tls", TLS_ENABLED, TLS_SELF_SIGNED, TLS_CERT_FILE, TLS_KEY_FILE)
 
 SOCKET_OVERRIDE = Key(
@@ -420,10 +424,10 @@ WEBSOCKET_ADDRESS = Key(
     default=Address(_TCP.host, 8092),
     description="the address to listen on; port 0 picks a free port",
 )
-WEBSOCKET_TLS_ENABLED = _tls_enabled("websocket.tls", "WebSocket")
-WEBSOCKET_TLS_SELF_SIGNED = _self_signed("websocket.tls")
-WEBSOCKET_TLS_CERT_FILE = _certificate_file("websocket.tls")
-WEBSOCKET_TLS_KEY_FILE = _key_file("websocket.tls")
+WEBSOCKET_TLS_ENABLED = tls_enabled("websocket.tls", "WebSocket")
+WEBSOCKET_TLS_SELF_SIGNED = self_signed("websocket.tls")
+WEBSOCKET_TLS_CERT_FILE = certificate_file("websocket.tls")
+WEBSOCKET_TLS_KEY_FILE = key_file("websocket.tls")
 WEBSOCKET_TLS = TlsKeys(
     "websocket.tls",
     WEBSOCKET_TLS_ENABLED,
@@ -453,9 +457,9 @@ QUIC_IDLE_TIMEOUT = Key(
     default=_QUIC.idle_timeout,
     description="how long a connection stays open without any datagram from the client (Iggy 0.8: 10s)",
 )
-QUIC_SELF_SIGNED = _self_signed("quic.certificate")
-QUIC_CERT_FILE = _certificate_file("quic.certificate")
-QUIC_KEY_FILE = _key_file("quic.certificate")
+QUIC_SELF_SIGNED = self_signed("quic.certificate")
+QUIC_CERT_FILE = certificate_file("quic.certificate")
+QUIC_KEY_FILE = key_file("quic.certificate")
 QUIC_CERTIFICATE = TlsKeys("quic.certificate", QUIC_ENABLED, QUIC_SELF_SIGNED, QUIC_CERT_FILE, QUIC_KEY_FILE)
 
 # --- logging ------------------------------------------------------------------------------------------

@@ -46,7 +46,9 @@ __all__ = [
     "LOG_LEVELS",
     "OPTIONAL_BOOL",
     "PATH",
+    "SECRET",
     "TEXT",
+    "WORDS",
     "Address",
     "SettingKind",
     "Value",
@@ -127,6 +129,30 @@ ADDRESS = SettingKind(
     _address,
     lambda value: quoted(str(value)),
 )
+
+
+def _words_from_toml(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        return _words_from_text(checked_text(value))
+    # Stock files have empty texts in their lists.
+    return tuple(word for word in (checked_text(item).strip() for item in value) if word)
+
+
+def _words_from_text(text: str) -> tuple[str, ...]:
+    words = (word.strip().strip('"') for word in text.strip().removeprefix("[").removesuffix("]").split(","))
+    return tuple(word for word in words if word)
+
+
+WORDS: SettingKind[tuple[str, ...]] = SettingKind(
+    "list",
+    'a list of texts such as ["GET", "POST"], or a text with commas',
+    _words_from_toml,
+    _words_from_text,
+    lambda value: "[" + ", ".join(map(quoted, value)) + "]",
+)
+
+SECRET = SettingKind("text", "a text", checked_text, checked_text, quoted)
+"""May be empty: as in stock files, where it means that there is none."""
 
 
 def _levels(value: object) -> LogLevels:

@@ -248,10 +248,6 @@ def _add_settings(collector: _Collector, settings: Sequence[str]) -> None:
 
 def _stock_warnings(collector: _Collector) -> Iterator[str]:
     given = [key for key in collector.index.keys if key.path in collector.assignments]
-    later = [key for key in given if key.status is KeyStatus.LATER and collector.assignments[key.path].value]
-    if later:
-        names = ", ".join(key.path for key in later)
-        yield f"transports that are not supported yet, ignored: {names}"
     ignored = [collector.assignments[key.path].spelling for key in given if key.status is KeyStatus.IGNORED]
     if ignored:
         yield f"Iggy settings that Courser does not use, ignored: {_by_table(ignored)}"

@@ -39,11 +39,6 @@ def _lines(keys: tuple[AnyKey, ...]) -> Iterator[str]:
     for key in _of(keys, KeyStatus.REFUSED):
         yield f"- `{key.path}`: {key.description}"
     yield ""
-    yield "Not supported yet; the server logs one warning if one of them is enabled, as in Iggy's stock files:"
-    yield ""
-    for key in _of(keys, KeyStatus.LATER):
-        yield f"- `{key.path}`: {key.description}"
-    yield ""
     yield "Keys of Iggy's stock files that Courser does not use; accepted with one warning:"
     yield ""
     for table, names in _by_table(_of(keys, KeyStatus.IGNORED)).items():

@@ -1,15 +1,24 @@
 """The settings of a server, grouped by component: frozen values made from the configuration."""
 
+import base64
 from dataclasses import dataclass
 from pathlib import Path
 
+from courser.broker.access_tokens import AccessTokenSettings
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.model.quantities import SECOND
-from courser.server.configuration import keys
+from courser.server.configuration import http_keys, keys
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.log_levels import LogLevels
 from courser.storage.segment_index import IndexCache
-from courser.transports.settings import ConnectionSettings, QuicSettings, SocketSettings, TcpSettings
+from courser.transports.settings import (
+    ConnectionSettings,
+    CorsSettings,
+    HttpSettings,
+    QuicSettings,
+    SocketSettings,
+    TcpSettings,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +72,10 @@ class ServerSettings:
     quic: QuicSettings | None
     """None: disabled."""
     quic_certificate: TlsSettings
+    http: HttpSettings | None
+    """None: disabled."""
+    http_tls: TlsSettings | None
+    access_tokens: AccessTokenSettings
 
 
 def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = None) -> ServerSettings:
@@ -81,6 +94,9 @@ def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = 
         websocket_tls=_tls(configuration, keys.WEBSOCKET_TLS),
         quic=_quic(configuration),
         quic_certificate=_certificate(configuration, keys.QUIC_CERTIFICATE),
+        http=_http(configuration),
+        http_tls=_tls(configuration, http_keys.HTTP_TLS),
+        access_tokens=_access_tokens(configuration),
     )
 
 
@@ -203,3 +219,46 @@ def _quic(configuration: Configuration) -> QuicSettings | None:
         return None
     address = configuration[keys.QUIC_ADDRESS]
     return QuicSettings(host=address.host, port=address.port, idle_timeout=configuration[keys.QUIC_IDLE_TIMEOUT])
+
+
+# --- HTTP ---
+
+
+def _http(configuration: Configuration) -> HttpSettings | None:
+    if not configuration[http_keys.HTTP_ENABLED]:
+        return None
+    address = configuration[http_keys.HTTP_ADDRESS]
+    return HttpSettings(
+        host=address.host,
+        port=address.port,
+        request_size_max=configuration[http_keys.REQUEST_SIZE_MAX],
+        metrics_path=configuration[http_keys.METRICS_ENDPOINT] if configuration[http_keys.METRICS_ENABLED] else None,
+        cors=_cors(configuration) if configuration[http_keys.CORS_ENABLED] else None,
+    )
+
+
+def _cors(configuration: Configuration) -> CorsSettings:
+    return CorsSettings(
+        origins=configuration[http_keys.CORS_ORIGINS],
+        methods=configuration[http_keys.CORS_METHODS],
+        headers=configuration[http_keys.CORS_HEADERS],
+        exposed_headers=configuration[http_keys.CORS_EXPOSED],
+        allows_credentials=configuration[http_keys.CORS_CREDENTIALS],
+        allows_private_network=configuration[http_keys.CORS_PRIVATE_NETWORK],
+    )
+
+
+def _access_tokens(configuration: Configuration) -> AccessTokenSettings:
+    secret = configuration[http_keys.JWT_ENCODING_SECRET] or configuration[http_keys.JWT_DECODING_SECRET]
+    is_base64 = configuration[http_keys.JWT_BASE64_SECRET]
+    return AccessTokenSettings(
+        algorithm=configuration[http_keys.JWT_ALGORITHM].upper(),
+        issuer=configuration[http_keys.JWT_ISSUER],
+        audience=configuration[http_keys.JWT_AUDIENCE],
+        valid_issuers=configuration[http_keys.JWT_VALID_ISSUERS],
+        valid_audiences=configuration[http_keys.JWT_VALID_AUDIENCES],
+        expiry=configuration[http_keys.JWT_EXPIRY],
+        clock_skew=configuration[http_keys.JWT_CLOCK_SKEW],
+        not_before=configuration[http_keys.JWT_NOT_BEFORE],
+        secret=base64.b64decode(secret, validate=True) if is_base64 else secret.encode(),
+    )

@@ -32,22 +32,7 @@ _REFUSED: tuple[Key[bool] | Key[str], ...] = (
     ),
 )
 
-# --- not supported yet, and enabled in stock files ----------------------------------------------------
-
-_LATER = tuple(
-    Key(
-        path=f"{table}.enabled",
-        kind=kinds.BOOL,
-        default=False,
-        description=f"{name}; the other keys of this table are ignored too",
-        status=KeyStatus.LATER,
-    )
-    for table, name in (("http", "HTTP"),)
-)
-
 # --- not used -----------------------------------------------------------------------------------------
-
-_TLS_NAMES = "enabled self_signed cert_file key_file"
 
 _IGNORED = {
     "consumer_group": "rebalancing_timeout rebalancing_check_interval session_timeout heartbeat_interval",
@@ -55,13 +40,7 @@ _IGNORED = {
     "data_maintenance.archiver.disk": "path",
     "data_maintenance.archiver.s3": "bucket endpoint key_prefix region tmp_upload_dir",
     "data_maintenance.state": "overwrite interval",
-    "http": "address max_request_size web_ui",
-    "http.cors": "enabled allowed_methods allowed_origins allowed_headers exposed_headers allow_credentials "
-    "allow_private_network",
-    "http.jwt": "algorithm issuer audience valid_issuers valid_audiences access_token_expiry clock_skew not_before "
-    "use_base64_secret",
-    "http.metrics": "enabled endpoint",
-    "http.tls": _TLS_NAMES,
+    "http": "web_ui",
     "message_cleaner": "enabled interval",
     "quic": "max_concurrent_bidi_streams datagram_send_buffer_size initial_mtu send_window receive_window "
     "stream_receive_window keep_alive_interval",
@@ -99,8 +78,6 @@ _IGNORED_SECRETS = (
     "data_maintenance.archiver.s3.secret_access_key",
     "data_maintenance.archiver.s3.key_id",
     "data_maintenance.archiver.s3.key_secret",
-    "http.jwt.encoding_secret",
-    "http.jwt.decoding_secret",
     "system.encryption.key",
     "tcp.tls.password",
 )
@@ -129,4 +106,4 @@ def _ignored_key(path: str, *, is_secret: bool = False, has_any_below: bool = Fa
     )
 
 
-STOCK_KEYS: tuple[Key[bool] | Key[str] | Key[object], ...] = (*_REFUSED, *_LATER, *_ignored())
+STOCK_KEYS: tuple[Key[bool] | Key[str] | Key[object], ...] = (*_REFUSED, *_ignored())

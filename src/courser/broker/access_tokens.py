@@ -1,0 +1,314 @@
+"""Access tokens of HTTP: JSON Web Tokens that a login returns and that each later request carries.
+
+A token names its user, and what they logged in with: a password or a personal access token. It is valid only as long as
+that is, so a new password or a deleted token makes it invalid, and a user who gets the id of a deleted one cannot use
+theirs. Tokens that were given back are listed on disk until they would have expired.
+"""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import struct
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import xxhash
+
+from courser.catalog.entities import User
+from courser.catalog.state import CatalogState
+from courser.errors import CommandRejected, ErrorCode
+from courser.model.clock import Clock
+from courser.model.topic_options import NEVER
+from courser.storage.durable_files import make_directories, replace_file, storage_failure, sync_file
+from courser.storage.files import File, FileSystem, read_exactly, write_all
+from courser.storage.paths import ACCESS_TOKENS, REVOKED_TOKENS, TOKEN_KEY
+
+_SECOND = 1_000_000
+_KEY_SIZE = 32
+_HASHES = {"HS256": hashlib.sha256, "HS384": hashlib.sha384, "HS512": hashlib.sha512}
+ALGORITHMS = tuple(_HASHES)
+_NEVER_SECONDS = 1_000_000_000
+"""How long a token is valid that never expires, as in Iggy: 31 years."""
+_TOKEN_LENGTH_MAX = 4096
+_REVOKED = struct.Struct("<16sQQ")
+"""The id of a token, its expiry in seconds, and the XXH3 of both."""
+_SPARE_COUNT = 4096
+"""Entries of expired tokens beyond which the list is written anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessTokenSettings:
+    """What an operator can set about access tokens. Times are in microseconds."""
+
+    algorithm: str = "HS256"
+    issuer: str = "iggy.apache.org"
+    audience: str = "iggy.apache.org"
+    valid_issuers: tuple[str, ...] = ("iggy.apache.org",)
+    valid_audiences: tuple[str, ...] = ("iggy.apache.org",)
+    expiry: int = 3600 * _SECOND
+    clock_skew: int = 5 * _SECOND
+    not_before: int = 0
+    secret: bytes = field(default=b"", repr=False)
+    """Empty: a key that is created at the first start and kept in the data directory."""
+
+
+class _Claims(msgspec.Struct, omit_defaults=True):
+    """What a token says. Times are in seconds since 1970."""
+
+    jti: str
+    iss: str
+    aud: str | list[str]
+    sub: str
+    iat: int
+    exp: int
+    nbf: int
+    login: str
+    """Fingerprint of the password hash, or of the hash of the personal access token."""
+    pat: str | None = None
+    """The personal access token that was used to log in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A valid token."""
+
+    user: User
+    token_name: str | None
+    """The personal access token that was used to log in."""
+    token_id: bytes
+    expires_at: int
+    """Seconds since 1970."""
+
+
+class AccessTokens:
+    """Issues tokens, checks them and takes them back. ``open`` makes it."""
+
+    def __init__(
+        self,
+        settings: AccessTokenSettings,
+        state: CatalogState,
+        clock: Clock,
+        key: bytes,
+        revoked: "_RevokedList",
+        draw: Callable[[int], bytes],
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._clock = clock
+        self._key = key
+        self._revoked = revoked
+        self._draw = draw
+        self._head = _encoded(msgspec.json.encode({"typ": "JWT", "alg": settings.algorithm}))
+
+    @classmethod
+    async def open(
+        cls,
+        settings: AccessTokenSettings,
+        state: CatalogState,
+        clock: Clock,
+        *,
+        file_system: FileSystem,
+        data_directory: Path,
+        pool: Executor,
+        draw: Callable[[int], bytes],
+    ) -> "AccessTokens":
+        """Read the key and the list of revoked tokens. Raises ``StorageFailure``."""
+
+        def read() -> tuple[bytes, _RevokedList]:
+            directory = data_directory / ACCESS_TOKENS
+            make_directories(file_system, directory, below=data_directory)
+            key = settings.secret or _stored_key(file_system, directory / TOKEN_KEY, draw)
+            return key, _RevokedList(file_system, directory / REVOKED_TOKENS, pool, clock.now() // _SECOND)
+
+        return cls(settings, state, clock, *await asyncio.get_running_loop().run_in_executor(pool, read), draw)
+
+    def issue(self, user_id: int, token_name: str | None) -> tuple[str, int]:
+        """A new token for a user who has just logged in, and when it expires, in seconds since 1970."""
+        settings = self._settings
+        now = self._clock.now() // _SECOND
+        life = _NEVER_SECONDS if settings.expiry == NEVER else settings.expiry // _SECOND
+        claims = _Claims(
+            jti=str(UUID(bytes=self._draw(16), version=4)),
+            iss=settings.issuer,
+            aud=settings.audience,
+            sub=str(user_id),
+            iat=now,
+            exp=now + life,
+            nbf=now + settings.not_before // _SECOND,
+            login=self._fingerprint(self._state.users[user_id], token_name) or "",
+            pat=token_name,
+        )
+        signed = self._head + b"." + _encoded(msgspec.json.encode(claims))
+        return (signed + b"." + _encoded(self._signature(signed))).decode(), claims.exp
+
+    def check(self, token: str) -> Access:
+        """What a token stands for. Raises ``CommandRejected`` (40) if it is not valid."""
+        claims = self._verified(token)
+        now, skew = self._clock.now() // _SECOND, self._settings.clock_skew // _SECOND
+        audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
+        is_ours = claims.iss in self._settings.valid_issuers and any(
+            audience in self._settings.valid_audiences for audience in audiences
+        )
+        if not is_ours or not claims.nbf - skew <= now < claims.exp + skew:
+            raise _invalid("it is expired, not valid yet, or made for another server")
+        try:
+            token_id, user = UUID(claims.jti).bytes, self._state.users.get(int(claims.sub))
+        except ValueError:
+            raise _invalid("it names no user") from None
+        if token_id in self._revoked:
+            raise _invalid("it was revoked")
+        if user is None or not hmac.compare_digest(self._fingerprint(user, claims.pat) or "-", claims.login):
+            raise _invalid("its user was deleted, or has changed the password or deleted the token of the login")
+        return Access(user, claims.pat, token_id, claims.exp)
+
+    async def revoke(self, access: Access) -> None:
+        """Make a token invalid, durably. Raises ``CommandRejected`` (40) if it already is, and ``StorageFailure``."""
+        if access.token_id in self._revoked:
+            raise _invalid("it was revoked")
+        skew = -(-self._settings.clock_skew // _SECOND)
+        await self._revoked.add(access.token_id, access.expires_at + skew, self._clock.now() // _SECOND)
+
+    def _verified(self, token: str) -> _Claims:
+        if len(token) > _TOKEN_LENGTH_MAX or not token.isascii():
+            raise _invalid("it is not a token")
+        signed, _, signature = token.encode().rpartition(b".")
+        head, _, body = signed.partition(b".")
+        try:
+            # Only our own algorithm: a token must not choose how it is checked.
+            if msgspec.json.decode(_decoded(head), type=dict[str, Any]).get("alg") != self._settings.algorithm:
+                raise _invalid("it is signed with another algorithm")
+            if not hmac.compare_digest(self._signature(signed), _decoded(signature)):
+                raise _invalid("its signature is wrong")
+            return msgspec.json.decode(_decoded(body), type=_Claims)
+        except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError):
+            raise _invalid("it is not a token") from None
+
+    def _signature(self, signed: bytes) -> bytes:
+        return hmac.digest(self._key, signed, _HASHES[self._settings.algorithm])
+
+    def _fingerprint(self, user: User, token_name: str | None) -> str | None:
+        """Of what the user logged in with; None if it does not exist any more."""
+        if token_name is None:
+            login = user.password_hash.encode()
+        else:
+            token = user.tokens.get(token_name)
+            if token is None:
+                return None
+            login = token.token_hash
+        digest = hmac.digest(self._key, b"login %d %b" % (user.user_id, login), hashlib.sha256)
+        return _encoded(digest[:16]).decode()
+
+
+def _invalid(reason: str) -> CommandRejected:
+    return CommandRejected(ErrorCode.UNAUTHENTICATED, f"the access token is not valid: {reason}")
+
+
+def _encoded(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+
+def _decoded(text: bytes) -> bytes:
+    return base64.b64decode(text + b"=" * (-len(text) % 4), b"-_", validate=True)
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+
+def _stored_key(file_system: FileSystem, path: Path, draw: Callable[[int], bytes]) -> bytes:
+    """The key of earlier starts, or a new one. A damaged one is replaced: users log in again, and nothing else."""
+    data = _contents(file_system, path)
+    if len(data) != _KEY_SIZE:
+        data = draw(_KEY_SIZE)
+        replace_file(file_system, path, data)
+    return data
+
+
+def _contents(file_system: FileSystem, path: Path) -> bytes:
+    """All bytes of a file; none if it does not exist."""
+    try:
+        file = file_system.open(path)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise storage_failure("opening", path, error) from error
+    try:
+        return bytes(read_exactly(file, 0, file.size()) or b"")
+    except OSError as error:
+        raise storage_failure("reading", path, error) from error
+    finally:
+        file.close()
+
+
+class _RevokedList:
+    """The revoked tokens that have not expired. Each is appended and synced; a torn last entry is dropped."""
+
+    def __init__(self, file_system: FileSystem, path: Path, pool: Executor, now: int) -> None:
+        """Blocks: it reads and rewrites the file."""
+        self._file_system = file_system
+        self._path = path
+        self._pool = pool
+        self._expiries: dict[bytes, int] = {}
+        self._lock = asyncio.Lock()
+        data = _contents(file_system, path)
+        for position in range(0, len(data) - _REVOKED.size + 1, _REVOKED.size):
+            token_id, expires_at, checksum = _REVOKED.unpack_from(data, position)
+            if checksum == _checksum(token_id, expires_at) and expires_at > now:
+                self._expiries[token_id] = expires_at
+        self._entry_count = 0
+        self._rewrite(self._packed())
+
+    def __contains__(self, token_id: bytes) -> bool:
+        return token_id in self._expiries
+
+    async def add(self, token_id: bytes, expires_at: int, now: int) -> None:
+        """Add a token. Durable on return; it counts at once."""
+        self._expiries[token_id] = expires_at
+        async with self._lock:
+            run = asyncio.get_running_loop().run_in_executor
+            if self._entry_count > 2 * len(self._expiries) + _SPARE_COUNT or self._has_expired(now):
+                self._expiries = {known: expiry for known, expiry in self._expiries.items() if expiry > now}
+                await run(self._pool, partial(self._rewrite, self._packed()))
+            else:
+                await run(self._pool, partial(self._append, _entry(token_id, expires_at)))
+
+    def _has_expired(self, now: int) -> bool:
+        """Whether so many have expired that forgetting them is worth the work."""
+        if len(self._expiries) < _SPARE_COUNT or self._entry_count % _SPARE_COUNT:
+            return False
+        return sum(expiry <= now for expiry in self._expiries.values()) * 2 > len(self._expiries)
+
+    def _packed(self) -> bytes:
+        return b"".join(_entry(token_id, expires_at) for token_id, expires_at in self._expiries.items())
+
+    def _rewrite(self, data: bytes) -> None:
+        replace_file(self._file_system, self._path, data)
+        self._entry_count = len(data) // _REVOKED.size
+
+    def _append(self, entry: bytes) -> None:
+        file: File | None = None
+        try:
+            file = self._file_system.open(self._path, writable=True)
+            write_all(file, self._entry_count * _REVOKED.size, [entry])
+            sync_file(file)
+        except OSError as error:
+            raise storage_failure("write", self._path, error) from error
+        finally:
+            if file is not None:
+                file.close()
+        self._entry_count += 1
+
+
+def _entry(token_id: bytes, expires_at: int) -> bytes:
+    return _REVOKED.pack(token_id, expires_at, _checksum(token_id, expires_at))
+
+
+def _checksum(token_id: bytes, expires_at: int) -> int:
+    return xxhash.xxh3_64_intdigest(token_id + expires_at.to_bytes(8, "little"))

@@ -1,0 +1,180 @@
+"""A connection that speaks HTTP/1.1: uvicorn's, with the limits that it does not have.
+
+It counts among the connections of all transports. The head of a request has a size limit and a deadline; what follows
+the reply to a request that was refused unread is dropped, for a limited time.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from courser.errors import CourserError
+from courser.transports.connections import Connections
+from courser.transports.session_loop import SessionLoop
+from courser.transports.settings import ConnectionSettings
+
+HEAD_SIZE_MAX = 64 * 1024
+"""Bytes of the request line and all headers."""
+KEEP_ALIVE = 75
+"""Seconds that a connection may be idle between two requests."""
+_SECOND = 1_000_000
+_TURNED_AWAY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class HttpSeat:
+    """The place of an HTTP connection among those of all transports."""
+
+    def __init__(self, host: str, connection: "HttpConnection") -> None:
+        self.host = host
+        self._connection = connection
+
+    @property
+    def loop(self) -> SessionLoop | None:
+        """None: requests over HTTP have a session each, not one for the connection."""
+        return None
+
+    @property
+    def taken_size(self) -> int:
+        """Nothing counts here: the application waits until the client reads."""
+        return 0
+
+    def is_reply_overdue(self, now: int) -> bool:
+        """The application looks after that."""
+        del now
+        return False
+
+    def shows_life(self) -> bool:
+        """Nobody asks."""
+        return False
+
+    def end(self, goodbye: CourserError) -> None:
+        """Close now if no request is in progress, otherwise after the reply. HTTP has no message for a goodbye."""
+        del goodbye
+        self._connection.shutdown()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._connection.transport.abort()
+
+
+class HttpConnection(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(
+        self, config: Config, state: ServerState, connections: Connections, settings: ConnectionSettings
+    ) -> None:
+        super().__init__(config, state, {})
+        # Handed to the application with each request.
+        self.app_state["abort"] = self._abort
+        self._places = connections
+        self._settings = settings
+        self._seat: HttpSeat | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._head_size = 0
+        self._is_in_head = True
+        self._is_in_message = False
+
+    # --- coming and going ---
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a place, if there is one."""
+        super().connection_made(transport)
+        host = str(self.client[0]) if self.client else "unknown"
+        if not self._places.make_place(host):
+            transport.write(_TURNED_AWAY)
+            transport.close()
+            return
+        self._seat = HttpSeat(host, self)
+        self._places.add(self._seat)
+        self._start_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place back."""
+        self._stop_deadline()
+        self._unset_keepalive_if_required()
+        if self._seat is not None:
+            self._places.remove(self._seat)
+        super().connection_lost(exc)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """It was idle for too long. If the client has not read its reply by now, it does not get it."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    # --- limits ---
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came in."""
+        if self._seat is None or self.transport.is_closing():
+            return
+        if self._is_in_head and self._deadline is None:
+            self._start_deadline()
+        self._head_size += len(data)
+        super().data_received(data)
+        if self._is_in_head and self._head_size > HEAD_SIZE_MAX and not self.transport.is_closing():
+            self.transport.write(_HEAD_TOO_LARGE)
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._is_in_message = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head is complete; the application looks after the body."""
+        self._is_in_head = False
+        self._head_size = 0
+        self._stop_deadline()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The request is complete. The head of the next one may have begun in the same piece: it is not counted yet."""
+        self._head_size = 0
+        self._is_in_head = True
+        self._is_in_message = False
+        self._stop_deadline()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The reply is on its way. The client may still be sending a body that was refused."""
+        super().on_response_complete()
+        if self._is_in_message and not self.transport.is_closing():
+            self._start_deadline()
+
+    def _abort(self) -> None:
+        """Close now: a client that does not read would keep a connection open that is closed politely."""
+        self.transport.abort()
+
+    def _start_deadline(self) -> None:
+        self._stop_deadline()
+        self._deadline = self.loop.call_later(self._settings.frame_deadline / _SECOND, self._abort)
+
+    def _stop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def make_config(application: Any) -> Config:
+    """What uvicorn needs to know. Nothing of it reads the environment or changes the logs."""
+    config = Config(
+        application,
+        interface="asgi3",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+    )
+    config.load()
+    return config

@@ -1,0 +1,255 @@
+"""Messages in JSON: a send and a poll, the two requests that must be fast, and a send of raw bytes.
+
+Payloads are base64. Ids have 128 bits and offsets 64: both are written as exact numbers.
+"""
+
+from binascii import b2a_base64
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Literal
+from uuid import UUID
+
+import msgspec
+
+from courser.api import commands as c
+from courser.api.fields import Kind
+from courser.api.replies import Polled, Sent
+from courser.errors import CommandRejected, ErrorCode
+from courser.model.identifiers import Consumer
+from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, ToPartition
+from courser.model.quantities import parse_byte_size, parse_duration
+from courser.records import layout
+from courser.records.batch import Batch, NewMessage, build_batch
+from courser.records.frames import iterate_frames
+from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers, is_typed, iterate_user_headers
+from courser.wire.rest_fields import (
+    BAD_REQUEST,
+    NAME_SIZE_MAX,
+    U32_MAX,
+    U64_MAX,
+    UNPROCESSABLE,
+    RestRefused,
+    identifier_of,
+    number_of,
+)
+from courser.wire.rest_requests import RestRequest, from_json, from_query
+
+RAW_TYPE = "application/octet-stream"
+PAYLOAD_SIZE_MAX = 64_000_000
+_ID_MAX = 2**128 - 1
+_PARTITION_SIZE = 4
+_COUNT_DEFAULT = 10
+_WAIT_MAX = 20_000_000
+"""Microseconds: longer waits end there, so larger numbers mean the same."""
+_ACKNOWLEDGEMENTS = ("replicated", "none")
+
+Draw = Callable[[int], bytes]
+"""So many random bytes."""
+
+
+# --- sending ------------------------------------------------------------------------------------------
+
+
+class JsonField(msgspec.Struct):
+    """A key or a value of a user header."""
+
+    kind: Literal[tuple(kind.name.lower() for kind in HeaderKind)]  # type: ignore[valid-type]
+    value: bytes
+
+
+class JsonHeader(msgspec.Struct):
+    """A user header."""
+
+    key: JsonField
+    value: JsonField
+
+
+class JsonMessage(msgspec.Struct):
+    """A message to send."""
+
+    payload: Annotated[bytes, msgspec.Meta(min_length=1, max_length=PAYLOAD_SIZE_MAX)]
+    id: int | str = 0
+    """A number below 2^64, or a text: a decimal number below 2^128, or a UUID."""
+    user_headers: list[JsonHeader] | bytes | None = None
+    """Bytes are a block that only its readers understand, for example because it is encrypted."""
+
+
+class JsonPartitioning(msgspec.Struct):
+    """Where messages go."""
+
+    kind: Literal["balanced", "partition_id", "messages_key"]
+    value: bytes
+    """A partition as four bytes, little-endian, or a key."""
+
+
+class SendBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages to send."""
+
+    partitioning: JsonPartitioning
+    messages: list[JsonMessage]
+
+
+_send_decoder = msgspec.json.Decoder(SendBody)
+
+
+def decode_send(request: RestRequest, now: int, draw: Draw) -> c.SendMessages:
+    """A send, as JSON or as the bytes of one message. Raises ``RestRefused``, ``CommandRejected``, ``InvalidBatch``."""
+    stream, topic = (identifier_of(request.values[name]) for name in ("stream", "topic"))
+    if request.content_type.partition(";")[0].strip().lower() == RAW_TYPE:
+        return c.SendMessages(stream, topic, _raw_partitioning(request.query), [_raw_batch(request, now, draw)])
+    body: SendBody = from_json(request, _send_decoder)
+    partitioning = _partitioning(body.partitioning)
+    batch = build_batch([_message(message, now, draw) for message in body.messages])
+    return c.SendMessages(stream, topic, partitioning, [batch])
+
+
+def _partitioning(given: JsonPartitioning) -> Partitioning:
+    if given.kind == "balanced":
+        return Balanced()
+    if given.kind == "messages_key":
+        return _by_key(given.value)
+    if len(given.value) != _PARTITION_SIZE:
+        raise CommandRejected(ErrorCode.INVALID_COMMAND, f"a partition has 4 bytes, not {len(given.value)}")
+    return ToPartition(int.from_bytes(given.value, "little"))
+
+
+def _by_key(key: bytes) -> ByKey:
+    if not 1 <= len(key) <= NAME_SIZE_MAX:
+        raise CommandRejected(
+            ErrorCode.INVALID_KEY_LENGTH, f"a key must have 1 to {NAME_SIZE_MAX} bytes, not {len(key)}"
+        )
+    return ByKey(key)
+
+
+def _message(message: JsonMessage, now: int, draw: Draw) -> NewMessage:
+    headers = message.user_headers
+    block = headers if isinstance(headers, bytes) else build_user_headers(map(_header, headers or ()))
+    return NewMessage(message.payload, _message_id(message.id, draw), now, block)
+
+
+def _header(header: JsonHeader) -> UserHeader:
+    key, value = header.key, header.value
+    return UserHeader(key.value, value.value, HeaderKind[key.kind.upper()], HeaderKind[value.kind.upper()])
+
+
+def _message_id(given: int | str, draw: Draw) -> int:
+    if isinstance(given, int):
+        if not 0 <= given <= U64_MAX:
+            raise RestRefused(UNPROCESSABLE, f"the message id {given} is not a number below 2^64; send it as a text")
+        number = given
+    elif given.isascii() and given.isdigit():
+        number = int(given) if len(given) <= len(str(_ID_MAX)) else _ID_MAX + 1
+    else:
+        try:
+            number = UUID(given).int
+        except ValueError:
+            number = -1
+    if not 0 <= number <= _ID_MAX:
+        raise RestRefused(UNPROCESSABLE, "a message id must be a number below 2^128 or a UUID")
+    return number or int.from_bytes(draw(16), "little")
+
+
+def _raw_partitioning(query: Mapping[str, str]) -> Partitioning:
+    if "partition_id" in query:
+        return ToPartition(from_query(query, "partition_id", Kind.U32))
+    return _by_key(query["key"].encode(errors="surrogateescape")) if "key" in query else Balanced()
+
+
+def _raw_batch(request: RestRequest, now: int, draw: Draw) -> Batch:
+    if not 1 <= len(request.body) <= PAYLOAD_SIZE_MAX:
+        raise RestRefused(UNPROCESSABLE, f"a payload must have 1 to {PAYLOAD_SIZE_MAX} bytes, not {len(request.body)}")
+    return build_batch([NewMessage(request.body, _message_id(request.query.get("id", "0"), draw), now)])
+
+
+def wants_acknowledgement(query: Mapping[str, str]) -> bool:
+    """Whether the sender waits for its reply. Raises ``RestRefused`` for a word that is not known."""
+    word = query.get("ack", _ACKNOWLEDGEMENTS[0])
+    if word not in _ACKNOWLEDGEMENTS:
+        raise RestRefused(BAD_REQUEST, f"invalid query: ack: {word[:40]!r} is neither replicated nor none")
+    return word != "none"
+
+
+def encode_sent(sent: Sent) -> bytes:
+    """Where the messages are."""
+    return msgspec.json.encode({"confirmations": [msgspec.structs.asdict(sent)]})
+
+
+# --- polling ------------------------------------------------------------------------------------------
+
+
+def decode_poll(request: RestRequest) -> c.PollMessages | c.WaitForMessages:
+    """A poll; with ``wait`` or ``max_bytes`` one that passes nothing over in silence. Raises ``RestRefused``."""
+    query = request.query
+    poll = c.PollMessages(
+        from_query(query, "consumer_id", Consumer),
+        identifier_of(request.values["stream"]),
+        identifier_of(request.values["topic"]),
+        from_query(query, "partition_id", Kind.OPTIONAL_PARTITION),
+        from_query(query, "kind", PollingKind, "offset"),
+        from_query(query, "value", Kind.U64, "0"),
+        from_query(query, "count", Kind.U32, str(_COUNT_DEFAULT)),
+        from_query(query, "auto_commit", Kind.FLAG, "false"),
+    )
+    if "wait" not in query and "max_bytes" not in query:
+        return poll
+    wait = _quantity(query, "wait", parse_duration, 0)
+    return c.WaitForMessages(
+        poll, min(wait, _WAIT_MAX), min(_quantity(query, "max_bytes", parse_byte_size, U32_MAX), U32_MAX)
+    )
+
+
+def _quantity(query: Mapping[str, str], name: str, parse: Callable[[str], int], default: int) -> int:
+    """A number of microseconds or bytes, or a text with a unit."""
+    text = query.get(name)
+    if text is None:
+        return default
+    try:
+        return number_of(text, U64_MAX) if text.isdigit() else parse(text)
+    except ValueError as error:
+        raise RestRefused(BAD_REQUEST, f"invalid query: {name}: {error}") from None
+
+
+def encode_polled(polled: Polled) -> bytes:
+    """The messages of a poll. Written by hand: one pass, and no object per message."""
+    head = (
+        f'{{"partition_id":{polled.partition_id},"current_offset":{polled.current_offset},'
+        f'"count":{polled.message_count},"messages":['
+    )
+    return b"".join((head.encode(), b",".join(_encoded_messages(polled)), b"]}"))
+
+
+def _encoded_messages(polled: Polled) -> Iterator[bytes]:
+    for piece in polled.pieces:
+        start = 0
+        while start < len(piece):
+            _, base_offset, timestamp, origin, length, _, count = layout.WIRE_HEADER.unpack_from(piece, start)
+            body = piece[start + layout.BATCH_HEADER_SIZE : start + length]
+            for frame in iterate_frames(body, count):
+                yield (
+                    b'{"header":{"checksum":%d,"id":%d,"offset":%d,"timestamp":%d,"origin_timestamp":%d,'
+                    b'"user_headers_length":%d,"payload_length":%d,"reserved":0},"payload":"%b","user_headers":%b}'
+                ) % (
+                    frame.checksum,
+                    frame.message_id,
+                    base_offset + frame.offset_delta,
+                    timestamp,
+                    origin + frame.timestamp_delta,
+                    len(frame.user_headers),
+                    len(frame.payload),
+                    b2a_base64(frame.payload, newline=False),
+                    _encoded_headers(frame.user_headers) if frame.user_headers else b"[]",
+                )
+            start += length
+
+
+def _encoded_headers(block: memoryview) -> bytes:
+    if not is_typed(block):
+        return msgspec.json.encode(bytes(block))
+    return msgspec.json.encode(
+        [
+            {
+                "key": {"kind": header.key_kind.name.lower(), "value": header.key},
+                "value": {"kind": header.value_kind.name.lower(), "value": header.value},
+            }
+            for header in iterate_user_headers(block)
+        ]
+    )

@@ -1,0 +1,268 @@
+"""HTTP requests to commands. What each command needs, and where it comes from, follows from its row and its fields.
+
+Four commands have a form of their own in JSON: a send and a poll (``rest_messages``), and the options of a topic, which
+stand beside its name.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from courser.api import commands as c
+from courser.api.fields import Kind
+from courser.api.table import CommandRow, Route
+from courser.errors import CommandRejected, ErrorCode
+from courser.model.identifiers import Consumer, Identifier
+from courser.model.permissions import Permissions
+from courser.model.topic_options import TopicOptions
+from courser.wire.reading import Malformed
+from courser.wire.rest_fields import (
+    BAD_REQUEST,
+    CONSUMER_DEFAULT,
+    JSON_KINDS,
+    NAME_SIZE_MAX,
+    PARTITION_DEFAULT,
+    U64_MAX,
+    UNPROCESSABLE,
+    UNSUPPORTED_MEDIA_TYPE,
+    RestRefused,
+    text_reader,
+)
+from courser.wire.vsr_options import topic_options_of_texts
+
+JSON_TYPE = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class RestRequest:
+    """A request whose route is known."""
+
+    values: Mapping[str, str]
+    """From the path, by field."""
+    query: Mapping[str, str]
+    content_type: str
+    body: bytes | bytearray
+
+
+Decoder = Callable[[RestRequest], c.Command]
+
+
+def decoder_of(row: CommandRow) -> Decoder:
+    """What makes commands of one kind. It raises ``RestRefused`` or ``CommandRejected``."""
+    special = _SPECIAL.get(row.kind)
+    return special if special is not None else _derived(row)
+
+
+def has_body(route: Route) -> bool:
+    """Whether its requests have a JSON body."""
+    return route.method in ("POST", "PUT")
+
+
+# --- derived ------------------------------------------------------------------------------------------
+
+
+def kinds_of(kind: type[c.Command]) -> dict[str, object]:
+    """The kind of each field that HTTP can give, by name."""
+    hints = get_type_hints(kind, include_extras=True)
+    kinds = {name: _kind_of(hints[name]) for name in kind.__struct_fields__}
+    return {name: found for name, found in kinds.items() if found is not None}
+
+
+def _kind_of(hint: Any) -> object | None:
+    """The declared kind, or the type that stands for one; None for what only the binary protocols send."""
+    if get_origin(hint) is Annotated:
+        kind: object = hint.__metadata__[0]
+        return None if kind is Kind.ABSENT else kind
+    if hint == Identifier:
+        return Identifier
+    if isinstance(hint, UnionType):
+        return Permissions if Permissions in get_args(hint) else None
+    found: object = hint
+    return found
+
+
+def body_type(row: CommandRow) -> type[msgspec.Struct]:
+    """The JSON body of a command: the fields that its path does not name."""
+    assert row.route is not None, "only commands with a route have a body"
+    fields = []
+    for name, kind in fields_outside_path(row).items():
+        json_type, _, default = JSON_KINDS[kind]
+        fields.append((row.route.name_of(name), json_type, msgspec.field(default=default)))
+    # Fields with a default come last; JSON has no order.
+    fields.sort(key=lambda field: field[2].default is not msgspec.NODEFAULT)
+    return msgspec.defstruct(f"{row.kind.__name__}Body", fields)
+
+
+def fields_outside_path(row: CommandRow) -> dict[str, object]:
+    """The kinds of the fields that come from the query or the body, by name."""
+    assert row.route is not None, "only commands with a route have such fields"
+    return {name: kind for name, kind in kinds_of(row.kind).items() if f"{{{name}}}" not in row.route.path}
+
+
+def _derived(row: CommandRow) -> Decoder:
+    route = row.route
+    assert route is not None, "the command has a route"
+    kinds, elsewhere = kinds_of(row.kind), fields_outside_path(row)
+    in_path = {name: text_reader(kind) for name, kind in kinds.items() if name not in elsewhere}
+    if not has_body(route):
+        in_query = {name: (route.name_of(name), kind) for name, kind in elsewhere.items()}
+        return lambda request: row.kind(
+            **_from_path(request, in_path),
+            **{name: from_query(request.query, given, kind) for name, (given, kind) in in_query.items()},
+        )
+    decoder = msgspec.json.Decoder(body_type(row))
+    in_body = [(name, route.name_of(name), JSON_KINDS[kind][1]) for name, kind in elsewhere.items()]
+    name_error = _NAME_ERRORS.get(row.kind)
+
+    def decode(request: RestRequest) -> c.Command:
+        body = from_json(request, decoder)
+        fields = {name: convert(getattr(body, given)) for name, given, convert in in_body}
+        if name_error is not None:
+            _check_name(str(fields["name"]), name_error)
+        return row.kind(**_from_path(request, in_path), **fields)
+
+    return decode
+
+
+_NAME_ERRORS = {
+    c.CreateStream: ErrorCode.INVALID_STREAM_NAME,
+    c.UpdateStream: ErrorCode.INVALID_STREAM_NAME,
+    c.CreateConsumerGroup: ErrorCode.INVALID_GROUP_NAME,
+}
+
+
+def _check_name(name: str, code: ErrorCode) -> None:
+    if not 1 <= len(name.encode()) <= NAME_SIZE_MAX:
+        raise CommandRejected(code, f"a name must have 1 to {NAME_SIZE_MAX} bytes, not {len(name.encode())}")
+
+
+def _from_path(request: RestRequest, readers: Mapping[str, Callable[[str], object]]) -> dict[str, Any]:
+    fields = {}
+    for name, read in readers.items():
+        try:
+            fields[name] = read(request.values[name])
+        except ValueError as error:
+            raise RestRefused(BAD_REQUEST, f"invalid path: {error}") from None
+    return fields
+
+
+_DEFAULTS: Mapping[object, object] = {
+    Consumer: str(CONSUMER_DEFAULT),
+    Kind.OPTIONAL_PARTITION: str(PARTITION_DEFAULT),
+}
+
+
+def from_query(query: Mapping[str, str], name: str, kind: object, default: str | None = None) -> Any:
+    """One value of the query. Raises ``RestRefused`` if it is invalid, or missing without a default."""
+    text = query.get(name, _DEFAULTS.get(kind, default))
+    if text is None:
+        raise RestRefused(BAD_REQUEST, f"invalid query: {name} is missing")
+    try:
+        return text_reader(kind)(str(text))
+    except (ValueError, CommandRejected) as error:
+        raise RestRefused(BAD_REQUEST, f"invalid query: {name}: {error}") from None
+
+
+Body = Any
+
+
+def from_json(request: RestRequest, decoder: "msgspec.json.Decoder[Any]") -> Body:
+    """The body of a request. Raises ``RestRefused``."""
+    media_type = request.content_type.partition(";")[0].strip().lower()
+    if media_type != JSON_TYPE and not (media_type.startswith("application/") and media_type.endswith("+json")):
+        raise RestRefused(UNSUPPORTED_MEDIA_TYPE, f"the body must have the content type {JSON_TYPE}")
+    try:
+        return decoder.decode(request.body)
+    except msgspec.ValidationError as error:
+        raise RestRefused(UNPROCESSABLE, f"invalid body: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RestRefused(BAD_REQUEST, f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise RestRefused(BAD_REQUEST, "the body is nested too deeply") from None
+
+
+# --- topics -------------------------------------------------------------------------------------------
+
+_U8 = Annotated[int, msgspec.Meta(ge=0, le=255)]
+_U32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+_Natural = Annotated[int, msgspec.Meta(ge=0)]
+_Compression = Literal["none", "gzip"]
+_GZIP, _NONE = 2, 1
+
+
+class CreateTopicBody(msgspec.Struct, kw_only=True):
+    """A new topic. The values 0 stand for the server's defaults."""
+
+    name: str
+    partitions_count: _U32
+    compression_algorithm: _Compression
+    message_expiry: _Natural
+    max_topic_size: _Natural
+    replication_factor: _U8 | None = None
+    options: dict[str, str] = {}
+
+
+class UpdateTopicBody(msgspec.Struct, kw_only=True):
+    """Changes to a topic. With all three options, as 0.8 sends it, they replace the old ones, otherwise add to them."""
+
+    name: str
+    compression_algorithm: _Compression | None = None
+    message_expiry: _Natural | None = None
+    max_topic_size: _Natural | None = None
+    replication_factor: _U8 | None = None
+    options: dict[str, str] = {}
+
+    @property
+    def is_patch(self) -> bool:
+        """Whether what it does not say stays as it is."""
+        return None in (self.compression_algorithm, self.message_expiry, self.max_topic_size) or bool(self.options)
+
+
+_create_topic_decoder = msgspec.json.Decoder(CreateTopicBody)
+_update_topic_decoder = msgspec.json.Decoder(UpdateTopicBody)
+
+
+def _decode_create_topic(request: RestRequest) -> c.Command:
+    body: CreateTopicBody = from_json(request, _create_topic_decoder)
+    _check_name(body.name, ErrorCode.INVALID_TOPIC_NAME)
+    path = _from_path(request, {"stream": text_reader(Identifier)})
+    return c.CreateTopic(path["stream"], body.name, body.partitions_count, _options(body, is_update=False))
+
+
+def _decode_update_topic(request: RestRequest) -> c.Command:
+    body: UpdateTopicBody = from_json(request, _update_topic_decoder)
+    _check_name(body.name, ErrorCode.INVALID_TOPIC_NAME)
+    path = _from_path(request, {"stream": text_reader(Identifier), "topic": text_reader(Identifier)})
+    options = _options(body, is_update=True)
+    return c.UpdateTopic(path["stream"], path["topic"], body.name, options, is_patch=body.is_patch)
+
+
+def _options(body: CreateTopicBody | UpdateTopicBody, *, is_update: bool) -> TopicOptions:
+    """The options beside the name count more than the same ones in the map."""
+    if body.replication_factor == 0:
+        raise CommandRejected(ErrorCode.INVALID_REPLICATION_FACTOR, "a replication factor must be 1 to 255, not 0")
+    try:
+        texts = topic_options_of_texts(body.options, is_update=is_update)
+    except Malformed as error:
+        raise CommandRejected(error.code, error.reason) from None
+    beside: dict[str, int] = {}
+    if body.compression_algorithm == "gzip":
+        beside["compression"] = _GZIP
+    elif body.compression_algorithm == "none" and isinstance(body, UpdateTopicBody) and body.is_patch:
+        beside["compression"] = _NONE
+    for name in ("message_expiry", "max_topic_size", "replication_factor"):
+        value = getattr(body, name)
+        if value:
+            if value > U64_MAX:
+                raise RestRefused(UNPROCESSABLE, f"{name} {value} is larger than {U64_MAX}")
+            beside[name] = value
+    return msgspec.structs.replace(texts, **beside)
+
+
+_SPECIAL: Mapping[type[c.Command], Decoder] = {
+    c.CreateTopic: _decode_create_topic,
+    c.UpdateTopic: _decode_update_topic,
+}

@@ -1,0 +1,145 @@
+"""Who gets in over HTTP, with which token, and for how long."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from courser.broker.access_tokens import AccessTokenSettings
+from tests.http.serving import HttpClient, HttpServer, serving
+
+STATUS_OF_OWN_USER = "/users/0"
+
+
+async def is_valid(client: HttpClient, path: str = "/cluster/metadata") -> bool:
+    return (await client.ask("GET", path)).status == 200
+
+
+def claims_of(token: str) -> dict[str, object]:
+    body = token.split(".")[1]
+    claims: dict[str, object] = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    return claims
+
+
+def forged(token: str, head: dict[str, object], **claims: object) -> str:
+    """The same signature under other claims."""
+    parts = [json.dumps(head).encode(), json.dumps(claims_of(token) | claims).encode()]
+    return ".".join([*(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts), token.split(".")[2]])
+
+
+async def test_tokens_and_revocations_survive_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        kept, left = [await server.client.login() for _ in range(2)]
+        assert (await left.ask("DELETE", "/users/logout")).status == 204
+    async with serving(tmp_path) as server:
+        assert await is_valid(HttpClient(server.port, kept.token))
+        assert not await is_valid(HttpClient(server.port, left.token))
+
+
+async def test_a_torn_list_of_revoked_tokens_keeps_what_was_complete(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        first, second = [await server.client.login() for _ in range(2)]
+        for client in (first, second):
+            assert (await client.ask("DELETE", "/users/logout")).status == 204
+    path = tmp_path / "access_tokens" / "revoked"
+    path.write_bytes(path.read_bytes()[:-1])
+    async with serving(tmp_path) as server:
+        assert not await is_valid(HttpClient(server.port, first.token))
+        # Only its entry was torn, and it was never promised to survive that.
+        assert await is_valid(HttpClient(server.port, second.token))
+
+
+async def test_the_key_is_for_the_server_alone(tmp_path: Path) -> None:
+    async with serving(tmp_path):
+        for name in ("key", "revoked"):
+            assert (tmp_path / "access_tokens" / name).stat().st_mode & 0o077 == 0
+
+
+async def test_a_refresh_replaces_the_token(server: HttpServer, root: HttpClient) -> None:
+    body = {"token": root.token}
+    reply = await server.client.ask("POST", "/users/refresh-token", body)
+    assert await is_valid(HttpClient(server.port, reply.json["access_token"]["token"]))
+    assert not await is_valid(root)
+    again = await server.client.ask("POST", "/users/refresh-token", body)
+    assert (again.status, again.json["id"]) == (401, 78)
+
+
+@pytest.mark.parametrize(
+    ("head", "claims"),
+    [
+        ({"alg": "HS256", "typ": "JWT"}, {"sub": "1"}),
+        ({"alg": "HS256", "typ": "JWT"}, {"exp": 9_999_999_999}),
+        ({"alg": "none", "typ": "JWT"}, {}),
+        ({"alg": "HS512", "typ": "JWT"}, {}),
+    ],
+)
+async def test_a_changed_token_is_not_valid(
+    root: HttpClient, server: HttpServer, head: dict[str, object], claims: dict[str, object]
+) -> None:
+    assert await is_valid(root)
+    assert not await is_valid(HttpClient(server.port, forged(str(root.token), head, **claims)))
+
+
+@pytest.mark.parametrize("token", ["x", "a.b.c", "..", "é.é.é", "a" * 10_000, "eyJhbGciOiJub25lIn0.e30."])
+async def test_what_is_no_token(server: HttpServer, token: str) -> None:
+    headers = {"authorization": f"Bearer {token}"}
+    assert (await server.client.ask("GET", "/streams", headers=headers)).status == 401
+
+
+async def test_a_token_expires(tmp_path: Path) -> None:
+    settings = AccessTokenSettings(expiry=0, clock_skew=0)
+    async with serving(tmp_path, tokens=settings) as server:
+        assert not await is_valid(await server.client.login())
+
+
+async def test_a_token_of_another_server_is_not_valid(tmp_path: Path) -> None:
+    async with serving(tmp_path / "one") as server:
+        client = await server.client.login()
+    async with serving(tmp_path / "two") as server:
+        assert not await is_valid(HttpClient(server.port, client.token))
+
+
+async def test_servers_with_one_secret_accept_each_others_tokens_of_the_same_password(tmp_path: Path) -> None:
+    async with serving(tmp_path / "one", tokens=AccessTokenSettings(secret=b"secret")) as server:
+        token = (await server.client.login()).token
+    async with serving(tmp_path / "one", tokens=AccessTokenSettings(secret=b"another")) as server:
+        assert not await is_valid(HttpClient(server.port, token))
+    async with serving(tmp_path / "one", tokens=AccessTokenSettings(secret=b"secret")) as server:
+        assert await is_valid(HttpClient(server.port, token))
+
+
+async def add_user(root: HttpClient, name: str) -> None:
+    body = {"username": name, "password": "secret", "status": "active", "permissions": None}
+    assert (await root.ask("POST", "/users", body)).status == 200
+
+
+async def test_a_new_password_makes_old_tokens_invalid(server: HttpServer, root: HttpClient) -> None:
+    await add_user(root, "alice")
+    alice = await server.client.login("alice", "secret")
+    body = {"current_password": "secret", "new_password": "secret2"}
+    assert (await root.ask("PUT", "/users/alice/password", body)).status == 204
+    assert not await is_valid(alice)
+    assert await is_valid(await server.client.login("alice", "secret2"))
+
+
+async def test_an_inactive_user_gets_nothing(server: HttpServer, root: HttpClient) -> None:
+    await add_user(root, "alice")
+    alice = await server.client.login("alice", "secret")
+    assert (await root.ask("PUT", "/users/alice", {"status": "inactive"})).status == 204
+    reply = await alice.ask("GET", "/cluster/metadata")
+    assert (reply.status, reply.json["code"]) == (400, "user_inactive")
+    refresh = await server.client.ask("POST", "/users/refresh-token", {"token": alice.token})
+    assert (refresh.status, refresh.json["id"]) == (400, 47)
+
+
+async def test_a_deleted_personal_access_token_takes_its_access_tokens_along(
+    server: HttpServer, root: HttpClient
+) -> None:
+    secret = (await root.ask("POST", "/personal-access-tokens", {"name": "ci", "expiry": 0})).json["token"]
+    reply = await server.client.ask("POST", "/personal-access-tokens/login", {"token": secret})
+    client = HttpClient(server.port, reply.json["access_token"]["token"])
+    assert await is_valid(client)
+    assert (await root.ask("DELETE", "/personal-access-tokens/ci")).status == 204
+    assert not await is_valid(client)
+    assert await is_valid(root)

@@ -1,0 +1,140 @@
+"""Messages over HTTP: exact numbers, raw bodies, long polls."""
+
+import asyncio
+import base64
+
+import pytest
+
+from tests.http.serving import HttpClient, HttpServer, read_reply
+
+BALANCED = {"kind": "balanced", "value": ""}
+FIRST = {"kind": "partition_id", "value": "AAAAAA=="}
+
+
+def message(payload: bytes = b"x", **fields: object) -> dict[str, object]:
+    return {"payload": base64.b64encode(payload).decode()} | fields
+
+
+async def send(client: HttpClient, topic: str, *messages: dict[str, object]) -> None:
+    reply = await client.ask("POST", f"{topic}/messages", {"partitioning": FIRST, "messages": messages})
+    assert reply.status == 201, reply
+
+
+@pytest.mark.parametrize("number", [1, 2**53 + 1, 2**64 - 1, 2**64, 2**128 - 1])
+async def test_ids_are_exact(root: HttpClient, topic: str, number: int) -> None:
+    await send(root, topic, message(id=str(number)))
+    (polled,) = (await root.ask("GET", f"{topic}/messages")).json["messages"]
+    assert polled["header"]["id"] == number
+
+
+@pytest.mark.parametrize("given", [-1, 2**64, "-1", str(2**128), "x", "1.5", 1.5, True, None])
+async def test_ids_that_are_none(root: HttpClient, topic: str, given: object) -> None:
+    reply = await root.ask("POST", f"{topic}/messages", {"partitioning": FIRST, "messages": [message(id=given)]})
+    assert reply.status == 422
+
+
+async def test_a_reply_says_where_messages_are(root: HttpClient, topic: str) -> None:
+    await send(root, topic, message(), message())
+    reply = await root.ask("POST", f"{topic}/messages", {"partitioning": FIRST, "messages": [message()]})
+    assert reply.json == {"confirmations": [{"stream_id": 0, "topic_id": 0, "partition_id": 0, "base_offset": 2}]}
+
+
+async def test_raw_bytes_are_one_message(root: HttpClient, topic: str) -> None:
+    payload = bytes(range(256)) * 100
+    reply = await root.ask(
+        "POST", f"{topic}/messages?partition_id=1&id=7", payload, content_type="application/octet-stream"
+    )
+    assert reply.status == 201
+    (polled,) = (await root.ask("GET", f"{topic}/messages?partition_id=1")).json["messages"]
+    assert base64.b64decode(polled["payload"]) == payload
+    assert polled["header"]["id"] == 7
+
+
+async def test_raw_bytes_with_a_key_go_where_the_key_says(root: HttpClient, topic: str) -> None:
+    path = f"{topic}/messages?key=abc"
+    raw = await root.ask("POST", path, b"x", content_type="application/octet-stream")
+    by_key = {"partitioning": {"kind": "messages_key", "value": "YWJj"}, "messages": [message()]}
+    other = await root.ask("POST", f"{topic}/messages", by_key)
+    (one,), (two,) = (reply.json["confirmations"] for reply in (raw, other))
+    assert one["partition_id"] == two["partition_id"]
+
+
+@pytest.mark.parametrize("query", ["partition_id=x", "id=x"])
+async def test_raw_bytes_with_a_bad_query(root: HttpClient, topic: str, query: str) -> None:
+    reply = await root.ask("POST", f"{topic}/messages?{query}", b"x", content_type="application/octet-stream")
+    assert reply.status in (400, 422)
+
+
+async def test_a_large_poll_comes_whole(root: HttpClient, topic: str) -> None:
+    payload = b"p" * 300_000
+    for _ in range(3):
+        await send(root, topic, message(payload))
+    polled = (await root.ask("GET", f"{topic}/messages")).json["messages"]
+    assert [base64.b64decode(found["payload"]) for found in polled] == [payload] * 3
+
+
+async def test_a_poll_takes_no_more_than_it_is_told(root: HttpClient, topic: str) -> None:
+    for _ in range(3):
+        await send(root, topic, message(b"p" * 1000))
+    assert (await root.ask("GET", f"{topic}/messages?max_bytes=2000")).json["count"] == 1
+    assert (await root.ask("GET", f"{topic}/messages?max_bytes=1MiB")).json["count"] == 3
+
+
+@pytest.mark.parametrize("query", ["wait=soon", "max_bytes=much", "wait=-1", "wait="])
+async def test_a_bad_wait(root: HttpClient, topic: str, query: str) -> None:
+    assert (await root.ask("GET", f"{topic}/messages?{query}")).status == 400
+
+
+async def until_waiting(server: HttpServer) -> None:
+    """Until a long poll waits: the partition has a waiter."""
+    waiting = server.listener._application._waiting
+    while not any(session.waiting is not None for session in waiting):  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+
+
+async def test_a_poll_waits_for_messages(server: HttpServer, root: HttpClient, topic: str) -> None:
+    polling = asyncio.create_task(root.ask("GET", f"{topic}/messages?wait=20s"))
+    await until_waiting(server)
+    await send(root, topic, message(b"late"))
+    assert (await polling).json["count"] == 1
+
+
+async def test_a_client_that_goes_ends_its_wait(server: HttpServer, root: HttpClient, topic: str) -> None:
+    _, writer = await root.open()
+    writer.write(
+        f"GET {topic}/messages?wait=20s HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {root.token}\r\n\r\n".encode()
+    )
+    await until_waiting(server)
+    writer.close()
+    while server.listener._application._waiting:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+
+
+async def test_a_stop_ends_waits_with_a_reply(server: HttpServer, root: HttpClient, topic: str) -> None:
+    polling = asyncio.create_task(root.ask("GET", f"{topic}/messages?wait=20s"))
+    await until_waiting(server)
+    server.listener.close()
+    await server.connections.say_goodbye(60)
+    reply = await polling
+    assert (reply.status, reply.json["count"]) == (200, 0)
+
+
+async def test_messages_that_are_gone_are_an_error_for_those_who_wait(
+    server: HttpServer, root: HttpClient, topic: str
+) -> None:
+    await send(root, topic, message())
+    assert (await root.ask("DELETE", f"{topic}/purge")).status == 204
+    await send(root, topic, message())
+    reply = await root.ask("GET", f"{topic}/messages?wait=1s")
+    assert (reply.status, reply.json["code"]) == (410, "offset_gone")
+    assert (await root.ask("GET", f"{topic}/messages")).json["count"] == 1
+    del server
+
+
+async def test_requests_on_one_connection_are_answered_in_order(root: HttpClient, topic: str) -> None:
+    reader, writer = await root.open()
+    head = f" HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {root.token}\r\n\r\n"
+    writer.write("".join(f"GET {path}{head}" for path in ("/ping", topic, "/nope", "/ping")).encode())
+    replies = [await read_reply(reader) for _ in range(4)]
+    assert [reply.status for reply in replies] == [200, 200, 404, 200]
+    writer.close()

@@ -1,0 +1,152 @@
+"""What HTTP serves besides commands: CORS, TLS, metrics, health."""
+
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from courser.broker.disk_watch import problems
+from courser.model.metrics import Family, Histogram, MetricKind, Sample
+from courser.server.certificates import make_self_signed
+from courser.transports.settings import CorsSettings, HttpSettings
+from courser.wire.prometheus import encode_family
+from courser.wire.rest_replies import size_text
+from courser.wire.rest_routes import Router
+from tests.http.serving import HttpClient, HttpServer, serving
+
+ORIGIN = {"origin": "https://shop.example"}
+
+
+# --- CORS ---
+
+
+async def test_every_page_may_use_the_server_unless_told_otherwise(server: HttpServer) -> None:
+    reply = await server.client.ask("GET", "/ping", headers=ORIGIN)
+    assert reply.headers["access-control-allow-origin"] == "*"
+    assert "origin" in reply.headers["vary"]
+    reply = await server.client.ask("OPTIONS", "/streams", headers=ORIGIN)
+    assert (reply.status, reply.body) == (200, b"")
+    assert reply.headers["access-control-allow-methods"] == "GET,POST,PUT,DELETE"
+    assert reply.headers["access-control-allow-headers"] == "content-type,authorization"
+
+
+@pytest.mark.parametrize(("origin", "allowed"), [("https://shop.example", True), ("https://other.example", False)])
+async def test_only_some_pages(tmp_path: Path, origin: str, allowed: bool) -> None:
+    settings = HttpSettings(port=0, cors=CorsSettings(origins=("https://shop.example",)))
+    async with serving(tmp_path, settings) as server:
+        headers = (await server.client.ask("GET", "/ping", headers={"origin": origin})).headers
+        assert headers.get("access-control-allow-origin") == (origin if allowed else None)
+
+
+async def test_without_cors_there_are_no_headers(tmp_path: Path) -> None:
+    async with serving(tmp_path, HttpSettings(port=0, cors=None)) as server:
+        assert not [name for name in (await server.client.ask("GET", "/ping", headers=ORIGIN)).headers if "acc" in name]
+
+
+# --- TLS ---
+
+
+async def test_tls(tmp_path: Path) -> None:
+    key, certificate = make_self_signed("127.0.0.1", datetime.now(UTC))
+    (tmp_path / "both.pem").write_bytes(key + certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "both.pem")
+    trusting = ssl.create_default_context(cadata=certificate.decode())
+    async with serving(tmp_path / "data", tls=context) as server:
+        root = await HttpClient(server.port, tls=trusting).login()
+        assert (await root.ask("GET", "/streams")).json == []
+        with pytest.raises((ConnectionError, EOFError)):
+            await HttpClient(server.port).ask("GET", "/ping")
+
+
+# --- metrics and health ---
+
+
+async def test_metrics_need_no_token(server: HttpServer) -> None:
+    text = (await server.client.ask("GET", "/metrics")).body.decode()
+    assert "# TYPE courser_http_requests_total counter\ncourser_http_requests_total 1\n" in text
+    assert text.count("# TYPE") == text.count("# HELP") > 10
+
+
+async def test_metrics_can_be_elsewhere_or_nowhere(tmp_path: Path) -> None:
+    async with serving(tmp_path / "one", HttpSettings(port=0, metrics_path="/figures")) as server:
+        assert (await server.client.ask("GET", "/figures")).status == 200
+    async with serving(tmp_path / "two", HttpSettings(port=0, metrics_path=None)) as server:
+        assert (await server.client.ask("GET", "/metrics")).status == 401
+
+
+def test_the_text_format_of_prometheus() -> None:
+    histogram = Histogram((0.5, 1.0))
+    for value in (0.1, 0.7, 3.0):
+        histogram.observe(value)
+    family = Family("courser_x_seconds", MetricKind.HISTOGRAM, "One\nline.", (Sample((("a", 'q"\\'),), histogram),))
+    assert encode_family(family) == (
+        "# HELP courser_x_seconds One\\nline.\n"
+        "# TYPE courser_x_seconds histogram\n"
+        'courser_x_seconds_bucket{a="q\\"\\\\",le="0.5"} 1\n'
+        'courser_x_seconds_bucket{a="q\\"\\\\",le="1.0"} 2\n'
+        'courser_x_seconds_bucket{a="q\\"\\\\",le="+Inf"} 3\n'
+        'courser_x_seconds_sum{a="q\\"\\\\"} 3.8\n'
+        'courser_x_seconds_count{a="q\\"\\\\"} 3\n'
+    )
+
+
+async def test_a_healthy_server_is_live_and_ready(server: HttpServer) -> None:
+    for path in ("/health/live", "/health/ready"):
+        assert (await server.client.ask("GET", path)).status == 200
+
+
+async def test_a_read_only_partition_is_not_ready(server: HttpServer, topic: str) -> None:
+    del topic
+    (partition, _) = next(iter(server.broker.partitions)).partitions
+    partition.log.failure = "a sync failed"
+    reply = await server.client.ask("GET", "/health/ready")
+    assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+    assert b"is read-only: a sync failed" in reply.body
+    assert (await server.client.ask("GET", "/health/live")).status == 200
+    partition.log.failure = None
+
+
+def test_a_full_disk_is_not_ready(server: HttpServer) -> None:
+    gigabyte = 10**9
+    assert problems(server.broker.partitions, gigabyte, 1000 * gigabyte) == []
+    assert problems(server.broker.partitions, 1000, 1000 * gigabyte)[0].startswith("the disk is full")
+
+
+# --- small parts ---
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 KB"),
+        (1024, "1 KiB"),
+        (10_240, "10 KiB"),
+        (1_048_576, "1 MiB"),
+        (3_211_776, "3136.5 KiB"),
+        (2**30, "1 GiB"),
+        (1_000_001, "1000.001 KB"),
+        (2**64 - 1, "18446744073709551.615 KB"),
+    ],
+)
+def test_sizes_are_written_without_loss(size: int, text: str) -> None:
+    assert size_text(size) == text
+
+
+def test_a_word_in_a_path_comes_before_a_value() -> None:
+    router: Router[str] = Router()
+    for path in ("/users/{user}", "/users/logout", "/users/{user}/password"):
+        router.add("GET", path, path)
+    found = {path: router.find(path.encode()) for path in ("/users/logout", "/users/x", "/users/a%2Fb/password")}
+    assert [match.targets["GET"] for match in found.values() if match] == [
+        "/users/logout",
+        "/users/{user}",
+        "/users/{user}/password",
+    ]
+    match = found["/users/a%2Fb/password"]
+    assert match is not None
+    assert match.values("GET") == {"user": "a/b"}
+    assert router.find(b"/users/") is None
