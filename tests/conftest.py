@@ -73,7 +73,7 @@ LONG_PROFILE = "long"
 settings.register_profile(
     "default",
     deadline=None,
-    max_examples=100,
+    max_examples=60,
     print_blob=True,
     # Examples depend only on the test, not on earlier runs.
     derandomize=True,
