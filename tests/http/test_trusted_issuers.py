@@ -14,8 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from courser.broker.access_tokens import AccessTokenSettings, TrustedIssuer
-from courser.broker.trusted_issuers import parse_key_set
+from courser.broker.trusted_issuers import _IssuerKeys, parse_key_set
+from courser.model.quantities import SECOND
 from courser.server.http_assembly import fetch_document
+from courser.testing.clocks import ManualClock
 from tests.http.serving import HttpClient, HttpServer, serving
 
 CURVE_KEY = ec.generate_private_key(ec.SECP256R1())
@@ -190,6 +192,21 @@ async def test_an_issuer_that_cannot_be_reached_is_reported(tmp_path: Path, capl
     async with trusting(tmp_path, issuer) as server:
         assert await status_of(server, token_of()) == 401
         assert "nobody listens" in caplog.text
+
+
+async def test_keys_are_confirmed_from_time_to_time_and_kept_if_that_fails() -> None:
+    issuer, clock = Issuer(), ManualClock()
+    keys = _IssuerKeys(FOR_ALICE, clock, issuer.fetch)
+    assert await keys.find("curve") is not None
+    issuer.failure = ConnectionRefusedError("nobody listens")
+    clock.advance(600 * SECOND)
+    assert await keys.find("curve") is not None
+    assert issuer.fetch_count == 2
+    issuer.failure, issuer.document = None, b'{"keys": []}'
+    assert await keys.find("curve") is not None, "too early to ask again"
+    clock.advance(10 * SECOND)
+    assert await keys.find("curve") is None, "the issuer has withdrawn it"
+    assert issuer.fetch_count == 3
 
 
 def test_short_keys_are_not_used() -> None:

@@ -309,7 +309,7 @@ def test_tls_with_a_certificate_made_at_start(tmp_path: Path) -> None:
         ):
             connection.sendall(CLASSIC_PING)
             assert receive(connection, 8) == bytes(8)
-        assert "tls=on" in server.output
+        until(lambda: "tls=on" in server.output, "the listener is logged")
         # The address that is printed works as printed.
         (url,) = re.findall(r"iggy://USER:PASSWORD@\S+", server.output)
         with connect_sync(url.replace("USER:PASSWORD", "iggy:iggy")) as client:
@@ -480,7 +480,8 @@ def test_http_is_served_beside_tcp(tmp_path: Path) -> None:
         assert http_status(address, "/health/ready") == (200, b"ready")
         assert b"courser_connections " in http_status(address, "/metrics")[1]
         assert can_log_in(server, "iggy", "iggy")
-        assert f"listening transport=http address={address} tls=off" in server.output
+        words = f"listening transport=http address={address} tls=off"
+        until(lambda: words in server.output, words)
         assert server.stop() == 0
     assert how_it_stopped(LocalFileSystem(), server.data) is StopKind.CLEAN
 
@@ -521,7 +522,8 @@ async def test_the_metadata_of_the_cluster_has_the_ports_on_which_the_server_lis
         assert f"127.0.0.1:{node.quic_port}" == server.address_of("quic")
         assert f"127.0.0.1:{node.http_port}" == server.address_of("http")
         assert (node.ip, node.tcp_port) == (server.host, server.port)
-        assert f"listening transport=websocket address=127.0.0.1:{node.websocket_port} tls=off" in server.output
+        words = f"listening transport=websocket address=127.0.0.1:{node.websocket_port} tls=off"
+        until(lambda: words in server.output, words)
 
 
 def test_a_busy_websocket_port_is_reported_with_its_key(tmp_path: Path) -> None:
