@@ -19,7 +19,7 @@ def test_show_prints_what_holds_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "server.toml"
-    path.write_text("[quic]\nenabled = true\n[tcp]\naddress = '127.0.0.1:1'\n[heartbeat]\ninterval = '5s'\n")
+    path.write_text("[tcp]\nipv6 = true\naddress = '127.0.0.1:1'\n[heartbeat]\ninterval = '5s'\n")
     monkeypatch.setenv("IGGY_CONFIG_PATH", str(path))
     monkeypatch.setenv("COURSER_HEARTBEAT_INTERVAL", "7s")
     assert run(["config", "show", "--set", "system.path=data"]) == 0
@@ -29,7 +29,7 @@ def test_show_prints_what_holds_and_why(
     assert contents["heartbeat"]["interval"] == "7s"
     assert f'address = "127.0.0.1:1"  # {path}\n' in out
     assert 'interval = "7s"  # COURSER_HEARTBEAT_INTERVAL\n' in out
-    assert err == "warning: transports that are not supported yet, ignored: quic.enabled\n"
+    assert err == "warning: Iggy settings that Courser does not use, ignored: tcp.ipv6\n"
 
 
 def test_show_masks_secrets_and_says_what_would_be_refused(
