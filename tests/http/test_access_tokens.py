@@ -1,12 +1,18 @@
 """Who gets in over HTTP, with which token, and for how long."""
 
 import base64
+import errno
 import json
+import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from courser.broker.access_tokens import AccessTokenSettings
+from courser.broker.access_tokens import AccessTokens, AccessTokenSettings
+from courser.catalog.state import CatalogState
+from courser.testing.clocks import ManualClock
+from courser.testing.files import FakeFileSystem, FaultPlan
 from tests.http.serving import HttpClient, HttpServer, serving
 
 STATUS_OF_OWN_USER = "/users/0"
@@ -51,9 +57,29 @@ async def test_a_torn_list_of_revoked_tokens_keeps_what_was_complete(tmp_path: P
 
 
 async def test_the_key_is_for_the_server_alone(tmp_path: Path) -> None:
-    async with serving(tmp_path):
+    async with serving(tmp_path) as server:
+        client = await server.client.login()
+        assert (await client.ask("DELETE", "/users/logout")).status == 204
         for name in ("key", "revoked"):
             assert (tmp_path / "access_tokens" / name).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("operation", ["make_directory", "open", "write_at"])
+async def test_a_start_on_a_full_disk_has_tokens(operation: str, caplog: pytest.LogCaptureFixture) -> None:
+    disk = FakeFileSystem(random.Random(1))
+    disk.plant_directory(Path("/data"))
+    disk.plan = FaultPlan().fail(operation, errno.ENOSPC, onwards=True, name="*.tmp" if operation == "open" else None)
+    with ThreadPoolExecutor(1) as pool:
+        await AccessTokens.open(
+            AccessTokenSettings(),
+            CatalogState(),
+            ManualClock(),
+            file_system=disk,
+            data_directory=Path("/data"),
+            pool=pool,
+            draw=random.Random(2).randbytes,
+        )
+    assert "valid until the next start" in caplog.text
 
 
 async def test_a_refresh_replaces_the_token(server: HttpServer, root: HttpClient) -> None:

@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import logging
 import struct
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -24,12 +25,14 @@ import xxhash
 
 from courser.catalog.entities import User
 from courser.catalog.state import CatalogState
-from courser.errors import CommandRejected, ErrorCode
+from courser.errors import CommandRejected, ErrorCode, StorageFailure
 from courser.model.clock import Clock
 from courser.model.topic_options import NEVER
 from courser.storage.durable_files import make_directories, replace_file, storage_failure, sync_file
 from courser.storage.files import File, FileSystem, read_exactly, write_all
 from courser.storage.paths import ACCESS_TOKENS, REVOKED_TOKENS, TOKEN_KEY
+
+_log = logging.getLogger(__name__)
 
 _SECOND = 1_000_000
 _KEY_SIZE = 32
@@ -137,8 +140,7 @@ class AccessTokens:
 
         def read() -> tuple[bytes, _RevokedList]:
             directory = data_directory / ACCESS_TOKENS
-            make_directories(file_system, directory, below=data_directory)
-            key = settings.secret or _stored_key(file_system, directory / TOKEN_KEY, draw)
+            key = settings.secret or _stored_key(file_system, data_directory, directory / TOKEN_KEY, draw)
             return key, _RevokedList(file_system, directory / REVOKED_TOKENS, pool, clock.now() // _SECOND)
 
         return cls(settings, state, clock, *await asyncio.get_running_loop().run_in_executor(pool, read), draw)
@@ -241,12 +243,17 @@ def decode_part(text: bytes) -> bytes:
 # --- files --------------------------------------------------------------------------------------------
 
 
-def _stored_key(file_system: FileSystem, path: Path, draw: Callable[[int], bytes]) -> bytes:
+def _stored_key(file_system: FileSystem, data_directory: Path, path: Path, draw: Callable[[int], bytes]) -> bytes:
     """The key of earlier starts, or a new one. A damaged one is replaced: users log in again, and nothing else."""
     data = _contents(file_system, path)
     if len(data) != _KEY_SIZE:
         data = draw(_KEY_SIZE)
-        replace_file(file_system, path, data)
+        try:
+            make_directories(file_system, path.parent, below=data_directory)
+            replace_file(file_system, path, data)
+        except (OSError, StorageFailure) as error:
+            # A full disk must not prevent a start: what it takes to make room is the server itself.
+            _log.warning("could not store the key of access tokens; they are valid until the next start: %s", error)
     return data
 
 
@@ -257,20 +264,23 @@ def _contents(file_system: FileSystem, path: Path) -> bytes:
     except FileNotFoundError:
         return b""
     except OSError as error:
-        raise storage_failure("opening", path, error) from error
+        raise storage_failure("open", path, error) from error
     try:
         return bytes(read_exactly(file, 0, file.size()) or b"")
     except OSError as error:
-        raise storage_failure("reading", path, error) from error
+        raise storage_failure("read", path, error) from error
     finally:
         file.close()
 
 
 class _RevokedList:
-    """The revoked tokens that have not expired. Each is appended and synced; a torn last entry is dropped."""
+    """The revoked tokens that have not expired. Each is appended and synced; a torn last entry is overwritten.
+
+    A start only reads: it must succeed on a full disk.
+    """
 
     def __init__(self, file_system: FileSystem, path: Path, pool: Executor, now: int) -> None:
-        """Blocks: it reads and rewrites the file."""
+        """Blocks: it reads the file."""
         self._file_system = file_system
         self._path = path
         self._pool = pool
@@ -281,8 +291,7 @@ class _RevokedList:
             token_id, expires_at, checksum = _REVOKED.unpack_from(data, position)
             if checksum == _checksum(token_id, expires_at) and expires_at > now:
                 self._expiries[token_id] = expires_at
-        self._entry_count = 0
-        self._rewrite(self._packed())
+        self._entry_count = len(data) // _REVOKED.size
 
     def __contains__(self, token_id: bytes) -> bool:
         return token_id in self._expiries
@@ -292,7 +301,9 @@ class _RevokedList:
         self._expiries[token_id] = expires_at
         async with self._lock:
             run = asyncio.get_running_loop().run_in_executor
-            if self._entry_count > 2 * len(self._expiries) + _SPARE_COUNT or self._has_expired(now):
+            if not self._entry_count:
+                await run(self._pool, partial(self._create, self._packed()))
+            elif self._entry_count > 2 * len(self._expiries) + _SPARE_COUNT or self._has_expired(now):
                 self._expiries = {known: expiry for known, expiry in self._expiries.items() if expiry > now}
                 await run(self._pool, partial(self._rewrite, self._packed()))
             else:
@@ -306,6 +317,14 @@ class _RevokedList:
 
     def _packed(self) -> bytes:
         return b"".join(_entry(token_id, expires_at) for token_id, expires_at in self._expiries.items())
+
+    def _create(self, data: bytes) -> None:
+        directory = self._path.parent
+        try:
+            make_directories(self._file_system, directory, below=directory.parent)
+        except OSError as error:
+            raise storage_failure("create", directory, error) from error
+        self._rewrite(data)
 
     def _rewrite(self, data: bytes) -> None:
         replace_file(self._file_system, self._path, data)

@@ -235,8 +235,9 @@ class Server:
     def _write_runtime_files(self, addresses: Mapping[Transport, Address]) -> None:
         directory = self._settings.runtime_directory
         try:
-            write_configuration(directory, self._orders.configuration, addresses)
+            # The configuration comes last: whoever waits for it finds the certificates too.
             self._write_certificates()
+            write_configuration(directory, self._orders.configuration, addresses)
         except OSError as error:
             reason = f"cannot write to it: {error.strerror or error}"
             raise StartRefused(directory, reason, "check system.runtime.path and the free space on its disk") from error
