@@ -195,10 +195,13 @@ def test_the_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
         with producing(server) as producers:
             wait_for_more(producers)
         with VsrClient(server.port).login() as client:
-            poll = c.PollMessages(CONSUMER, "s", "t", 0, PollingKind.FIRST, 0, 10_000, False)
-            # A reply that nobody reads is a request under way.
-            client.send(client.request(poll) * 2000)
-            until(lambda: not client.is_silent(0), "the first reply")
+            client.do(c.CreateTopic("s", "large", 1, TopicOptions()))
+            for _ in range(6):
+                client.do(c.SendMessages("s", "large", ToPartition(0), []), [bytes(8_000_000)])
+            poll = c.PollMessages(CONSUMER, "s", "large", 0, PollingKind.FIRST, 0, 6, False)
+            # A reply that nobody reads, larger than what the sockets hold, is a request under way.
+            client.send(client.request(poll))
+            until(lambda: not client.is_silent(0), "the beginning of the reply")
             server.process.send_signal(signal.SIGTERM)
             until(lambda: "received SIGTERM, stopping" in server.output, "the beginning of the stop")
             assert server.process.poll() is None
