@@ -183,11 +183,13 @@ async def serving(
         request_memory=memory,
         reply_memory=broker.buffers,
     )
-    listener = await http_listener(broker, connections, memory, settings, limits, tokens, tls, fetch)
+    listener: HttpListener | None = None
     try:
+        listener = await http_listener(broker, connections, memory, settings, limits, tokens, tls, fetch)
         _, port = await listener.start()
         yield HttpServer(broker, connections, memory, listener, port)
     finally:
-        listener.close()
+        if listener is not None:
+            listener.close()
         await connections.say_goodbye(0)
         await broker.close()

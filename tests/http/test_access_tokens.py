@@ -11,6 +11,7 @@ import pytest
 
 from courser.broker.access_tokens import AccessTokens, AccessTokenSettings
 from courser.catalog.state import CatalogState
+from courser.errors import StartRefused
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem, FaultPlan
 from tests.http.serving import HttpClient, HttpServer, serving
@@ -54,6 +55,49 @@ async def test_a_torn_list_of_revoked_tokens_keeps_what_was_complete(tmp_path: P
         assert not await is_valid(HttpClient(server.port, first.token))
         # Only its entry was torn, and it was never promised to survive that.
         assert await is_valid(HttpClient(server.port, second.token))
+
+
+async def revoke_two(directory: Path) -> tuple[HttpClient, HttpClient, HttpClient]:
+    """Two clients that logged out and one that did not; the first entry of the list is damaged."""
+    async with serving(directory) as server:
+        first, second, kept = [await server.client.login() for _ in range(3)]
+        for client in (first, second):
+            assert (await client.ask("DELETE", "/users/logout")).status == 204
+    path = directory / "access_tokens" / "revoked"
+    data = bytearray(path.read_bytes())
+    data[3] ^= 1
+    path.write_bytes(data)
+    return first, second, kept
+
+
+async def test_a_damaged_list_of_revoked_tokens_ends_all_tokens(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clients = await revoke_two(tmp_path)
+    for _ in range(2):
+        async with serving(tmp_path) as server:
+            for client in clients:
+                assert not await is_valid(HttpClient(server.port, client.token))
+            assert await is_valid(await server.client.login())
+    assert caplog.text.count("1 of the revoked access tokens cannot be read") == 1, "the second start finds no damage"
+
+
+async def test_a_damaged_list_refuses_the_start_if_the_key_is_the_operators(tmp_path: Path) -> None:
+    await revoke_two(tmp_path)
+    with pytest.raises(StartRefused, match=r"1 of the entries are damaged, the first at byte 0"):
+        async with serving(tmp_path, tokens=AccessTokenSettings(secret=b"s" * 32)):
+            pass
+
+
+async def test_an_entry_that_was_never_written_is_torn(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        kept, left = [await server.client.login() for _ in range(2)]
+        assert (await left.ask("DELETE", "/users/logout")).status == 204
+    path = tmp_path / "access_tokens" / "revoked"
+    path.write_bytes(path.read_bytes() + bytes(32))
+    async with serving(tmp_path) as server:
+        assert await is_valid(HttpClient(server.port, kept.token))
+        assert not await is_valid(HttpClient(server.port, left.token))
 
 
 async def test_the_key_is_for_the_server_alone(tmp_path: Path) -> None:
