@@ -40,6 +40,8 @@ _NEXT, _OFFSET, _FIRST, _LAST = PollingKind.NEXT, PollingKind.OFFSET, PollingKin
 _NOBODY = Consumer(ConsumerKind.CONSUMER, 0)
 WAIT_MAX = 20_000_000
 """Microseconds that a poll may wait for messages."""
+_NOTHING = Polled(0, 0, 0, (), 0)
+"""For a member without messages, which may be one without partitions."""
 _KNOWN_COUNT_MAX = 1000
 """Damaged ranges that were logged already, and consumers whose keys are at hand."""
 _NUMBER = b"\x01"
@@ -279,6 +281,8 @@ class Polls:
         deadline = loop.time() + min(command.wait, WAIT_MAX) / 1_000_000
         size_max = max(min(command.size_max, self._size_max), 1)
         named = poll.partition_id
+        if named is None and poll.consumer.kind is _GROUP:
+            return await self._wait_in_turn(session, topic, poll, size_max, deadline, check_access)
         while True:
             partition, key = self._target(session, topic, poll.consumer, named)
             # If it has to wait: the same one again, if it is still the member's.
@@ -302,6 +306,48 @@ class Polls:
                 return _nothing(partition)
             if partition.is_deleted:
                 raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, f"partition {named} was deleted meanwhile")
+
+    async def _wait_in_turn(
+        self,
+        session: Session,
+        topic: OpenTopic,
+        poll: PollMessages,
+        size_max: int,
+        deadline: float,
+        check_access: Callable[[], None],
+    ) -> Polled:
+        """The same for a member that names no partition: read the next of its partitions that has messages.
+
+        It waits for all of them, and for others that it may be given meanwhile.
+        """
+        group, loop = self.group_of(topic, poll.consumer.identifier), asyncio.get_running_loop()
+        while True:
+            assignment = self._groups.assignment(session, group)
+            awaited: list[tuple[Partition, int]] = []
+            for _ in assignment.partition_ids:
+                partition, key = self._target(session, topic, poll.consumer, None)
+                seen_end = partition.log.visible_end
+                result = await self._read_strictly(session, partition, key, poll, size_max)
+                check_access()
+                if result is not None and result.message_count:
+                    if poll.auto_commit:
+                        await self._commit(session, topic, partition, key, poll, result)
+                    return _polled(partition, result)
+                awaited.append((partition, max(seen_end, start_of_poll(partition, key, poll) or 0)))
+                if self._groups.assignment(session, group).generation != assignment.generation:
+                    break
+            remaining = deadline - loop.time()
+            if not poll.count or remaining <= 0:
+                return _NOTHING
+            if self._groups.assignment(session, group).generation != assignment.generation or any(
+                partition.log.visible_end > offset for partition, offset in awaited
+            ):
+                continue
+            with self._counted(session.user_id, len(awaited)):
+                is_woken = await _wait_for_any(session, awaited, remaining)
+            if not is_woken:
+                check_access()
+                return _NOTHING
 
     async def find(
         self, session: Session, address: TopicAddress, command: FindMessages, wanted: MessageFilter
