@@ -39,6 +39,7 @@ from courser.broker.staging import Staging
 from courser.broker.start_report import log_catalog, log_partitions
 from courser.broker.statistics import Machine
 from courser.broker.stored_offsets import StoredOffsets
+from courser.broker.subscriptions import Subscriptions
 from courser.broker.tokens import Tokens
 from courser.catalog.changes import UserCreation
 from courser.catalog.opening import OpenedCatalog, open_catalog
@@ -114,6 +115,8 @@ class Broker:
         self.reply_sent = self.buffers.give_back
         """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
         self.polls = Polls(self.catalog.state, self.partitions, self.groups, self.buffers, settings)
+        self.subscriptions = Subscriptions(self.catalog, self.access, self.finder, self.partitions, self.polls)
+        self.catalog.on_change = self.subscriptions.review
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
         self.figures = Figures(self.partitions, settings.topic_defaults, data.path)
         register_broker_metrics(self.metrics, self.partitions, self.polls.counters, self.retention.counters)

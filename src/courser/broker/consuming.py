@@ -299,7 +299,7 @@ class Polls:
                 return _nothing(partition)
             # Or for what is wanted, if that is further away: other messages need not wake it.
             awaited = max(seen_end, start_of_poll(partition, key, poll) or 0)
-            if partition.log.visible_end == seen_end and not await _wait_for_any(
+            if partition.log.visible_end == seen_end and not await wait_for_any(
                 session, [(partition, awaited)], remaining
             ):
                 check_access()
@@ -344,10 +344,21 @@ class Polls:
             ):
                 continue
             with self._counted(session.user_id, len(awaited)):
-                is_woken = await _wait_for_any(session, awaited, remaining)
+                is_woken = await wait_for_any(session, awaited, remaining)
             if not is_woken:
                 check_access()
                 return _NOTHING
+
+    async def read(
+        self, session: Session, partition: Partition, offset: int, count: int, size_max: int
+    ) -> tuple[Polled, int, tuple[SkippedRange, ...]] | None:
+        """Read on, for a subscription: messages, the next offset, and what was passed over. None: nothing is there."""
+        result = await self._read(session, partition, offset, count, size_max)
+        if result is None:
+            return None
+        for skipped in result.skipped:
+            self.counters.note(partition, skipped)
+        return _polled(partition, result), result.next_offset, result.skipped
 
     async def find(
         self, session: Session, address: TopicAddress, command: FindMessages, wanted: MessageFilter
@@ -388,11 +399,18 @@ class Polls:
                 remaining = deadline - loop.time()
                 if ready or generation != command.generation or remaining <= 0 or is_hurried:
                     return Arrivals(generation, tuple(partition.log.identity.partition_id for partition in ready))
-                is_hurried = not await _wait_for_any(session, places, remaining)
+                is_hurried = not await wait_for_any(session, places, remaining)
 
     @contextmanager
     def _counted(self, user_id: int | None, count: int) -> Iterator[None]:
-        """Count ``count`` partitions against the limits while a wait for them lasts. Raises 20010."""
+        self.reserve(user_id, count)
+        try:
+            yield
+        finally:
+            self.release(user_id, count)
+
+    def reserve(self, user_id: int | None, count: int) -> None:
+        """Count so many partitions against the limits until they are released. Raises 20010."""
         limits, count_of_user = self._limits, self._row_counts[user_id]
         if self._row_count + count > limits.row_count_max or count_of_user + count > limits.row_count_of_user_max:
             reason = (
@@ -402,13 +420,13 @@ class Polls:
             raise CommandRejected(ErrorCode.SERVER_BUSY, reason)
         self._row_count += count
         self._row_counts[user_id] += count
-        try:
-            yield
-        finally:
-            self._row_count -= count
-            self._row_counts[user_id] -= count
-            if not self._row_counts[user_id]:
-                del self._row_counts[user_id]
+
+    def release(self, user_id: int | None, count: int) -> None:
+        """So many partitions are not waited for any more."""
+        self._row_count -= count
+        self._row_counts[user_id] -= count
+        if not self._row_counts[user_id]:
+            del self._row_counts[user_id]
 
     def _generation(self, session: Session, topic: OpenTopic, consumer: Consumer) -> int:
         if consumer.kind is not _GROUP:
@@ -456,11 +474,11 @@ def _nothing(partition: Partition) -> Polled:
     return Polled(partition.log.identity.partition_id, current_offset(partition), 0, (), 0)
 
 
-async def _wait_for_any(session: Session, places: Sequence[tuple[Partition, int]], seconds: float) -> bool:
+async def wait_for_any(session: Session, places: Sequence[tuple[Partition, int]], seconds: float | None) -> bool:
     """Wait until there may be a message at an offset of one of several partitions.
 
-    Returns False if the time is over, or if the client asks for something else meanwhile. Raises ``CommandRejected`` if
-    the connection goes.
+    ``seconds`` is None if there is no limit. Returns False if the time is over, or if the client asks for something
+    else meanwhile. Raises ``CommandRejected`` if the connection goes.
     """
     session.waiting = woken = asyncio.get_running_loop().create_future()
     for partition, offset in places:
