@@ -6,12 +6,25 @@ server-sent events.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeAlias
 
 from courser.api.replies import Polled
 from courser.errors import CourserError
 from courser.model.identifiers import Identifier
 from courser.model.messaging import PollingKind
+
+
+class PayloadForm(Enum):
+    """How the payload of a message is written in JSON."""
+
+    NONE = "none"
+    """Not at all: the subscriber only wants to know that messages have arrived."""
+    BASE64 = "base64"
+    TEXT = "text"
+    """As a string, if it is UTF-8; otherwise in base64."""
+    JSON = "json"
+    """As it is, if it is JSON; otherwise in base64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +45,7 @@ class Selection:
     """Whose stored offset the start ``NEXT`` means. Subscriptions store no offsets themselves."""
     offsets: Mapping[int, int] = field(default_factory=dict)
     """Where to continue: the next offset by partition. Overrides the start for these partitions."""
+    payload_form: PayloadForm = PayloadForm.BASE64
 
 
 @dataclass(frozen=True, slots=True)

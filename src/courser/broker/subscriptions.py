@@ -25,7 +25,7 @@ from courser.storage.read_result import SkipReason
 
 _DELIVERY_SIZE_MAX = 256 * 1024
 """Bytes of batch records in a delivery. It has one message at least, however large."""
-_DELIVERY_COUNT_MAX = 1000
+DELIVERY_COUNT_MAX = 1000
 """Messages of a delivery: converting them to text must not hold up other connections."""
 TOPIC_COUNT_MAX = 100
 """Topics of one subscription."""
@@ -226,8 +226,8 @@ class Subscription:
 
     # --- deliveries ---
 
-    async def next(self) -> Event:
-        """Wait for the next delivery, or for the end of a topic.
+    async def next(self, count_max: int = DELIVERY_COUNT_MAX) -> Event:
+        """Wait for the next delivery, of at most so many messages, or for the end of a topic.
 
         Raises:
             CommandRejected: the session has ended (its reason), or its login is not valid any more (40, 47).
@@ -242,7 +242,7 @@ class Subscription:
                 await self._wait()
                 continue
             try:
-                delivery = await self._read(*ready)
+                delivery = await self._read(*ready, min(count_max, DELIVERY_COUNT_MAX))
             except CourserError as error:
                 self._check_present()
                 if self._topics.get(ready[0].address) is ready[0]:
@@ -266,11 +266,9 @@ class Subscription:
                 return self._order[-1]
         return None
 
-    async def _read(self, topic: _Topic, row: _Row) -> Delivery | None:
+    async def _read(self, topic: _Topic, row: _Row, count_max: int) -> Delivery | None:
         """Read on. None if nothing is left to tell."""
-        result = await self._polls.read(
-            self._session, row.partition, row.next_offset, _DELIVERY_COUNT_MAX, _DELIVERY_SIZE_MAX
-        )
+        result = await self._polls.read(self._session, row.partition, row.next_offset, count_max, _DELIVERY_SIZE_MAX)
         if self._is_review_due or self._version != self._catalog.version:
             self._look_again()
         if result is None or topic.rows.get(row.partition.log.identity.partition_id) is not row:

@@ -19,7 +19,7 @@ from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, 
 from courser.model.quantities import parse_byte_size, parse_duration
 from courser.records import layout
 from courser.records.batch import Batch, NewMessage, build_batch
-from courser.records.frames import iterate_frames
+from courser.records.frames import Frame, iterate_frames
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers, is_typed, iterate_user_headers
 from courser.wire.rest_fields import (
     BAD_REQUEST,
@@ -271,30 +271,36 @@ def encode_polled(polled: Polled) -> bytes:
 
 
 def _encoded_messages(polled: Polled) -> Iterator[bytes]:
+    for offset, timestamp, origin_timestamp, frame in iterate_messages(polled):
+        yield (
+            b'{"header":{"checksum":%d,"id":%d,"offset":%d,"timestamp":%d,"origin_timestamp":%d,'
+            b'"user_headers_length":%d,"payload_length":%d,"reserved":0},"payload":"%b","user_headers":%b}'
+        ) % (
+            frame.checksum,
+            frame.message_id,
+            offset,
+            timestamp,
+            origin_timestamp,
+            len(frame.user_headers),
+            len(frame.payload),
+            b2a_base64(frame.payload, newline=False),
+            encode_headers(frame.user_headers) if frame.user_headers else b"[]",
+        )
+
+
+def iterate_messages(polled: Polled) -> Iterator[tuple[int, int, int, Frame]]:
+    """Every message: its offset, its time at the server and at its producer, and what it contains."""
     for piece in polled.pieces:
         start = 0
         while start < len(piece):
             _, base_offset, timestamp, origin, length, _, count = layout.WIRE_HEADER.unpack_from(piece, start)
-            body = piece[start + layout.BATCH_HEADER_SIZE : start + length]
-            for frame in iterate_frames(body, count):
-                yield (
-                    b'{"header":{"checksum":%d,"id":%d,"offset":%d,"timestamp":%d,"origin_timestamp":%d,'
-                    b'"user_headers_length":%d,"payload_length":%d,"reserved":0},"payload":"%b","user_headers":%b}'
-                ) % (
-                    frame.checksum,
-                    frame.message_id,
-                    base_offset + frame.offset_delta,
-                    timestamp,
-                    origin + frame.timestamp_delta,
-                    len(frame.user_headers),
-                    len(frame.payload),
-                    b2a_base64(frame.payload, newline=False),
-                    _encoded_headers(frame.user_headers) if frame.user_headers else b"[]",
-                )
+            for frame in iterate_frames(piece[start + layout.BATCH_HEADER_SIZE : start + length], count):
+                yield base_offset + frame.offset_delta, timestamp, origin + frame.timestamp_delta, frame
             start += length
 
 
-def _encoded_headers(block: memoryview) -> bytes:
+def encode_headers(block: memoryview) -> bytes:
+    """User headers as a list, or in base64 if only their readers understand them."""
     if not is_typed(block):
         return msgspec.json.encode(bytes(block))
     return msgspec.json.encode(
