@@ -197,6 +197,14 @@ class AccessTokens:
             raise invalid_token("its user was deleted, or has changed the password or deleted the token of the login")
         return Access(user, claims.pat, token_id, claims.exp)
 
+    def confirm(self, access: Access) -> None:
+        """Raise ``CommandRejected`` (40) if a token that was valid is not valid any more."""
+        skew = self._settings.clock_skew // _SECOND
+        if access.token_id in self._revoked:
+            raise invalid_token("it was revoked")
+        if self._clock.now() // _SECOND >= access.expires_at + skew:
+            raise invalid_token("it is expired")
+
     async def revoke(self, access: Access) -> None:
         """Make a token invalid, durably. Raises ``CommandRejected`` (40) if it already is, and ``StorageFailure``."""
         if access.token_id in self._revoked:

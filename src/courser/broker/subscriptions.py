@@ -19,7 +19,7 @@ from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
-from courser.model.identifiers import Consumer, ConsumerKind, TopicAddress
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier, TopicAddress
 from courser.model.messaging import PollingKind
 from courser.storage.read_result import SkipReason
 
@@ -122,7 +122,15 @@ class Subscription:
         """Of the metadata at the last review."""
         self._is_review_due = False
 
+    def check_login(self) -> None:
+        """Raise ``CommandRejected`` if the login is not valid any more."""
+        self._check_login()
+
     # --- topics ---
+
+    def address_of(self, stream: Identifier, topic: Identifier) -> TopicAddress:
+        """Where a topic is found. Raises like ``add``."""
+        return self._finder.address(self._session, _poll_of(Selection(stream=stream, topic=topic)))
 
     async def add(self, selection: Selection) -> dict[int, int]:
         """Read one more topic. Returns the offset at which each partition starts.

@@ -10,7 +10,8 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.access_tokens import Access, AccessTokens
 from courser.broker.connectionless import ConnectionlessMembers
-from courser.broker.sessions import Session
+from courser.broker.sessions import Session, Sessions
+from courser.broker.subscriptions import Subscriptions
 from courser.broker.waiting import Waiting
 from courser.handlers.audit import Answer as DispatchAnswer
 from courser.model.clock import Clock
@@ -31,6 +32,8 @@ class HttpServices:
     tokens: AccessTokens
     check_trusted: Callable[[str], Awaitable[Access | None]] | None
     """Checks a token of a trusted issuer; returns None for tokens of others. None: no issuer is trusted."""
+    sessions: Sessions
+    subscriptions: Subscriptions
     members: ConnectionlessMembers
     """Members of consumer groups over HTTP."""
     reply_sent: Callable[[Session], None]

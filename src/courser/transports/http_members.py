@@ -92,9 +92,7 @@ class MemberRoutes:
     async def _enter(self, exchange: Exchange, request: RestRequest, access: Access | None) -> ConnectionlessMember:
         """Take the member's turn, until the answer is sent."""
         assert access is not None, "the route is not public"
-        member = await exchange.held.enter_async_context(
-            self._members.use(member_id_of(request), access.user.user_id)
-        )
+        member = await exchange.held.enter_async_context(self._members.use(member_id_of(request), access.user.user_id))
         exchange.session = member.session
         member.session.request_id = exchange.request_id
         return member

@@ -69,7 +69,9 @@ def decode_time_to_live(request: RestRequest, default: int, minimum: int, maximu
     if given is None:
         return default
     try:
-        value = given if isinstance(given, int) else number_of(given, U64_MAX) if given.isdigit() else parse_duration(given)
+        value = (
+            given if isinstance(given, int) else number_of(given, U64_MAX) if given.isdigit() else parse_duration(given)
+        )
     except ValueError as error:
         raise RestRefused(UNPROCESSABLE, f"invalid body: ttl: {error}") from None
     if not minimum <= value <= maximum:

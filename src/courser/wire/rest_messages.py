@@ -40,7 +40,7 @@ _PARTITION_SIZE = 4
 COUNT_DEFAULT = 10
 WAIT_MAX = 20_000_000
 """Microseconds: longer waits end there, so larger numbers mean the same."""
-_ACKNOWLEDGEMENTS = ("replicated", "none")
+ACKNOWLEDGEMENTS = ("replicated", "none")
 
 Draw = Callable[[int], bytes]
 """So many random bytes."""
@@ -162,8 +162,8 @@ def _raw_batch(request: RestRequest, now: int, draw: Draw) -> Batch:
 
 def wants_acknowledgement(query: Mapping[str, str]) -> bool:
     """Whether the sender waits for its reply. Raises ``RestRefused`` for a word that is not known."""
-    word = query.get("ack", _ACKNOWLEDGEMENTS[0])
-    if word not in _ACKNOWLEDGEMENTS:
+    word = query.get("ack", ACKNOWLEDGEMENTS[0])
+    if word not in ACKNOWLEDGEMENTS:
         raise RestRefused(BAD_REQUEST, f"invalid query: ack: {word[:40]!r} is neither replicated nor none")
     return word != "none"
 

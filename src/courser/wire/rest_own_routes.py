@@ -6,13 +6,15 @@ from typing import Any
 
 import msgspec
 
-from courser.wire.rest_fields import U32_MAX
+from courser.api.subscriptions import PayloadForm
+from courser.wire.rest_events import EVENT_STARTS, EVENTS_TYPE
+from courser.wire.rest_fields import U32_MAX, U64_MAX
 from courser.wire.rest_members import MemberBody, MemberOffsetBody, MemberView
 from courser.wire.rest_messages import PolledView
 from courser.wire.rest_requests import JSON_TYPE
 from courser.wire.rest_views import IdentityView
 
-_TEXT_TYPE, _HTML_TYPE, _EVENTS_TYPE = "text/plain", "text/html", "text/event-stream"
+_TEXT_TYPE, _HTML_TYPE = "text/plain", "text/html"
 _MEMBERS = "/streams/{stream}/topics/{topic}/consumer-groups/{group}/members"
 _MEMBER = f"{_MEMBERS}/{{member}}"
 
@@ -25,12 +27,13 @@ class RefreshBody(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value in the query or a header. None of them is required."""
+    """A value in the query or a header."""
 
     name: str
     description: str
     schema: Mapping[str, Any]
     place: str = "query"
+    is_required: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,7 @@ _AUTO_COMMIT = Parameter(
     "auto_commit", "Whether to store the offset of the last message.", {"type": "boolean", "default": False}
 )
 
-OWN_ROUTES = (
+_ROUTES = (
     OwnRoute(
         name="get_root",
         method="GET",
@@ -133,6 +136,48 @@ OWN_ROUTES = (
         is_public=True,
     ),
     OwnRoute(
+        name="subscribe_to_events",
+        method="GET",
+        path="/events",
+        summary="Server-sent events for messages as they arrive, from one or several topics.",
+        media_type=EVENTS_TYPE,
+        parameters=(
+            Parameter(
+                "topic",
+                "A stream and a topic, each a number or a name: shop/orders. May be repeated.",
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                is_required=True,
+            ),
+            Parameter(
+                "kind",
+                "Where to start.",
+                {"type": "string", "enum": list(EVENT_STARTS), "default": "new"},
+            ),
+            Parameter(
+                "value",
+                "The offset or the time in microseconds at which to start.",
+                {"type": "integer", "minimum": 0, "maximum": U64_MAX},
+            ),
+            Parameter(
+                "count",
+                "How many of the newest messages of each partition, if kind is last.",
+                {"type": "integer", "minimum": 0, "maximum": U32_MAX},
+            ),
+            Parameter("consumer_id", "Whose stored offsets kind=next means.", {"type": "string", "minLength": 1}),
+            Parameter(
+                "payload",
+                "How the payload is written; by default it is not.",
+                {"type": "string", "enum": [form.value for form in PayloadForm], "default": "none"},
+            ),
+            Parameter(
+                "Last-Event-ID",
+                "The id of the last event that was received: continue after it.",
+                {"type": "string"},
+                place="header",
+            ),
+        ),
+    ),
+    OwnRoute(
         name="create_member",
         method="POST",
         path=_MEMBERS,
@@ -175,3 +220,18 @@ OWN_ROUTES = (
         media_type=None,
     ),
 )
+
+
+def own_routes(metrics_path: str | None) -> tuple[OwnRoute, ...]:
+    """All of them. ``metrics_path`` is configured; None: metrics are not served."""
+    if metrics_path is None:
+        return _ROUTES
+    metrics = OwnRoute(
+        name="get_metrics",
+        method="GET",
+        path=metrics_path,
+        summary="All metrics in the text format of Prometheus.",
+        media_type=_TEXT_TYPE,
+        is_public=True,
+    )
+    return (*_ROUTES, metrics)
