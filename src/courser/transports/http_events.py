@@ -41,9 +41,9 @@ _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 class EventRoute:
     """Answers subscriptions."""
 
-    def __init__(self, services: HttpServices, keep_alive_interval: float = _KEEP_ALIVE_INTERVAL) -> None:
+    def __init__(self, services: HttpServices) -> None:
         self._services = services
-        self._keep_alive_interval = keep_alive_interval
+        self.keep_alive_interval = _KEEP_ALIVE_INTERVAL
         self._sessions: set[Session] = set()
 
     def stop(self) -> None:
@@ -73,7 +73,7 @@ class EventRoute:
             raise CommandRejected(ErrorCode.SERVER_BUSY, reason)
         if exchange.method == "HEAD":
             return Answer(_OK, content_type=EVENTS_TYPE, headers=_HEADERS)
-        stream = _Stream(self._services, exchange, session, subscription, names, cursor, self._keep_alive_interval)
+        stream = _Stream(self._services, exchange, session, subscription, names, cursor, self.keep_alive_interval)
         return Answer(_OK, content_type=EVENTS_TYPE, headers=_HEADERS, pieces=stream.pieces())
 
     def _close_session(self, session: Session) -> None:

@@ -127,7 +127,9 @@ def _topic_of(text: str) -> TopicName:
     if not slash:
         raise RestRefused(BAD_REQUEST, f"invalid query: topic: {text[:40]!r} is not a stream and a topic: stream/topic")
     # Once more: a name may have a slash of its own, which is escaped twice.
-    return identifier_of(unquote(stream, errors="strict")), identifier_of(unquote(topic, errors="strict"))
+    return identifier_of(unquote(stream, errors="surrogateescape")), identifier_of(
+        unquote(topic, errors="surrogateescape")
+    )
 
 
 def _word(query: Mapping[str, str], name: str, words: Mapping[str, Any], default: str) -> Any:
