@@ -6,12 +6,14 @@ import json
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from courser.broker.access_tokens import AccessTokens, AccessTokenSettings
 from courser.catalog.state import CatalogState
 from courser.errors import StartRefused
+from courser.model.quantities import SECOND
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem, FaultPlan
 from tests.http.serving import HttpClient, HttpServer, serving
@@ -155,6 +157,34 @@ async def test_a_changed_token_is_not_valid(
 async def test_what_is_no_token(server: HttpServer, token: str) -> None:
     headers = {"authorization": f"Bearer {token}"}
     assert (await server.client.ask("GET", "/streams", headers=headers)).status == 401
+
+
+@pytest.mark.parametrize("name", ["token", "access_token", "authorization", "jwt"])
+async def test_a_token_in_the_query_does_not_count(server: HttpServer, root: HttpClient, name: str) -> None:
+    assert (await server.client.ask("GET", f"/streams?{name}={root.token}")).status == 401
+    assert (await server.client.ask("GET", "/streams", headers={"cookie": f"{name}={root.token}"})).status == 401
+
+
+@pytest.mark.parametrize(
+    ("issuing", "checking", "is_accepted"),
+    [
+        ({}, {}, True),
+        ({"issuer": "other"}, {}, False),
+        ({"audience": "other"}, {}, False),
+        ({"not_before": 3600 * SECOND}, {}, False),
+        ({"algorithm": "HS384"}, {}, False),
+        ({}, {"algorithm": "HS512"}, False),
+        ({}, {"secret": b"another secret, of another server"}, False),
+    ],
+)
+async def test_tokens_that_another_configuration_has_issued(
+    tmp_path: Path, issuing: dict[str, Any], checking: dict[str, Any], is_accepted: bool
+) -> None:
+    secret = b"a secret of the operator, long enough"
+    async with serving(tmp_path, tokens=AccessTokenSettings(**{"secret": secret} | issuing)) as server:
+        token = server.root.token
+    async with serving(tmp_path, tokens=AccessTokenSettings(**{"secret": secret} | checking)) as server:
+        assert await is_valid(HttpClient(server.port, token)) == is_accepted
 
 
 async def test_a_token_expires(tmp_path: Path) -> None:

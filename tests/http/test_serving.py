@@ -32,9 +32,21 @@ async def test_every_page_may_use_the_server_unless_told_otherwise(server: HttpS
     assert reply.headers["access-control-allow-headers"] == "content-type,authorization"
 
 
-@pytest.mark.parametrize(("origin", "allowed"), [("https://shop.example", True), ("https://other.example", False)])
-async def test_only_some_pages(tmp_path: Path, origin: str, allowed: bool) -> None:
-    settings = HttpSettings(port=0, cors=CorsSettings(origins=("https://shop.example",)))
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [
+        ("https://shop.example", True),
+        ("https://other.example", False),
+        ("https://shop.example.evil.example", False),
+        ("http://shop.example", False),
+        ("null", False),
+        ("", False),
+    ],
+)
+@pytest.mark.parametrize("allows_credentials", [False, True])
+async def test_only_some_pages(tmp_path: Path, origin: str, allowed: bool, allows_credentials: bool) -> None:
+    cors = CorsSettings(origins=("https://shop.example",), allows_credentials=allows_credentials)
+    settings = HttpSettings(port=0, cors=cors)
     async with serving(tmp_path, settings) as server:
         headers = (await server.client.ask("GET", "/ping", headers={"origin": origin})).headers
         assert headers.get("access-control-allow-origin") == (origin if allowed else None)

@@ -23,7 +23,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _SECOND = 1_000_000
 _PIECE_SIZE = 256 * 1024
 """Bytes that are handed to the connection at once: the rest of a large reply waits until the client reads."""
-_BAD_REQUEST, _REQUEST_TIMEOUT, _TOO_LARGE, _UNAVAILABLE = 400, 408, 413, 503
+_BAD_REQUEST, _REQUEST_TIMEOUT, _TOO_LARGE, _UNSUPPORTED, _UNAVAILABLE = 400, 408, 413, 415, 503
 REQUEST_ID = "x-request-id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 TEXT_TYPE = "text/plain; charset=utf-8"
@@ -102,6 +102,9 @@ class Exchange:
 
     async def read_body(self, size_max: int, memory: RequestMemory, clock: Clock) -> bytearray:
         """The whole body. Raises ``RestRefused`` as soon as it is too large or too slow, and ``ClientGone``."""
+        if self.header(b"content-encoding").lower() not in ("", "identity"):
+            # Little that is sent could become much.
+            raise RestRefused(_UNSUPPORTED, "the body must not be compressed: Content-Encoding is not supported")
         declared = self.header(b"content-length")
         if declared and int(declared) > size_max:
             raise _too_large(size_max)
