@@ -63,6 +63,8 @@ SESSION_SCOPE, CLUSTER_SCOPE, WHEEL_SCOPE = "session", "cluster", "wheel"
 SHARED_FIXTURES = {"spark": SESSION_SCOPE, "cluster": CLUSTER_SCOPE, "image": WHEEL_SCOPE}
 """Fixtures that are so expensive that only one worker may create them."""
 WITH_JAVA_OF_THEIR_OWN = ("tests/demo/", "tests/examples/")
+WITH_SETUP_OF_THEIR_OWN = ("tests/torture/", "tests/replay/test_replay.py", "tests/test_tidy.py")
+"""Modules whose tests share something that takes long to make."""
 SPARK_TIMEOUT = 900.0
 """Timeout of a test with Spark in seconds, instead of the one in pyproject.toml. On a busy machine, Java takes a minute
 to start, and some tests start it several times. A test that is interrupted during a call to Java makes the session
@@ -122,7 +124,7 @@ def _scope_of(nodeid: str) -> str:
         return CLUSTER_SCOPE
     if nodeid.startswith(WITH_SPARK):
         return module if module.startswith(WITHOUT_SESSION) else SESSION_SCOPE
-    if nodeid.startswith(("tests/torture/", "tests/replay/test_replay.py", *WITH_JAVA_OF_THEIR_OWN)):
+    if nodeid.startswith((*WITH_SETUP_OF_THEIR_OWN, *WITH_JAVA_OF_THEIR_OWN)):
         return module
     found = re.fullmatch(r"tests/sdk/test_scenarios\.py::\w+\[(\d+\.\d+\.\d+)\b.*", nodeid)
     return found[1] if found else nodeid
@@ -133,9 +135,9 @@ class SharedTogether(LoadScopeScheduling):  # type: ignore[misc]
 
     The scenarios of an SDK release share a child process, and the last one checks which methods none of them has used.
     The tests of the wheel share an environment that takes a minute to install. The replayed sections are replayed once
-    and judged twice. Each module of the torture tests, the demo and the examples has its own expensive setup. All tests
-    with the Spark session share one Java process, and those with the cluster share six. (xdist 3.8 has ``loadgroup``
-    for this, but it does not work with pytest 9.2.)
+    and judged twice. The house rules share the parsed sources. Each module of the torture tests, the demo and the
+    examples has its own expensive setup. All tests with the Spark session share one Java process, and those with the
+    cluster share six. (xdist 3.8 has ``loadgroup`` for this, but it does not work with pytest 9.2.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
