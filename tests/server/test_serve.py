@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -100,6 +100,13 @@ def wait_for(server: RunningServer, pattern: str) -> str:
     return found[0]
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server for tests that only look at it."""
+    with RunningServer(tmp_path_factory.mktemp("running")) as server:
+        yield server
+
+
 # --- a life -------------------------------------------------------------------------------------------
 
 
@@ -156,10 +163,9 @@ def test_everything_below_the_data_directory_is_private(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
-def test_a_hang_up_is_survived(tmp_path: Path) -> None:
-    with RunningServer(tmp_path) as server:
-        server.process.send_signal(signal.SIGHUP)
-        assert exchange(server, CLASSIC_PING, 8) == bytes(8)
+def test_a_hang_up_is_survived(running: RunningServer) -> None:
+    running.process.send_signal(signal.SIGHUP)
+    assert exchange(running, CLASSIC_PING, 8) == bytes(8)
 
 
 CANNOT_BE_CAUGHT = {signal.SIGKILL, signal.SIGSTOP}
@@ -183,7 +189,7 @@ def test_no_other_signal_ends_it(tmp_path: Path) -> None:
     assert how_it_stopped(LocalFileSystem(), server.data) is StopKind.CLEAN
 
 
-@pytest.mark.parametrize("number", sorted(ASKS_FOR_A_STOP))
+@pytest.mark.parametrize("number", sorted(ASKS_FOR_A_STOP - {signal.SIGTERM}))
 def test_signals_that_stop_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     with RunningServer(tmp_path) as server:
         server.process.send_signal(number)
@@ -231,9 +237,8 @@ def test_the_environment_names_the_root_user_of_the_first_start(
         wait_for(server, "the root user already exists")
 
 
-def test_the_development_account_is_warned_about(tmp_path: Path) -> None:
-    with RunningServer(tmp_path) as server:
-        wait_for(server, "for development only")
+def test_the_development_account_is_warned_about(running: RunningServer) -> None:
+    wait_for(running, "for development only")
 
 
 # --- settings take effect -----------------------------------------------------------------------------
@@ -271,10 +276,9 @@ def test_levels_by_module_from_the_environment(tmp_path: Path) -> None:
     assert loggers == {"courser.server.server:"}
 
 
-def test_the_configuration_is_logged_unless_told_otherwise(tmp_path: Path) -> None:
-    with RunningServer(tmp_path / "a") as server:
-        wait_for(server, r"configuration \[tcp\] enabled=true")
-    with RunningServer(tmp_path / "b", settings={"display.config": "0"}) as server:
+def test_the_configuration_is_logged_unless_told_otherwise(running: RunningServer, tmp_path: Path) -> None:
+    wait_for(running, r"configuration \[tcp\] enabled=true")
+    with RunningServer(tmp_path, settings={"display.config": "0"}) as server:
         assert server.stop() == 0
     assert "configuration [" not in server.output
 
@@ -362,23 +366,24 @@ def test_a_hang_up_brings_a_new_certificate_and_a_bad_one_changes_nothing(tmp_pa
 # --- how not to start ---------------------------------------------------------------------------------
 
 
-def test_a_second_server_on_the_same_directory_is_refused(tmp_path: Path) -> None:
-    with RunningServer(tmp_path) as server:
-        result = try_to_serve(tmp_path)
-        assert result.returncode == 1
-        assert f"in use by another server (process {server.process.pid})" in result.stderr
-        assert "stop that server first" in result.stderr
-        assert "Traceback" not in result.stderr
-        assert exchange(server, CLASSIC_PING, 8) == bytes(8)
-        log = (server.data / "logs" / "courser.log").read_text()
-        assert log.count("starting version") == 1
-
-
-def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
-    with RunningServer(tmp_path / "first") as server:
-        result = try_to_serve(tmp_path, address=server.address)
+def test_a_second_server_on_the_same_directory_is_refused(running: RunningServer) -> None:
+    result = try_to_serve(running.directory)
     assert result.returncode == 1
-    assert f"error: the server cannot start: cannot listen on {server.address}: Address already in use" in result.stderr
+    assert f"in use by another server (process {running.process.pid})" in result.stderr
+    assert "stop that server first" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert exchange(running, CLASSIC_PING, 8) == bytes(8)
+    wait_for(running, "starting version")
+    log = (running.data / "logs" / "courser.log").read_text()
+    assert log.count("starting version") <= 1, "the second one writes into the log of the first"
+
+
+def test_an_address_in_use_is_refused(running: RunningServer, tmp_path: Path) -> None:
+    result = try_to_serve(tmp_path, address=running.address)
+    assert result.returncode == 1
+    assert (
+        f"error: the server cannot start: cannot listen on {running.address}: Address already in use" in result.stderr
+    )
     assert "set tcp.address" in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
