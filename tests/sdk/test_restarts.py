@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.sdk.conversations import PATIENCE, Conversation, Refused
 from tests.sdk.environments import RELEASES
 from tests.sdk.followers import Follower
 from tests.servers import RunningServer
+from tests.torture.process import until
 
 Children = dict[str, tuple[Conversation, Follower]]
 
@@ -60,9 +62,8 @@ def finish_send(child: Conversation, number: int, payload: str) -> None:
 
 def wait_until_stored(operator: Conversation, follower: Follower, release: str) -> None:
     """The SDK stores offsets in the background."""
-    deadline = time.monotonic() + PATIENCE
-    while operator.ask("stored_offset", client="producer", group=follower.group, **place(release)) != 0:
-        assert time.monotonic() < deadline, "the offset is not stored"
+    ask = partial(operator.ask, "stored_offset", client="producer", group=follower.group, **place(release))
+    until(lambda: ask() == 0, "the storing of the offset", PATIENCE)
 
 
 @pytest.mark.parametrize("how", STOPS)
