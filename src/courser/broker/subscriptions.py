@@ -122,6 +122,11 @@ class Subscription:
         """Of the metadata at the last review."""
         self._is_review_due = False
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no topics."""
+        return not self._topics
+
     # --- topics ---
 
     async def add(self, selection: Selection) -> dict[int, int]:

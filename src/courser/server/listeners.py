@@ -2,8 +2,10 @@
 
 import importlib.util
 import logging
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from courser.broker.broker import Broker
@@ -19,6 +21,7 @@ from courser.transports.tcp import TcpListener
 
 if TYPE_CHECKING:
     from courser.server.certificates import Certificate
+    from courser.transports.http_application import HttpServices
     from courser.transports.quic import QuicListener
 
 _log = logging.getLogger(__name__)
@@ -64,6 +67,8 @@ class Listeners:
         self._settings = settings
         self._listeners: list[Listener] = []
         self._quic: QuicListener | None = None
+        self._websocket: TcpListener | None = None
+        self._http_services: HttpServices | None = None
         self.certificates: dict[Transport, Certificate] = {}
         """Of the transports that are encrypted."""
 
@@ -93,8 +98,13 @@ class Listeners:
             StorageFailure: the access tokens of HTTP cannot be read.
         """
         addresses = {}
+        if self._settings.http is not None:
+            # Import it only if HTTP is enabled: the library takes a while to load.
+            from courser.server.http_assembly import make_http_services  # noqa: PLC0415
+
+            self._http_services = await make_http_services(self._settings, dependencies.broker, dependencies.services)
         for transport, wanted in self._wanted.items():
-            listener = await self._make(transport, dependencies)
+            listener = self._make(transport, dependencies)
             self._listeners.append(listener)
             try:
                 address = addresses[transport] = Address(*await listener.start())
@@ -128,7 +138,7 @@ class Listeners:
                     _log.error("could not reload the certificate; keeping the old one: %s", refusal)
         return has_files
 
-    async def _make(self, transport: Transport, dependencies: Dependencies) -> Listener:
+    def _make(self, transport: Transport, dependencies: Dependencies) -> Listener:
         certificate = self.certificates.get(transport)
         tls = None if certificate is None else certificate.context
         services, connections = dependencies.services, dependencies.connections
@@ -150,20 +160,34 @@ class Listeners:
             # Import it only if HTTP is enabled: the library takes a while to load.
             from courser.server.http_assembly import make_http_listener  # noqa: PLC0415
 
-            return await make_http_listener(self._settings, dependencies.broker, services, connections, tls=tls)
+            assert self._http_services is not None, "made before"
+            upgrade = None if self._websocket is None else self._websocket.adopt
+            return make_http_listener(self._settings, self._http_services, connections, tls=tls, upgrade=upgrade)
+        self._websocket = self._make_websocket(dependencies, tls)
+        return self._websocket
+
+    def _make_websocket(self, dependencies: Dependencies, tls: ssl.SSLContext | None) -> TcpListener:
         # Import it only if WebSocket is enabled: the library takes a while to load.
+        from courser.transports.subscription_loop import SubscriptionServices  # noqa: PLC0415
         from courser.transports.websocket import assemble_websocket  # noqa: PLC0415
 
         assert self._settings.websocket is not None
+        services, broker, http = dependencies.services, dependencies.broker, self._http_services
+        subscribing = SubscriptionServices(
+            services,
+            broker.subscriptions,
+            None if http is None else http.tokens,
+            None if http is None else http.check_token,
+        )
         return TcpListener(
             self._settings.websocket,
             services,
-            connections,
-            open_session=sessions.open,
-            close_session=sessions.close,
+            dependencies.connections,
+            open_session=broker.sessions.open,
+            close_session=broker.sessions.close,
             tls=tls,
-            transport=transport,
-            assemble=assemble_websocket,
+            transport=Transport.WEBSOCKET,
+            assemble=partial(assemble_websocket, subscribing=subscribing),
         )
 
     def _make_quic(self, dependencies: Dependencies, certificate: "Certificate") -> "QuicListener":

@@ -15,7 +15,7 @@ from courser.broker.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
 from courser.transports.request_memory import RequestMemory
-from courser.transports.session_loop import SessionLoop
+from courser.transports.session_loop import Conversation
 from courser.transports.settings import ConnectionSettings
 
 _log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Connection(Protocol):
     """A connection of any transport."""
 
     @property
-    def loop(self) -> SessionLoop | None:
+    def loop(self) -> Conversation | None:
         """None during a TLS handshake, and always for HTTP, which has a session for each request."""
 
     @property
@@ -236,7 +236,7 @@ class Connections:
         if needed_size:
             self._free_request_memory(needed_size, now)
 
-    def _overdue(self, connection: Connection, loop: SessionLoop, now: int) -> str | None:
+    def _overdue(self, connection: Connection, loop: Conversation, now: int) -> str | None:
         """Why a connection must be closed; None if it has met all deadlines."""
         settings, session = self._settings, loop.session
         if loop.unsent_since is not None:

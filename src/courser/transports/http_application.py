@@ -81,6 +81,11 @@ class HttpServices:
     slow_work: Executor
     """For conversions that would hold other connections up."""
 
+    async def check_token(self, token: str) -> Access:
+        """What an access token stands for, ours or a trusted issuer's. Raises ``CommandRejected`` (40)."""
+        access = None if self.check_trusted is None else await self.check_trusted(token)
+        return self.tokens.check(token) if access is None else access
+
 
 @dataclass(frozen=True, slots=True)
 class _Route:
@@ -199,10 +204,7 @@ class HttpApplication:
         scheme, _, token = exchange.header(b"authorization").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise CommandRejected(ErrorCode.ACCESS_TOKEN_MISSING, "the request has no access token; log in first")
-        token, check_trusted = token.strip(), self._services.check_trusted
-        access = None if check_trusted is None else await check_trusted(token)
-        if access is None:
-            access = self._services.tokens.check(token)
+        access = await self._services.check_token(token.strip())
         exchange.seat.is_stranger = False
         return access
 

@@ -96,6 +96,8 @@ class QuicSessionLoop(SessionLoop):
 class QuicClient(ReplyProgress, QuicConnectionProtocol):
     """One connection."""
 
+    loop: SessionLoop | None
+
     def __init__(
         self, quic: QuicConnection, shared: QuicServices, stream_handler: Any = None, *, is_welcome: bool = True
     ) -> None:
