@@ -13,8 +13,12 @@ from websockets.exceptions import ConnectionClosed
 
 from courser.api import commands as c
 from courser.model.permissions import GlobalPermissions, Permissions
+from courser.testing.clocks import ManualClock
+from courser.transports.connections import Connection
+from courser.transports.settings import ConnectionSettings
+from courser.transports.subscription_loop import SubscriptionLoop
 from tests.http.serving import HttpClient
-from tests.transports.tcp_servers import GRACE, MIB
+from tests.transports.tcp_servers import GRACE, MIB, SECOND
 from tests.transports.whole_servers import WholeServer, whole_server
 
 
@@ -223,3 +227,67 @@ async def test_who_leaves_is_forgotten(server: WholeServer) -> None:
         while server.connections.count:  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert (len(server.broker.subscriptions), len(server.broker.sessions)) == (0, 0)
+
+
+# --- clients that do not read ---
+
+
+def is_unread(connection: Connection) -> bool:
+    return connection.loop is not None and connection.loop.unsent_since is not None
+
+
+async def test_who_does_not_read_holds_one_delivery_and_is_cut_off_in_time(tmp_path: Path) -> None:
+    clock, limits = ManualClock(), ConnectionSettings(send_deadline=60 * SECOND)
+    async with whole_server(tmp_path / "data", limits=limits, clock=clock) as server:
+        await server.add_topic()
+        async with logged_in(server) as stuck, logged_in(server) as other:
+            await stuck.ask("subscribe", stream="s", topic="t", encoding="text")
+            await other.ask("subscribe", stream="s", topic="t", payload=False)
+            # Paused, it takes what the kernel takes, and that is less than all of this.
+            stuck.client.transport.pause_reading()
+            for number in range(48):
+                await server.send(b"x" * MIB)
+                assert (await other.next())["next_offset"] == number + 1
+            async with asyncio.timeout(GRACE):
+                while not (unread := [one for one in server.connections if is_unread(one)]):  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            assert len(unread) == 1
+            assert server.broker.buffers.leased_size < 2 * MIB
+            clock.advance(59 * SECOND)
+            server.connections.enforce_deadlines()
+            assert server.connections.cut_off_count == 0
+            clock.advance(2 * SECOND)
+            server.connections.enforce_deadlines()
+            assert server.connections.cut_off_count == 1
+            await server.send(b"for those who read")
+            assert (await other.next())["next_offset"] == 49
+            assert len(server.broker.subscriptions) == 1
+        assert server.broker.buffers.leased_size == 0
+
+
+async def test_who_does_not_answer_a_ping_is_gone(server: WholeServer) -> None:
+    async with logged_in(server) as subscriber:
+        await subscriber.ask("subscribe", stream="s", topic="t")
+        (loop,) = [one.loop for one in server.connections]
+        assert isinstance(loop, SubscriptionLoop)
+        loop._ping()
+        async with asyncio.timeout(GRACE):
+            while loop._link._is_ping_open:  # type: ignore[attr-defined]  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        loop._ping()
+        # There was no time to answer.
+        loop._ping()
+        assert "did not answer a ping" in (await subscriber.next())["error"]["reason"]
+        assert (await subscriber.end())[0] == 1008
+
+
+async def test_an_expired_token_ends_the_connection(tmp_path: Path) -> None:
+    settings = ("http.jwt.access_token_expiry=1 s", "http.jwt.clock_skew=0 s")
+    async with whole_server(tmp_path / "data", *settings) as server, connected(server.http_port) as subscriber:
+        token = (await HttpClient(server.http_port).login()).token
+        await subscriber.tell("login", token=token)
+        # If the machine is slow, even the login comes too late.
+        while (found := await subscriber.next())["type"] != "error":
+            pass
+        assert "expired" in found["error"]["reason"]
+        assert (await subscriber.end())[0] == 1008
