@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -194,7 +195,6 @@ class Listeners:
         # Import it only if QUIC is enabled: the library is an extra.
         from courser.server.certificates import is_p256  # noqa: PLC0415
         from courser.transports.quic import QuicListener, QuicServices  # noqa: PLC0415
-        from courser.transports.quic_requests import StreamMemory  # noqa: PLC0415
 
         assert self._settings.quic is not None
         if not is_p256(certificate.pem):
@@ -202,9 +202,9 @@ class Listeners:
         shared = QuicServices(
             dependencies.services,
             dependencies.connections,
-            StreamMemory(self._settings.connections.request_memory),
             dependencies.broker.sessions.open,
             dependencies.broker.sessions.close,
+            os.urandom,
         )
         return QuicListener(self._settings.quic, shared, certificate.pem, certificate.key_pem)
 

@@ -30,7 +30,8 @@ from courser.model.buffers import Buffer
 from courser.model.messaging import Transport
 from courser.transports.connections import Connections
 from courser.transports.pace import Pace
-from courser.transports.quic_requests import StreamedRequests, StreamMemory, StreamRefused
+from courser.transports.quic_requests import StreamedRequests, StreamRefused
+from courser.transports.quic_retry import RetryTokens
 from courser.transports.reply_progress import ReplyProgress
 from courser.transports.session_loop import Services, SessionLoop
 from courser.transports.settings import QuicSettings
@@ -56,9 +57,10 @@ class QuicServices:
 
     services: Services
     connections: Connections
-    memory: StreamMemory
     open_session: Callable[[Transport, str], Session]
     close_session: Callable[[Session], None]
+    draw: Callable[[int], bytes]
+    """So many random bytes."""
 
 
 class QuicSessionLoop(SessionLoop):
@@ -104,7 +106,7 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         ReplyProgress.__init__(self, shared.services.settings)
         QuicConnectionProtocol.__init__(self, quic, stream_handler)
         self._shared = shared
-        self.requests = StreamedRequests(shared.services.settings, shared.memory)
+        self.requests = StreamedRequests(shared.services.settings, shared.services.memory)
         self.host = "unknown"
         self._address = ""
         self._is_welcome = is_welcome
@@ -222,6 +224,7 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
                 self._pass_on(loop)
             elif loop.is_idle:
                 # It has taken the request, and has nothing to say.
+                self.requests.passed_on()
                 self._finish_stream(self._stream)
             else:
                 return
@@ -231,6 +234,8 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         piece = self._request[: len(room)]
         self._request = self._request[len(piece) :]
         room[: len(piece)] = piece
+        if not self._request:
+            self.requests.passed_on()
         loop.received(len(piece))
         if not self._request and not self._is_over and self._stream is not None and loop.frame_since is not None:
             self._refuse("a stream ended in the middle of a request")
@@ -254,6 +259,7 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
             # Nobody asked, so there is no stream for it: the reason for the close has to do.
             return True
         self._request = memoryview(b"")
+        self.requests.passed_on()
         self._reply_stream, self._stream = stream, None
         self._rest.extend(memoryview(buffer).cast("B") for buffer in buffers if len(buffer))
         self._rest_size = sum(map(len, self._rest))
@@ -298,6 +304,10 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
             self._serve_later()
             if self._close_reason is not None:
                 self.close(self._close_reason)
+
+    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
+        """The rate in bytes per second at which a large request arrives, and its borrowed memory."""
+        return self.requests.lent_to_sender(now) or super().lent_to_sender(now)
 
     @property
     def unsent_size(self) -> int:
@@ -394,7 +404,10 @@ class QuicListener:
         return host, port
 
     def _make_server(self) -> QuicServer:
-        return QuicServer(configuration=self._configuration, create_protocol=self._make_client)
+        server = QuicServer(configuration=self._configuration, create_protocol=self._make_client)
+        # In place of the library's own, which are expensive to check.
+        server._retry = RetryTokens(self._shared.services.clock, self._shared.draw)  # type: ignore[assignment]
+        return server
 
     def _make_client(self, quic: QuicConnection, stream_handler: Any = None) -> QuicClient:
         return QuicClient(quic, self._shared, stream_handler, is_welcome=not self._is_closed)
