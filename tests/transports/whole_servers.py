@@ -36,6 +36,7 @@ class WholeServer:
     """A server that takes connections."""
 
     broker: Broker
+    services: Services
     connections: Connections
     listeners: Listeners
     addresses: Mapping[Transport, Address]
@@ -111,7 +112,7 @@ async def whole_server(
     try:
         listeners.prepare(broker.clock)
         addresses = await listeners.open(Dependencies(services, connections, broker))
-        yield WholeServer(broker, connections, listeners, addresses, session)
+        yield WholeServer(broker, services, connections, listeners, addresses, session)
     finally:
         listeners.close()
         await connections.say_goodbye(0)
