@@ -6,6 +6,7 @@ the order in which they were complete. The library ``qh3`` does the protocol; it
 
 import asyncio
 import logging
+import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -397,9 +398,19 @@ class QuicListener:
         """Listen. Return the actual address."""
         # The library warns of every client that closes its connection.
         logging.getLogger("quic").setLevel(logging.ERROR)
-        self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-            self._make_server, local_addr=(self._settings.host, self._settings.port)
+        loop = asyncio.get_running_loop()
+        places = await loop.getaddrinfo(
+            self._settings.host, self._settings.port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
         )
+        family, _, _, _, address = places[0]
+        bound = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            bound.setblocking(False)
+            bound.bind(address)
+        except OSError:
+            bound.close()
+            raise
+        self._transport, _ = await loop.create_datagram_endpoint(self._make_server, sock=bound)
         host, port = self._transport.get_extra_info("sockname")[:2]
         return host, port
 
