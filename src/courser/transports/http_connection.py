@@ -14,9 +14,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from courser.errors import CourserError
-from courser.transports.connections import Connections
+from courser.transports.connections import Connections, Conversation
 from courser.transports.http_body import BodyMemory
-from courser.transports.session_loop import Conversation
 from courser.transports.settings import ConnectionSettings
 from courser.transports.tcp_connection import TcpConnection
 

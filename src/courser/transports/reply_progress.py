@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 
 from courser.errors import CourserError
+from courser.transports.connections import Conversation
 from courser.transports.pace import Pace
-from courser.transports.session_loop import Conversation
 from courser.transports.settings import ConnectionSettings
 
 

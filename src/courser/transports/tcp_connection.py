@@ -7,9 +7,9 @@ from typing import Protocol, cast
 
 from courser.broker.sessions import Session
 from courser.model.buffers import Buffer
-from courser.transports.connections import Connections
+from courser.transports.connections import Connections, Conversation
 from courser.transports.reply_progress import ReplyProgress
-from courser.transports.session_loop import Conversation, Services, SessionLoop
+from courser.transports.session_loop import Services, SessionLoop
 
 _CHUNK_SIZE = 64 * 1024
 """Bytes of a reply that are encrypted at a time."""
