@@ -193,6 +193,7 @@ async def http_listener(
         pool=broker.pool,
         draw=os.urandom,
     )
+    access_tokens.on_revoke = broker.subscriptions.review
     trusted = None
     if fetch is not None:
         issuers, skew = token_settings.trusted_issuers, token_settings.clock_skew

@@ -122,6 +122,8 @@ class AccessTokens:
         self._key = key
         self._revoked = revoked
         self._draw = draw
+        self.on_revoke: Callable[[], None] = lambda: None
+        """Called when a token has become invalid: whoever uses it for longer than one request checks it again."""
         self._head = _encoded(msgspec.json.encode({"typ": "JWT", "alg": settings.algorithm}))
 
     @classmethod
@@ -197,20 +199,24 @@ class AccessTokens:
             raise invalid_token("its user was deleted, or has changed the password or deleted the token of the login")
         return Access(user, claims.pat, token_id, claims.exp)
 
-    def confirm(self, access: Access) -> None:
-        """Raise ``CommandRejected`` (40) if a token that was valid is not valid any more."""
-        skew = self._settings.clock_skew // _SECOND
-        if access.token_id in self._revoked:
-            raise invalid_token("it was revoked")
-        if self._clock.now() // _SECOND >= access.expires_at + skew:
-            raise invalid_token("it is expired")
-
     async def revoke(self, access: Access) -> None:
         """Make a token invalid, durably. Raises ``CommandRejected`` (40) if it already is, and ``StorageFailure``."""
         if access.token_id in self._revoked:
             raise invalid_token("it was revoked")
         skew = -(-self._settings.clock_skew // _SECOND)
         await self._revoked.add(access.token_id, access.expires_at + skew, self._clock.now() // _SECOND)
+        self.on_revoke()
+
+    def check_again(self, access: Access) -> None:
+        """Raise ``CommandRejected`` (40) if a token that was valid has expired or was revoked."""
+        if self.is_revoked(access.token_id):
+            raise invalid_token("it was revoked")
+        if self.time_left(access) <= 0:
+            raise invalid_token("it is expired")
+
+    def time_left(self, access: Access) -> int:
+        """Microseconds until a token expires."""
+        return access.expires_at * _SECOND + self._settings.clock_skew - self._clock.now()
 
     def is_revoked(self, token_id: bytes) -> bool:
         """Whether a token was made invalid."""

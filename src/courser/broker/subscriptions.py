@@ -126,6 +126,11 @@ class Subscription:
         """Raise ``CommandRejected`` if the login is not valid any more."""
         self._check_login()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no topics."""
+        return not self._topics
+
     # --- topics ---
 
     def address_of(self, stream: Identifier, topic: Identifier) -> TopicAddress:

@@ -190,10 +190,7 @@ class HttpApplication:
         scheme, _, token = exchange.header(b"authorization").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise CommandRejected(ErrorCode.ACCESS_TOKEN_MISSING, "the request has no access token; log in first")
-        token, check_trusted = token.strip(), self._services.check_trusted
-        access = None if check_trusted is None else await check_trusted(token)
-        if access is None:
-            access = self._services.tokens.check(token)
+        access = await self._services.check_token(token.strip())
         exchange.seat.is_stranger = False
         return access
 

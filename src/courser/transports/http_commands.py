@@ -50,6 +50,11 @@ class HttpServices:
     slow_work: Executor
     """For conversions that would hold other connections up."""
 
+    async def check_token(self, token: str) -> Access:
+        """What an access token stands for, ours or a trusted issuer's. Raises ``CommandRejected`` (40)."""
+        access = None if self.check_trusted is None else await self.check_trusted(token)
+        return self.tokens.check(token) if access is None else access
+
 
 class HttpCommands:
     """Carries out commands."""

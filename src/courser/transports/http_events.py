@@ -63,7 +63,7 @@ class EventRoute:
         session.request_id = exchange.request_id
 
         def check_login() -> None:
-            self._services.tokens.confirm(access)
+            self._services.tokens.check_again(access)
 
         subscription = self._services.subscriptions.open(session, check_login)
         exchange.held.callback(subscription.close)
