@@ -142,4 +142,4 @@ def test_replies_are_what_the_document_says(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_replies_to_many_requests_are_what_the_document_says(tmp_path: Path) -> None:
-    check_all(tmp_path, 30)
+    check_all(tmp_path, 12)
