@@ -152,6 +152,40 @@ async def test_new_partitions_belong_to_all_and_deleted_ones_do_not(scene: Scene
         assert texts_of(delivery(await task).polled) == ["b"]
 
 
+async def test_changes_elsewhere_wake_nobody(scene: Scene) -> None:
+    await add_topic(scene)
+    async with subscribed(scene, NEW) as subscription:
+        # The first review notes the permissions.
+        await send(scene, "a")
+        assert await texts_until(subscription, 1) == ["a"]
+        task = await waits(subscription, scene.root)
+        waiting = scene.root.waiting
+        await scene.add_topic("s", "u")
+        await asyncio.sleep(0)
+        assert scene.root.waiting is waiting
+        await send(scene, "b")
+        assert texts_of(delivery(await task).polled) == ["b"]
+
+
+async def test_a_subscriber_far_behind_lets_others_go_first(scene: Scene) -> None:
+    await add_topic(scene)
+    await send(scene, *("x" * 1000 for _ in range(2500)))
+    turns: list[int] = []
+
+    async def take_turns() -> None:
+        while True:
+            turns.append(len(turns))
+            await asyncio.sleep(0)
+
+    other = asyncio.ensure_future(take_turns())
+    async with subscribed(scene, ALL) as subscription:
+        for _ in range(5):
+            before = len(turns)
+            _ = delivery(await subscription.next())
+            assert len(turns) > before
+    other.cancel()
+
+
 # --- ends ---
 
 
@@ -190,12 +224,13 @@ async def test_a_permission_that_is_taken_away_ends_the_topic(scene: Scene) -> N
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (c.UpdateUser("alice", None, False), ErrorCode.USER_INACTIVE),
-        (c.DeleteUser("alice"), ErrorCode.UNAUTHENTICATED),
+        (c.UpdateUser("alice", None, False), {ErrorCode.USER_INACTIVE}),
+        # Whichever is noticed first: that there is no such user, or that the session has ended.
+        (c.DeleteUser("alice"), {ErrorCode.UNAUTHENTICATED, ErrorCode.CLIENT_NOT_FOUND}),
     ],
 )
 async def test_a_user_who_may_do_nothing_any_more_gets_nothing(
-    scene: Scene, command: c.Command, expected: ErrorCode
+    scene: Scene, command: c.Command, expected: set[ErrorCode]
 ) -> None:
     await add_topic(scene)
     user = await scene.add_user("alice", Permissions(GlobalPermissions(poll_messages=True)))
@@ -205,7 +240,7 @@ async def test_a_user_who_may_do_nothing_any_more_gets_nothing(
         await scene.ask(scene.root, command)
         with pytest.raises(CommandRejected) as refused:
             await task
-        assert refused.value.code is expected
+        assert refused.value.code in expected
 
 
 async def test_a_login_that_is_not_valid_any_more_ends_everything(scene: Scene) -> None:

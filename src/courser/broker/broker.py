@@ -116,7 +116,7 @@ class Broker:
         """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
         self.polls = Polls(self.catalog.state, self.partitions, self.groups, self.buffers, settings)
         self.subscriptions = Subscriptions(self.catalog, self.access, self.finder, self.partitions, self.polls)
-        self.catalog.on_change = self.subscriptions.review
+        self.catalog.on_change = self.subscriptions.metadata_changed
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
         self.figures = Figures(self.partitions, settings.topic_defaults, data.path)
         register_broker_metrics(self.metrics, self.partitions, self.polls.counters, self.retention.counters)

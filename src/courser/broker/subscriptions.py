@@ -5,6 +5,7 @@ the last: a slow client is behind in the log, and holds no memory here. Permissi
 checked again whenever metadata has changed, so a subscriber who loses the permission gets nothing more.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,9 +19,11 @@ from courser.broker.finding import Finder
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.sessions import Session
+from courser.catalog.entities import User
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.identifiers import Consumer, ConsumerKind, Identifier, TopicAddress
 from courser.model.messaging import PollingKind
+from courser.model.permissions import Permissions
 from courser.storage.read_result import SkipReason
 
 _DELIVERY_SIZE_MAX = 256 * 1024
@@ -37,6 +40,8 @@ class _Row:
 
     partition: Partition
     next_offset: int
+    is_wanted: bool = True
+    """Whether it still belongs to the subscription."""
 
 
 @dataclass(eq=False, slots=True)
@@ -48,6 +53,8 @@ class _Topic:
     """What the subscriber must be allowed to do."""
     address: TopicAddress
     open: OpenTopic
+    seen_count: int
+    """Partitions of the topic at the last review."""
     rows: dict[int, _Row] = field(default_factory=dict)
 
 
@@ -82,14 +89,24 @@ class Subscriptions:
     def open(self, session: Session, check_login: Callable[[], None] = lambda: None) -> "Subscription":
         """A subscription of the user of this session, without topics. To be closed by whoever opens it.
 
-        ``check_login`` is asked after every change, and raises ``CommandRejected`` if the login is not valid any more.
+        ``check_login`` raises ``CommandRejected`` if the login is not valid any more. It is asked at every review.
+
+        Raises:
+            CommandRejected: nobody is logged in (40), or an inactive user (47).
         """
         subscription = Subscription(session, check_login, self._parts, self._open.discard)
+        subscription.check_login()
         self._open.add(subscription)
         return subscription
 
+    def metadata_changed(self) -> None:
+        """Subscriptions that are affected look at what they may read now, even if no messages arrive."""
+        for subscription in tuple(self._open):
+            if subscription.is_affected:
+                subscription.review()
+
     def review(self) -> None:
-        """Metadata has changed, or a login has become invalid: every subscription looks at what it may read."""
+        """A login may have become invalid: every subscription looks at what it may read."""
         for subscription in tuple(self._open):
             subscription.review()
 
@@ -106,7 +123,7 @@ class Subscription:
     ) -> None:
         self._session = session
         self._user_id = session.user_id
-        self._check_login = check_login
+        self._is_login_valid = check_login
         self._catalog = parts.catalog
         self._access = parts.access
         self._finder = parts.finder
@@ -121,6 +138,20 @@ class Subscription:
         self._version = parts.catalog.version
         """Of the metadata at the last review."""
         self._is_review_due = False
+        self._permissions: Permissions | None = None
+        """Of the user at the last review."""
+
+    @property
+    def is_affected(self) -> bool:
+        """Whether a change of metadata may matter. Cheap: it is asked for every change and subscription."""
+        user = None if self._user_id is None else self._catalog.state.users.get(self._user_id)
+        if user is None or not user.is_active or user.permissions is not self._permissions:
+            return True
+        topics = self._partitions.topics
+        return any(
+            topics.get(topic.address) is not topic.open or len(topic.open.partitions) != topic.seen_count
+            for topic in self._topics.values()
+        )
 
     def check_login(self) -> None:
         """Raise ``CommandRejected`` if the login is not valid any more."""
@@ -146,12 +177,12 @@ class Subscription:
         """
         poll = _poll_of(selection)
         address = self._finder.address(self._session, poll)
-        topic = _Topic(selection, poll, address, self._partitions.at(address))
+        opened = self._partitions.at(address)
+        topic = _Topic(selection, poll, address, opened, len(opened.partitions))
         self._check_new(topic)
         wanted = selection.partition_ids
-        count = len(topic.open.partitions)
-        for partition_id in dict.fromkeys(wanted if wanted is not None else range(count)):
-            partition = topic.open.partition(partition_id)
+        for partition_id in dict.fromkeys(wanted if wanted is not None else range(topic.seen_count)):
+            partition = opened.partition(partition_id)
             topic.rows[partition_id] = _Row(partition, await _first_offset(partition, selection, poll))
         # Meanwhile, it may have been added, or the permission may have been revoked.
         self._finder.check(self._session, poll, *address)
@@ -188,6 +219,8 @@ class Subscription:
     def _drop(self, topic: _Topic) -> None:
         del self._topics[topic.address]
         self._polls.release(self._user_id, len(topic.rows))
+        for row in topic.rows.values():
+            row.is_wanted = False
         self._order = deque(place for place in self._order if place[0] is not topic)
 
     # --- reviews ---
@@ -201,33 +234,36 @@ class Subscription:
         """Drop topics that are gone or forbidden, and add new partitions. Raises if the login is not valid."""
         self._is_review_due = False
         self._version = self._catalog.version
-        self._check_present()
+        self._permissions = self.check_login().permissions
         for topic in tuple(self._topics.values()):
             try:
                 self._look_at(topic)
             except CourserError as error:
                 self._end(topic, error)
 
-    def _check_present(self) -> None:
+    def check_login(self) -> User:
+        """The subscriber. Raises ``CommandRejected`` (40, 47, or why the session has ended) if it must get nothing."""
         if self._session.ended is not None:
             raise self._session.ended.with_traceback(None)
-        # Raises if nobody is logged in any more, or an inactive user.
-        self._access.user(self._session)
-        self._check_login()
+        user = self._access.user(self._session)
+        self._is_login_valid()
+        return user
 
     def _look_at(self, topic: _Topic) -> None:
         if self._partitions.topics.get(topic.address) is not topic.open:
             raise CommandRejected(ErrorCode.TOPIC_NOT_FOUND, "the topic was deleted")
         self._finder.check(self._session, topic.poll, *topic.address)
+        topic.seen_count = len(topic.open.partitions)
         wants_all = topic.selection.partition_ids is None
         for partition_id, row in tuple(topic.rows.items()):
             if row.partition.is_deleted:
                 if not wants_all:
                     raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, f"partition {partition_id} was deleted")
+                row.is_wanted = False
                 del topic.rows[partition_id]
                 self._order.remove((topic, row))
                 self._polls.release(self._user_id, 1)
-        for partition_id in range(len(topic.rows), len(topic.open.partitions)) if wants_all else ():
+        for partition_id in range(len(topic.rows), topic.seen_count) if wants_all else ():
             self._polls.reserve(self._user_id, 1)
             # Everything in it is new.
             topic.rows[partition_id] = row = _Row(topic.open.partition(partition_id), 0)
@@ -246,6 +282,8 @@ class Subscription:
             CommandRejected: the session has ended (its reason), or its login is not valid any more (40, 47).
         """
         while True:
+            # Others come first: a subscriber that is far behind would never wait.
+            await asyncio.sleep(0)
             if self._is_review_due or self._version != self._catalog.version:
                 self._look_again()
             if self._ended:
@@ -257,8 +295,9 @@ class Subscription:
             try:
                 delivery = await self._read(*ready, min(count_max, DELIVERY_COUNT_MAX))
             except CourserError as error:
-                self._check_present()
-                if self._topics.get(ready[0].address) is ready[0]:
+                # What was read may have been deleted meanwhile. If not, the error is that of the topic.
+                self._look_again()
+                if ready[1].is_wanted:
                     self._end(ready[0], error)
                 continue
             if delivery is not None:
@@ -268,7 +307,7 @@ class Subscription:
         try:
             await wait_for_any(self._session, [(row.partition, row.next_offset) for _, row in self._order], None)
         except CommandRejected:
-            self._check_present()
+            self.check_login()
             raise
 
     def _find_ready(self) -> tuple[_Topic, _Row] | None:
@@ -284,9 +323,7 @@ class Subscription:
         result = await self._polls.read(self._session, row.partition, row.next_offset, count_max, _DELIVERY_SIZE_MAX)
         if self._is_review_due or self._version != self._catalog.version:
             self._look_again()
-        if result is None or topic.rows.get(row.partition.log.identity.partition_id) is not row:
-            return None
-        if self._topics.get(topic.address) is not topic:
+        if result is None or not row.is_wanted:
             return None
         polled, next_offset, skipped = result
         gaps = tuple(
