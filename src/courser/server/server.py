@@ -29,6 +29,7 @@ from courser.server.configuration.loading import Configuration
 from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Dependencies, Listeners, name_of
 from courser.server.logs import Logs
+from courser.server.proven_dialects import ProvenDialects
 from courser.server.root_user import RootCredentials
 from courser.server.signals import Signals
 from courser.server.system_limits import (
@@ -178,6 +179,7 @@ class Server:
             settings.connections,
             verify_frames=settings.broker.verify_frames,
             user_name=partial(_user_name, broker),
+            proven=ProvenDialects(broker.data.file_system, broker.data.path, broker.pool),
         )
         return Services(
             begin=Dispatcher(broker).begin,
