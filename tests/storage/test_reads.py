@@ -273,6 +273,18 @@ def test_a_gap_at_the_end_is_passed_only_when_something_follows() -> None:
     engine.restart(StopKind.CRASHED)
     result = engine.log.read(6, count=10, size_max=ALL)
     assert (result.message_count, result.next_offset) == (0, 6)
+    assert engine.log.visible_end > engine.log.readable_end == 6
+
+
+def test_gaps_of_several_crashes_at_the_end_hold_no_messages() -> None:
+    engine = Engine(SMALL)
+    engine.fill(2)
+    engine.sync()
+    for _ in range(3):
+        engine.restart(StopKind.CRASHED)
+        assert engine.log.readable_end == 6
+    engine.fill(1)
+    assert engine.log.readable_end == engine.log.visible_end
 
 
 # --- by time --------------------------------------------------------------------------------------------

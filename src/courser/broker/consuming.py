@@ -65,7 +65,7 @@ def group_key(group_id: int) -> ConsumerKey:
 
 def current_offset(partition: Partition) -> int:
     """The offset of the newest message that polls can see; 0 if there never was one."""
-    return max(partition.log.visible_end - 1, 0)
+    return max(partition.log.readable_end - 1, 0)
 
 
 @dataclass(slots=True)
@@ -338,7 +338,7 @@ class Polls:
         with self._counted(session.user_id, len(command.positions)):
             while True:
                 generation = self._generation(session, topic, command.consumer)
-                ready = [place for place, offset in places if place.log.visible_end > offset or place.is_unavailable]
+                ready = [place for place, offset in places if place.log.readable_end > offset or place.is_unavailable]
                 remaining = deadline - loop.time()
                 if ready or generation != command.generation or remaining <= 0 or is_hurried:
                     return Arrivals(generation, tuple(partition.log.identity.partition_id for partition in ready))
