@@ -62,7 +62,8 @@ async def test_all_addresses_of_a_host_have_the_same_port() -> None:
 
 @pytest.mark.usefixtures("_resolver")
 async def test_a_port_that_is_in_use_on_one_address_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    bind, refused = socket.socket.bind, []
+    bind = socket.socket.bind
+    refused: list[int] = []
 
     class Refusing(socket.socket):
         def bind(self, address: Any) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _ATTEMPT_COUNT = 16
@@ -27,7 +27,7 @@ async def open_sockets(host: str, port: int, backlog: int) -> list[socket.socket
     return _listen_on_all(places, backlog)
 
 
-def _listen_on_all(places: list[tuple[int, tuple[Any, ...]]], backlog: int) -> list[socket.socket]:
+def _listen_on_all(places: Sequence[tuple[int, tuple[Any, ...]]], backlog: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
         for family, (host, port, *rest) in places:
