@@ -23,13 +23,16 @@ class KnownTopic:
         self.waits: list[float] = []
         """Seconds."""
         self.has_arrivals = False
+        self.waited_for: dict[str, dict[int, int]] = {}
+        """By topic, in the last wait."""
 
     def facts(self) -> TopicFacts:
         self.asked += 1
         return facts(*self.heads, uuid=self.uuid)
 
-    def wait(self, following: Mapping[int, int], seconds: float) -> bool:
+    def wait(self, following: Mapping[tuple[str, str], Mapping[int, int]], seconds: float) -> bool:
         self.waits.append(seconds)
+        self.waited_for = {name: dict(heads) for (_, name), heads in following.items()}
         return self.has_arrivals
 
     def segments(self, partition: int) -> list[ListedSegment]:

@@ -1,6 +1,7 @@
 """Sends, polls and stored offsets, one request each. Producers and consumers use the same commands."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from courser.api import commands as c
 from courser.api import replies as r
@@ -30,6 +31,8 @@ POLL_SIZE_MAX = 3 * 1024 * 1024
 """Default maximum bytes of one reply. Two full batches of a producer with default settings fit; a larger reply would
 not stay in the CPU cache until it is read."""
 _DEFAULT_CONSUMER = Consumer(ConsumerKind.CONSUMER, 0)
+Place = TypeVar("Place", bound=str | tuple[Identifier, Identifier])
+"""A topic: ``"stream/topic"``, or both in a tuple."""
 
 
 def consumer_of(consumer: Identifier | Consumer | None, group: Identifier | None) -> Consumer:
@@ -56,6 +59,15 @@ def make_batch(messages: Iterable[SendMessage], encryptor: Encryptor | None = No
     if link is not None:
         link.check_size(len(outbox), outbox.size)
     return outbox.pack(encryptor)
+
+
+def _check_positions(positions: object) -> None:
+    if not isinstance(positions, Mapping) or not all(isinstance(offsets, Mapping) for offsets in positions.values()):
+        raise TypeError(f"positions must be a mapping of topics to partitions and offsets, not {positions!r}")
+
+
+def _names_of(topic: str | tuple[Identifier, Identifier]) -> tuple[Identifier, Identifier]:
+    return topic if isinstance(topic, tuple) else place_of(topic, None)
 
 
 def _microseconds(wait: float) -> int:
@@ -293,6 +305,34 @@ class Messaging(Asking):
         who = consumer_of(consumer, group)
         command = c.WaitForArrivals(who, *place_of(stream, topic), rows, generation, _microseconds(wait))
         return await self._ask(command, r.Arrivals)
+
+    async def wait_for_topics(
+        self, positions: Mapping[Place, Mapping[int, int]], *, wait: float = 20.0
+    ) -> dict[Place, list[int]]:
+        """Wait until a partition of one of several topics has messages. Returns the partitions by topic.
+
+        Args:
+            positions: By topic, the next offset to read in each partition. A topic is ``"stream/topic"``, or a tuple.
+            wait: Seconds, at most 20. Another request on this connection also ends the wait.
+
+        Raises:
+            NotFound: a stream, topic or partition does not exist.
+
+        Example:
+            arrived = await client.wait_for_topics({"shop/orders": {0: 3}, "shop/payments": {0: 0}}, wait=0.1)
+            print(arrived)
+        """
+        _check_positions(positions)
+        places = [(topic, partition_id) for topic, offsets in positions.items() for partition_id in offsets]
+        rows = tuple(
+            (*_names_of(topic), partition_id, positions[topic][partition_id]) for topic, partition_id in places
+        )
+        arrivals = await self._ask(c.WaitForTopics(rows, _microseconds(wait)), r.ArrivalsInTopics)
+        found: dict[Place, list[int]] = {}
+        for number in arrivals.numbers:
+            topic, partition_id = places[number]
+            found.setdefault(topic, []).append(partition_id)
+        return found
 
     # --- stored offsets -------------------------------------------------------------------------------
 

@@ -98,12 +98,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._ask() if self._target is None and reached == heads and self._wait(facts) else facts
 
     def _wait(self, facts: Facts) -> bool:
-        """Wait a moment for a message. Returns whether one arrived.
-
-        A connection waits on one topic at a time, so the topics take turns. A message that arrives after its topic's
-        turn is found by the next request, which Spark makes at once.
-        """
-        return any(self._metadata(topic).wait(_heads(found), IDLE_WAIT / len(facts)) for topic, found in facts.items())
+        """Wait a moment for a message in any topic. Returns whether one arrived."""
+        reads = self._reads
+        following = {(reads[topic].stream, reads[topic].topic): _heads(found) for topic, found in facts.items()}
+        # All topics of a query are on one server.
+        return self._metadata(next(iter(facts))).wait(following, IDLE_WAIT)
 
     def _matched(self, saved: QueryOffsets, facts: Facts) -> QueryOffsets:
         """The saved offsets of the topics that the query reads now. Raises ``ReadFailed``."""
