@@ -1,8 +1,6 @@
 """Topics without a server: tests say what is in them, and what time it is."""
 
-from collections.abc import Mapping
-
-from courser.spark.topic_metadata import Bounds, ListedSegment, TopicFacts
+from courser.spark.topic_metadata import Bounds, Following, ListedSegment, TopicFacts
 
 UUID = bytes(range(16))
 
@@ -30,9 +28,9 @@ class KnownTopic:
         self.asked += 1
         return facts(*self.heads, uuid=self.uuid)
 
-    def wait(self, following: Mapping[tuple[str, str], Mapping[int, int]], seconds: float) -> bool:
+    def wait(self, following: Following, seconds: float) -> bool:
         self.waits.append(seconds)
-        self.waited_for = {name: dict(heads) for (_, name), heads in following.items()}
+        self.waited_for = {str(place[-1]): dict(heads) for place, heads in following.items()}
         return self.has_arrivals
 
     def segments(self, partition: int) -> list[ListedSegment]:

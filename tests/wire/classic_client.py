@@ -191,11 +191,11 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             numbers = struct.pack("<QQI", command.generation, command.wait, len(command.positions))
             return head + numbers + b"".join(struct.pack("<IQ", *position) for position in command.positions)
         case c.WaitForTopics():
-            rows = [
-                w.identifier(stream) + w.identifier(topic) + struct.pack("<IQ", *numbers)
-                for stream, topic, *numbers in command.positions
+            places = [
+                w.identifier(stream) + w.identifier(topic) + struct.pack("<IQ", partition_id, offset)
+                for stream, topic, partition_id, offset in command.positions
             ]
-            return struct.pack("<I", len(rows)) + b"".join(rows) + struct.pack("<Q", command.wait)
+            return struct.pack("<I", len(places)) + b"".join(places) + struct.pack("<Q", command.wait)
         case c.StageMessages():
             target = w.identifier(command.stream) + w.identifier(command.topic) + w.partitioning(command.partitioning)
             return part_name(command.name) + struct.pack("<I", command.chunk) + target + encode_batch(command.batch)

@@ -1,7 +1,6 @@
 """Sends, polls and stored offsets, one request each. Producers and consumers use the same commands."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
 
 from courser.api import commands as c
 from courser.api import replies as r
@@ -25,14 +24,13 @@ from courser.client.messages import (
 from courser.client.outbox import Outbox
 from courser.errors import OffsetsUnavailable
 from courser.model.identifiers import Consumer, ConsumerKind, Identifier
+from courser.model.messaging import Partitioning
 from courser.records.batch import Batch
 
 POLL_SIZE_MAX = 3 * 1024 * 1024
 """Default maximum bytes of one reply. Two full batches of a producer with default settings fit; a larger reply would
 not stay in the CPU cache until it is read."""
 _DEFAULT_CONSUMER = Consumer(ConsumerKind.CONSUMER, 0)
-Place = TypeVar("Place", bound=str | tuple[Identifier, Identifier])
-"""A topic: ``"stream/topic"``, or both in a tuple."""
 
 
 def consumer_of(consumer: Identifier | Consumer | None, group: Identifier | None) -> Consumer:
@@ -102,8 +100,17 @@ class Messaging(Asking):
             sent = await client.send_messages("shop/orders", partitioning=1, messages=["text", b"bytes", {"n": 1}])
             print(sent.partition_id, sent.base_offset)
         """
-        batch = make_batch(outgoing(messages), self._encryptor, self._link)
-        return await self._ask(c.SendMessages(*place_of(stream, topic), partitioning_of(partitioning), [batch]), r.Sent)
+        place, wanted, several = place_of(stream, topic), partitioning_of(partitioning), outgoing(messages)
+        if self._tracing is None:
+            return await self._append(place, wanted, several)
+        with self._tracing.sending(list(several), "/".join(map(str, place))) as marked:
+            return await self._append(place, wanted, marked)
+
+    async def _append(
+        self, place: tuple[Identifier, Identifier], partitioning: Partitioning, messages: Iterable[SendMessage]
+    ) -> r.Sent:
+        batch = make_batch(messages, self._encryptor, self._link)
+        return await self._ask(c.SendMessages(*place, partitioning, [batch]), r.Sent)
 
     async def poll_messages(
         self,
@@ -307,8 +314,8 @@ class Messaging(Asking):
         return await self._ask(command, r.Arrivals)
 
     async def wait_for_topics(
-        self, positions: Mapping[Place, Mapping[int, int]], *, wait: float = 20.0
-    ) -> dict[Place, list[int]]:
+        self, positions: Mapping[str | tuple[Identifier, Identifier], Mapping[int, int]], *, wait: float = 20.0
+    ) -> dict[str | tuple[Identifier, Identifier], list[int]]:
         """Wait until a partition of one of several topics has messages. Returns the partitions by topic.
 
         Args:
@@ -319,7 +326,7 @@ class Messaging(Asking):
             NotFound: a stream, topic or partition does not exist.
 
         Example:
-            arrived = await client.wait_for_topics({"shop/orders": {0: 3}, "shop/payments": {0: 0}}, wait=0.1)
+            arrived = await client.wait_for_topics({"shop/orders": {0: 3}, ("shop", "orders"): {1: 0}}, wait=0.1)
             print(arrived)
         """
         _check_positions(positions)
@@ -328,7 +335,7 @@ class Messaging(Asking):
             (*_names_of(topic), partition_id, positions[topic][partition_id]) for topic, partition_id in places
         )
         arrivals = await self._ask(c.WaitForTopics(rows, _microseconds(wait)), r.ArrivalsInTopics)
-        found: dict[Place, list[int]] = {}
+        found: dict[str | tuple[Identifier, Identifier], list[int]] = {}
         for number in arrivals.numbers:
             topic, partition_id = places[number]
             found.setdefault(topic, []).append(partition_id)

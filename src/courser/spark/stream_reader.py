@@ -31,7 +31,7 @@ from courser.spark.planning import TopicRead, resolve_start
 from courser.spark.read_options import ReadOptions, StreamOptions
 from courser.spark.source_choice import server_topic, sources_in
 from courser.spark.sources import Range
-from courser.spark.topic_metadata import ServerTopic, TopicFacts
+from courser.spark.topic_metadata import Following, ServerTopic, TopicFacts
 
 _log = logging.getLogger(__name__)
 
@@ -99,8 +99,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _wait(self, facts: Facts) -> bool:
         """Wait a moment for a message in any topic. Returns whether one arrived."""
-        reads = self._reads
-        following = {(reads[topic].stream, reads[topic].topic): _heads(found) for topic, found in facts.items()}
+        places = {topic: (options.stream, options.topic) for topic, options in self._reads.items()}
+        following: Following = {places[topic]: _heads(found) for topic, found in facts.items()}
         # All topics of a query are on one server.
         return self._metadata(next(iter(facts))).wait(following, IDLE_WAIT)
 
