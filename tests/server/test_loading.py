@@ -23,7 +23,7 @@ from courser.server.configuration.key import Key, KeyStatus, variable_name
 from courser.server.configuration.key_index import LIVE_KEYS, all_keys
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration, load
-from tests.server.test_settings import OTHER_VALUES
+from tests.server.test_settings import ONLY_CHECKED, OTHER_VALUES
 
 Load = Callable[..., Configuration]
 
@@ -81,7 +81,7 @@ def test_empty_variables_are_not_set(load_text: Load) -> None:
 
 @pytest.mark.parametrize("key", LIVE_KEYS, ids=lambda key: key.path)
 def test_every_spelling_of_every_key_works_everywhere(key: Key[Any], tmp_path: Path) -> None:
-    text = OTHER_VALUES.get(key.path, "false")
+    text = (OTHER_VALUES | ONLY_CHECKED)[key.path]
     value = key.kind.from_text(text)
     assert value != key.default
     for spelling in key.spellings:

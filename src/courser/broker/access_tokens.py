@@ -28,8 +28,8 @@ from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode, StartRefused, StorageFailure
 from courser.model.clock import Clock
 from courser.model.topic_options import NEVER
-from courser.storage.durable_files import make_directories, replace_file, storage_failure, sync_file
-from courser.storage.files import File, FileSystem, read_exactly, write_all
+from courser.storage.durable_files import make_directories, read_if_there, replace_file, storage_failure, sync_file
+from courser.storage.files import File, FileSystem, write_all
 from courser.storage.paths import ACCESS_TOKENS, REVOKED_TOKENS, TOKEN_KEY
 
 _log = logging.getLogger(__name__)
@@ -284,7 +284,7 @@ def _stored_key(
     file_system: FileSystem, data_directory: Path, path: Path, draw: Callable[[int], bytes], *, replaces: bool
 ) -> bytes:
     """The key of earlier starts, or a new one. A damaged one is replaced: users log in again, and nothing else."""
-    data = _contents(file_system, path)
+    data = read_if_there(file_system, path)
     if len(data) != _KEY_SIZE or replaces:
         data = draw(_KEY_SIZE)
         try:
@@ -294,22 +294,6 @@ def _stored_key(
             # A full disk must not prevent a start: what it takes to make room is the server itself.
             _log.warning("could not store the key of access tokens; they are valid until the next start: %s", error)
     return data
-
-
-def _contents(file_system: FileSystem, path: Path) -> bytes:
-    """All bytes of a file; none if it does not exist."""
-    try:
-        file = file_system.open(path)
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise storage_failure("open", path, error) from error
-    try:
-        return bytes(read_exactly(file, 0, file.size()) or b"")
-    except OSError as error:
-        raise storage_failure("read", path, error) from error
-    finally:
-        file.close()
 
 
 class _RevokedList:
@@ -325,7 +309,7 @@ class _RevokedList:
         self._pool = pool
         self._expiries: dict[bytes, int] = {}
         self._lock = asyncio.Lock()
-        data = _contents(file_system, path)
+        data = read_if_there(file_system, path)
         damage, checksum = [], 0
         for position in range(0, len(data) - _REVOKED.size + 1, _REVOKED.size):
             token_id, expires_at, checksum = _REVOKED.unpack_from(data, position)

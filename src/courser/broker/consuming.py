@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from courser.api.commands import FindMessages, PollMessages, WaitForArrivals, WaitForMessages
-from courser.api.replies import Arrivals, FoundMessages, Polled
+from courser.api.replies import Arrivals, ArrivalsInTopics, FoundMessages, Polled
 from courser.broker.finding import find_group
 from courser.broker.groups import ConsumerGroups
 from courser.broker.partition import Partition
@@ -67,7 +67,7 @@ def group_key(group_id: int) -> ConsumerKey:
 
 def current_offset(partition: Partition) -> int:
     """The offset of the newest message that polls can see; 0 if there never was one."""
-    return max(partition.log.visible_end - 1, 0)
+    return max(partition.log.readable_end - 1, 0)
 
 
 @dataclass(slots=True)
@@ -395,11 +395,37 @@ class Polls:
         with self._counted(session.user_id, len(command.positions)):
             while True:
                 generation = self._generation(session, topic, command.consumer)
-                ready = [place for place, offset in places if place.log.visible_end > offset or place.is_unavailable]
+                ready = [partition for partition, offset in places if _has_arrived(partition, offset)]
                 remaining = deadline - loop.time()
                 if ready or generation != command.generation or remaining <= 0 or is_hurried:
                     return Arrivals(generation, tuple(partition.log.identity.partition_id for partition in ready))
                 is_hurried = not await wait_for_any(session, places, remaining)
+
+    async def wait_for_topics(
+        self, session: Session, wanted: Sequence[tuple[TopicAddress, int, int]], wait: int
+    ) -> ArrivalsInTopics:
+        """Wait until there is a message at one of several offsets, each in a partition of any topic.
+
+        Raises:
+            CommandRejected: no such partition (3007), or too many waits (20010).
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(wait, WAIT_MAX) / 1_000_000
+        places = [
+            (self._partitions.at(address).partition(partition_id), offset) for address, partition_id, offset in wanted
+        ]
+        # A partition may be in several rows.
+        lowest: dict[Partition, int] = {}
+        for partition, offset in places:
+            lowest[partition] = min(offset, lowest.get(partition, offset))
+        is_hurried = False
+        with self._counted(session.user_id, len(places)):
+            while True:
+                ready = tuple(number for number, place in enumerate(places) if _has_arrived(*place))
+                remaining = deadline - loop.time()
+                if ready or remaining <= 0 or is_hurried:
+                    return ArrivalsInTopics(ready)
+                is_hurried = not await _wait_for_any(session, list(lowest.items()), remaining)
 
     @contextmanager
     def _counted(self, user_id: int | None, count: int) -> Iterator[None]:
@@ -450,6 +476,11 @@ class Polls:
             if skipped.reason in _UNAVAILABLE:
                 raise _unavailable(skipped)
         return result
+
+
+def _has_arrived(partition: Partition, offset: int) -> bool:
+    """Whether there is a message at ``offset`` or later, or there can never be one."""
+    return partition.log.readable_end > offset or partition.is_unavailable
 
 
 def _check_present(session: Session, partition: Partition) -> None:

@@ -2,12 +2,13 @@
 
 import base64
 import binascii
+import importlib.util
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import ConfigurationRefused
-from courser.server.configuration import http_keys, keys
+from courser.server.configuration import http_keys, keys, telemetry_keys
 from courser.server.configuration.key import Key, KeyStatus
 from courser.server.configuration.loading import Configuration
 
@@ -58,6 +59,8 @@ def _contradictions(configuration: Configuration) -> Iterator[str]:
     for tls in (keys.TCP_TLS, keys.WEBSOCKET_TLS, keys.QUIC_CERTIFICATE, http_keys.HTTP_TLS):
         yield from _tls_contradictions(configuration, tls)
     yield from _http_contradictions(configuration)
+    if configuration[telemetry_keys.TELEMETRY_ENABLED]:
+        yield from _telemetry_contradictions(configuration)
 
 
 def _tls_contradictions(configuration: Configuration, tls: keys.TlsKeys) -> Iterator[str]:
@@ -68,6 +71,22 @@ def _tls_contradictions(configuration: Configuration, tls: keys.TlsKeys) -> Iter
             yield (
                 f"{key.path} is required if TLS is enabled and {tls.is_self_signed.path} is false: {key.kind.expected}"
             )
+
+
+def _telemetry_contradictions(configuration: Configuration) -> Iterator[str]:
+    if not _has_modules("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"):
+        where = configuration.where(telemetry_keys.TELEMETRY_ENABLED)
+        yield f"{where} needs an extra that is not installed: pip install 'courser[otel]', or set it to false"
+    for key in (telemetry_keys.TRACES_TRANSPORT, telemetry_keys.LOGS_TRANSPORT):
+        if configuration[key] != "http":
+            yield f"{configuration.where(key)} is not supported: set it to http, and the endpoint accordingly"
+
+
+def _has_modules(*names: str) -> bool:
+    try:
+        return all(importlib.util.find_spec(name) is not None for name in names)
+    except ModuleNotFoundError:
+        return False
 
 
 def _http_contradictions(configuration: Configuration) -> Iterator[str]:
