@@ -425,7 +425,7 @@ class Polls:
                 remaining = deadline - loop.time()
                 if ready or remaining <= 0 or is_hurried:
                     return ArrivalsInTopics(ready)
-                is_hurried = not await _wait_for_any(session, list(lowest.items()), remaining)
+                is_hurried = not await wait_for_any(session, list(lowest.items()), remaining)
 
     @contextmanager
     def _counted(self, user_id: int | None, count: int) -> Iterator[None]:
