@@ -153,10 +153,6 @@ class Subscription:
             for topic in self._topics.values()
         )
 
-    def check_login(self) -> None:
-        """Raise ``CommandRejected`` if the login is not valid any more."""
-        self._check_login()
-
     @property
     def is_empty(self) -> bool:
         """Whether it has no topics."""
