@@ -21,6 +21,7 @@ from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import load
 from courser.server.configuration.settings import ServerSettings, settings_of
 from courser.server.listeners import Dependencies, Listeners
+from courser.server.proven_dialects import ProvenDialects
 from courser.storage.data_directory import DataDirectory
 from courser.storage.local_clock import SystemClock
 from courser.transports.connections import Connections
@@ -88,7 +89,12 @@ async def whole_server(
     root = RootUser("iggy", Passwords().hash("iggy"))
     broker = await Broker.open(data, wanted.broker, make_root=lambda: root)
     listeners = Listeners(wanted)
-    chooser = CodecChooser(wanted.connections, verify_frames=wanted.broker.verify_frames, user_name=lambda _: None)
+    chooser = CodecChooser(
+        wanted.connections,
+        verify_frames=wanted.broker.verify_frames,
+        user_name=lambda _: None,
+        proven=ProvenDialects(broker.data.file_system, broker.data.path, broker.pool),
+    )
     services = Services(
         begin=Dispatcher(broker).begin,
         choose_codec=chooser.choose,
