@@ -16,6 +16,7 @@ from courser.api.replies import Node
 from courser.broker.access import AccessControl
 from courser.broker.authentication import Authentication
 from courser.broker.catalog_service import CatalogService
+from courser.broker.connectionless import ConnectionlessMembers
 from courser.broker.consuming import Polls
 from courser.broker.credentials import Passwords
 from courser.broker.diagnosis import Diagnosis
@@ -92,6 +93,7 @@ class Broker:
             retry_delay=limits.change_retry_delay,
         )
         self.sessions = Sessions(self.clock, self.groups)
+        self.connectionless = ConnectionlessMembers(self.sessions, self.clock, limits, draw)
         self.quotas = Quotas(self.catalog.state, settings)
         self.access = AccessControl(self.catalog.state)
         self.finder = Finder(self.catalog, self.access, self.partitions)

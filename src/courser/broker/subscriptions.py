@@ -21,7 +21,7 @@ from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.sessions import Session
 from courser.catalog.entities import User
 from courser.errors import CommandRejected, CourserError, ErrorCode
-from courser.model.identifiers import Consumer, ConsumerKind, TopicAddress
+from courser.model.identifiers import Consumer, ConsumerKind, Identifier, TopicAddress
 from courser.model.messaging import PollingKind
 from courser.model.permissions import Permissions
 from courser.storage.read_result import SkipReason
@@ -159,6 +159,10 @@ class Subscription:
         return not self._topics
 
     # --- topics ---
+
+    def address_of(self, stream: Identifier, topic: Identifier) -> TopicAddress:
+        """Where a topic is found. Raises like ``add``."""
+        return self._finder.address(self._session, _poll_of(Selection(stream=stream, topic=topic)))
 
     async def add(self, selection: Selection) -> dict[int, int]:
         """Read one more topic. Returns the offset at which each partition starts.

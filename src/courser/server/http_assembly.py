@@ -15,7 +15,8 @@ from courser.broker.disk_watch import problems
 from courser.server.configuration.settings import ServerSettings
 from courser.transports.connections import Connections
 from courser.transports.http import HttpListener
-from courser.transports.http_application import HttpApplication, HttpServices
+from courser.transports.http_application import HttpApplication
+from courser.transports.http_commands import HttpServices
 from courser.transports.http_connection import Upgrade
 from courser.transports.session_loop import Services
 
@@ -40,6 +41,9 @@ async def make_http_services(settings: ServerSettings, broker: Broker, services:
         begin=services.begin,
         tokens=tokens,
         check_trusted=_trusted_check(settings, broker, tokens),
+        sessions=broker.sessions,
+        subscriptions=broker.subscriptions,
+        members=broker.connectionless,
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,
         problems=partial(_problems, broker),

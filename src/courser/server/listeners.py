@@ -22,7 +22,7 @@ from courser.transports.tcp import TcpListener
 
 if TYPE_CHECKING:
     from courser.server.certificates import Certificate
-    from courser.transports.http_application import HttpServices
+    from courser.transports.http_commands import HttpServices
     from courser.transports.quic import QuicListener
 
 _log = logging.getLogger(__name__)

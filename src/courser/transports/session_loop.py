@@ -119,7 +119,7 @@ class Services:
 
     begin: Callable[[Session, Command], Reply | Waiting[Any] | None]
     """Carries out a command as far as possible without waiting: gives the reply, or what it waits for."""
-    choose_codec: Callable[[memoryview], Codec | None]
+    choose_codec: Callable[[memoryview, Session], Codec | None]
     """The codec for a connection that begins with these bytes; None if they are too few. Raises ``FrameRefused``."""
     reply_sent: Callable[[Session], None]
     """Told when a reply is with the kernel: its memory may be used again."""
@@ -263,7 +263,7 @@ class SessionLoop:
         if size is None:
             head = buffer.head()
             if codec is None:
-                codec = self._codec = self._choose_codec(head)
+                codec = self._codec = self._choose_codec(head, self.session)
                 if codec is None:
                     self._note_incomplete()
                     return None

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from courser.broker.sessions import Session
 from courser.model.messaging import Transport
 from courser.transports.connections import Connections
+from courser.transports.plain_door import PlainDoor
 from courser.transports.session_loop import Services
 from courser.transports.settings import SocketSettings, TcpSettings
 from courser.transports.tcp_connection import Assemble, TcpConnection, TlsConnection, assemble_plain
@@ -41,19 +42,16 @@ class TcpListener:
         self._tls = tls
         self._transport = transport
         self._assemble = assemble
-        self._door: asyncio.Server | TlsDoor | None = None
+        self._door: PlainDoor | TlsDoor | None = None
 
     async def start(self) -> tuple[str, int]:
         """Listen. Returns the actual address and port."""
         host, port = self._settings.host, self._settings.port
-        if self._tls is not None:
-            self._door = door = TlsDoor(self._tls, self._connections, make_connection=self._make_tls_connection)
-            return await door.open(host, port, _BACKLOG)
-        self._door = server = await asyncio.get_running_loop().create_server(
-            self._make_connection, host, port, backlog=_BACKLOG
-        )
-        host, port = server.sockets[0].getsockname()[:2]
-        return host, port
+        if self._tls is None:
+            self._door = PlainDoor(self._make_connection)
+        else:
+            self._door = TlsDoor(self._tls, self._connections, make_connection=self._make_tls_connection)
+        return await self._door.open(host, port, _BACKLOG)
 
     def close(self) -> None:
         """Stop listening. Can be repeated."""
