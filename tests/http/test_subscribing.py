@@ -18,8 +18,8 @@ from courser.transports.connections import Connection
 from courser.transports.settings import ConnectionSettings
 from courser.transports.subscription_loop import SubscriptionLoop
 from tests.http.serving import HttpClient
-from tests.transports.tcp_servers import GRACE, MIB, SECOND
-from tests.transports.whole_servers import WholeServer, whole_server
+from tests.transports.tcp_servers import MIB, SECOND
+from tests.transports.whole_servers import PATIENCE, WholeServer, whole_server
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ class Subscriber:
         await self.client.send(json.dumps({"type": kind, **fields}))
 
     async def next(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(await asyncio.wait_for(self.client.recv(), GRACE))
+        found: dict[str, Any] = json.loads(await asyncio.wait_for(self.client.recv(), PATIENCE))
         return found
 
     async def payloads(self) -> list[object]:
@@ -56,7 +56,7 @@ class Subscriber:
     async def end(self) -> tuple[int, str]:
         """The code and reason of the close. Nothing else comes before."""
         with pytest.raises(ConnectionClosed):
-            await asyncio.wait_for(self.client.recv(), GRACE)
+            await asyncio.wait_for(self.client.recv(), PATIENCE)
         assert self.client.close_code is not None
         return self.client.close_code, self.client.close_reason or ""
 
@@ -64,7 +64,7 @@ class Subscriber:
 @asynccontextmanager
 async def connected(port: int) -> AsyncIterator[Subscriber]:
     url = f"ws://127.0.0.1:{port}/subscribe"
-    async with connect(url, max_size=None, compression=None, proxy=None, close_timeout=GRACE) as client:
+    async with connect(url, max_size=None, compression=None, proxy=None, open_timeout=PATIENCE) as client:
         yield Subscriber(client)
 
 
@@ -223,7 +223,7 @@ async def test_who_leaves_is_forgotten(server: WholeServer) -> None:
     async with logged_in(server) as subscriber:
         await subscriber.ask("subscribe", stream="s", topic="t")
         assert len(server.broker.subscriptions) == 1
-    async with asyncio.timeout(GRACE):
+    async with asyncio.timeout(PATIENCE):
         while server.connections.count:  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert (len(server.broker.subscriptions), len(server.broker.sessions)) == (0, 0)
@@ -248,7 +248,7 @@ async def test_who_does_not_read_holds_one_delivery_and_is_cut_off_in_time(tmp_p
             for number in range(48):
                 await server.send(b"x" * MIB)
                 assert (await other.next())["next_offset"] == number + 1
-            async with asyncio.timeout(GRACE):
+            async with asyncio.timeout(PATIENCE):
                 while not (unread := [one for one in server.connections if is_unread(one)]):  # noqa: ASYNC110
                     await asyncio.sleep(0)
             assert len(unread) == 1
@@ -265,6 +265,8 @@ async def test_who_does_not_read_holds_one_delivery_and_is_cut_off_in_time(tmp_p
             await server.send(b"for those who read")
             assert (await other.next())["next_offset"] == 49
             assert len(server.broker.subscriptions) == 1
+            # It would wait for an answer to its close, which it does not read.
+            stuck.client.transport.abort()
         assert server.broker.buffers.leased_size == 0
 
 
@@ -274,7 +276,7 @@ async def test_who_does_not_answer_a_ping_is_gone(server: WholeServer) -> None:
         (loop,) = [one.loop for one in server.connections]
         assert isinstance(loop, SubscriptionLoop)
         loop._ping()
-        async with asyncio.timeout(GRACE):
+        async with asyncio.timeout(PATIENCE):
             while loop._link._is_ping_open:  # type: ignore[attr-defined]  # noqa: ASYNC110
                 await asyncio.sleep(0)
         loop._ping()

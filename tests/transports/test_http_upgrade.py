@@ -17,8 +17,8 @@ from courser.model.messaging import PollingKind, Transport
 from courser.wire.vsr_client import VsrClientCodec
 from tests.handlers.messaging import ME
 from tests.http.serving import HttpClient, read_reply
-from tests.transports.tcp_servers import GRACE, MIB
-from tests.transports.whole_servers import WholeServer, whole_server
+from tests.transports.tcp_servers import MIB
+from tests.transports.whole_servers import PATIENCE, WholeServer, whole_server
 from tests.wire import classic_client
 
 HANDSHAKE = (
@@ -38,7 +38,7 @@ async def server(tmp_path: Path) -> AsyncIterator[WholeServer]:
 @asynccontextmanager
 async def connected(server: WholeServer, tls: ssl.SSLContext | None = None) -> AsyncIterator[ClientConnection]:
     url = f"{'ws' if tls is None else 'wss'}://127.0.0.1:{server.http_port}/"
-    async with connect(url, ssl=tls, max_size=None, compression=None, proxy=None, close_timeout=GRACE) as client:
+    async with connect(url, ssl=tls, max_size=None, compression=None, proxy=None, open_timeout=PATIENCE) as client:
         yield client
 
 
@@ -52,7 +52,7 @@ async def raw_connection(server: WholeServer) -> AsyncIterator[tuple[asyncio.Str
 
 
 async def received(client: ClientConnection) -> bytes:
-    message = await asyncio.wait_for(client.recv(), GRACE)
+    message = await asyncio.wait_for(client.recv(), PATIENCE)
     assert isinstance(message, bytes)
     return message
 
@@ -104,7 +104,7 @@ async def test_a_connection_has_one_place_and_gives_it_back(server: WholeServer)
         (connection,) = server.connections
         assert connection.loop is not None
         assert len(server.broker.sessions) == 1
-    async with asyncio.timeout(GRACE):
+    async with asyncio.timeout(PATIENCE):
         while server.connections.count:  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert len(server.broker.sessions) == 0
@@ -113,16 +113,16 @@ async def test_a_connection_has_one_place_and_gives_it_back(server: WholeServer)
 async def test_requests_before_the_upgrade_are_answered(server: WholeServer) -> None:
     async with raw_connection(server) as (reader, writer):
         writer.write(PING)
-        assert (await asyncio.wait_for(read_reply(reader), GRACE)).status == 200
+        assert (await asyncio.wait_for(read_reply(reader), PATIENCE)).status == 200
         writer.write(HANDSHAKE % (b"/subscribe", b""))
-        assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), GRACE)).startswith(b"HTTP/1.1 101")
+        assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)).startswith(b"HTTP/1.1 101")
 
 
 async def test_who_does_not_wait_for_the_reply_before_is_cut_off(server: WholeServer) -> None:
     async with raw_connection(server) as (reader, writer):
         writer.write(PING + HANDSHAKE % (b"/", b""))
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-            await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 101"), GRACE)
+            await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 101"), PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ async def test_a_handshake_that_is_not_one_is_refused(server: WholeServer, hands
     async with raw_connection(server) as (reader, writer):
         writer.write(handshake)
         try:
-            data = await asyncio.wait_for(reader.read(), GRACE)
+            data = await asyncio.wait_for(reader.read(), PATIENCE)
         except ConnectionError:
             data = b""
         assert b" 101 " not in data
@@ -149,5 +149,5 @@ async def test_a_handshake_that_is_not_one_is_refused(server: WholeServer, hands
 async def test_without_websocket_there_is_no_upgrade(tmp_path: Path) -> None:
     async with whole_server(tmp_path / "data", "websocket.enabled=false") as server:
         with pytest.raises(InvalidStatus) as refusal:
-            await connect(f"ws://127.0.0.1:{server.http_port}/", proxy=None)
+            await connect(f"ws://127.0.0.1:{server.http_port}/", proxy=None, open_timeout=PATIENCE)
         assert refusal.value.response.status_code == 200

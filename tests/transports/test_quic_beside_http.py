@@ -12,8 +12,7 @@ from qh3.quic.configuration import QuicConfiguration
 from courser.api import commands as c
 from courser.model.messaging import Transport
 from courser.server.listeners import Dependencies
-from tests.transports.tcp_servers import GRACE
-from tests.transports.whole_servers import WholeServer, whole_server
+from tests.transports.whole_servers import PATIENCE, WholeServer, whole_server
 from tests.wire.classic_client import request
 
 REFUSAL = "not listening for QUIC"
@@ -25,7 +24,7 @@ async def ping(server: WholeServer) -> bytes:
         reader, writer = await client.create_stream()
         writer.write(request(c.Ping()))
         writer.write_eof()
-        return await asyncio.wait_for(reader.read(), GRACE)
+        return await asyncio.wait_for(reader.read(), PATIENCE)
 
 
 async def test_quic_is_served_on_the_udp_port_with_the_number_of_http(

@@ -29,6 +29,8 @@ from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services
 from courser.transports.settings import ConnectionSettings
 
+PATIENCE = 60.0
+"""Seconds until a test gives up: only a defect takes so long, however busy the machine is."""
 _FREE_PORTS = tuple(f"{name}.address=127.0.0.1:0" for name in ("tcp", "websocket", "quic", "http"))
 
 
