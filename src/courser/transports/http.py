@@ -1,4 +1,4 @@
-"""The HTTP listener: a listening socket."""
+"""The HTTP listener: a listening socket, whose connections may become WebSocket connections."""
 
 import logging
 import ssl
@@ -9,7 +9,7 @@ from uvicorn.server import ServerState
 
 from courser.transports.connections import Connections
 from courser.transports.http_application import HttpApplication
-from courser.transports.http_connection import HttpConnection, HttpSeat, make_config
+from courser.transports.http_connection import HttpConnection, HttpSeat, Upgrade, make_config
 from courser.transports.plain_door import PlainDoor
 from courser.transports.settings import ConnectionSettings, HttpSettings
 from courser.transports.tls_door import TlsDoor
@@ -28,12 +28,14 @@ class HttpListener:
         connections: Connections,
         *,
         tls: ssl.SSLContext | None = None,
+        upgrade: Upgrade | None = None,
     ) -> None:
         self._settings = settings
         self._connection_settings = connection_settings
         self._application = application
         self._connections = connections
         self._tls = tls
+        self._upgrade = upgrade
         self._state = ServerState()
         self._door: PlainDoor | TlsDoor | None = None
 
@@ -55,7 +57,9 @@ class HttpListener:
 
     def _make_seat(self, config: Config) -> HttpSeat:
         seat = HttpSeat()
-        seat.protocol = HttpConnection(config, self._state, self._connections, self._connection_settings, seat)
+        seat.protocol = HttpConnection(
+            config, self._state, self._connections, self._connection_settings, seat, self._upgrade
+        )
         return seat
 
     def close(self) -> None:

@@ -133,6 +133,16 @@ class Services:
     turns: Turns = field(default_factory=Turns)
     conversions: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, _CONVERSION_COUNT_MAX))
 
+    async def convert(self, work: Callable[[], Result]) -> Result:
+        """Do on another thread what would hold other connections up."""
+        async with self.conversions:
+            try:
+                done = asyncio.get_running_loop().run_in_executor(self.slow_work, work)
+            except RuntimeError as error:
+                # The server has stopped its threads. Nobody is left to read the answer.
+                raise asyncio.CancelledError from error
+            return await done
+
 
 def _last_request(reason: str) -> Incoming:
     """One that gets no answer."""
@@ -153,8 +163,7 @@ class SessionLoop:
         self._usual_size_max = min(services.settings.login_frame_size_max, services.settings.frame_size_max)
         """Bytes that any frame may have."""
         self._choose_codec = services.choose_codec
-        self._slow_work = services.slow_work
-        self._conversions = services.conversions
+        self._convert = services.convert
         self._turns = services.turns
         self._link = link
         self._buffer = FrameBuffer(services.memory, self._memory_came)
@@ -385,7 +394,7 @@ class SessionLoop:
     async def _answer_slowly(self, codec: Codec, frame: memoryview) -> None:
         """A request that takes long to decode. Its frame stays where it is meanwhile."""
         try:
-            incoming = await self._do_elsewhere(partial(self._decode_slowly, codec, frame))
+            incoming = await self._convert(partial(self._decode_slowly, codec, frame))
         finally:
             self._task = None
         self._carry_out(codec, incoming)
@@ -395,7 +404,7 @@ class SessionLoop:
     async def _reply_slowly(self, codec: Codec, incoming: Incoming, reply: Reply) -> None:
         """A reply that takes long to encode."""
         try:
-            buffers = await self._do_elsewhere(partial(codec.encode_reply, incoming, reply))
+            buffers = await self._convert(partial(codec.encode_reply, incoming, reply))
         except asyncio.CancelledError:
             # The server stops, or nobody is left to read the answer.
             self._reply_sent(self.session)
@@ -407,16 +416,6 @@ class SessionLoop:
         self._send(incoming, buffers)
         if self._state is _RECEIVING:
             self._advance()
-
-    async def _do_elsewhere(self, work: Callable[[], Result]) -> Result:
-        """Do what would hold other connections up."""
-        async with self._conversions:
-            try:
-                done = asyncio.get_running_loop().run_in_executor(self._slow_work, work)
-            except RuntimeError as error:
-                # The server has stopped its threads. Nobody is left to read the answer.
-                raise asyncio.CancelledError from error
-            return await done
 
     def _decode_slowly(self, codec: Codec, frame: memoryview) -> Incoming:
         """On another thread. Whoever went away while others were served is not worth the work."""

@@ -92,6 +92,7 @@ def _has_modules(*names: str) -> bool:
 def _http_contradictions(configuration: Configuration) -> Iterator[str]:
     if not configuration[http_keys.METRICS_ENDPOINT].startswith("/"):
         yield f"{configuration.where(http_keys.METRICS_ENDPOINT)} must start with a slash, such as /metrics"
+    yield from _cors_contradictions(configuration)
     yield from _issuer_contradictions(configuration)
     encoding, decoding = (http_keys.JWT_ENCODING_SECRET, http_keys.JWT_DECODING_SECRET)
     secrets = {configuration[key] for key in (encoding, decoding)} - {""}
@@ -107,6 +108,13 @@ def _http_contradictions(configuration: Configuration) -> Iterator[str]:
             except binascii.Error:
                 where = configuration.where(secret)
                 yield f"{where} is not base64: correct it, or set http.jwt.use_base64_secret = false"
+
+
+def _cors_contradictions(configuration: Configuration) -> Iterator[str]:
+    origins = configuration[http_keys.CORS_ORIGINS]
+    if configuration[http_keys.CORS_ENABLED] and configuration[http_keys.CORS_CREDENTIALS] and origins[:1] == ("*",):
+        where = configuration.where(http_keys.CORS_CREDENTIALS)
+        yield f"{where} is true for pages of every origin: list the origins in {http_keys.CORS_ORIGINS.path}"
 
 
 def _issuer_contradictions(configuration: Configuration) -> Iterator[str]:
