@@ -113,6 +113,8 @@ class ErrorCode(IntEnum):
     TOO_MANY_STREAMS = 20032
     TOO_MANY_TOPICS = 20033
     GROUP_HAS_MEMBERS = 20034
+    KEY_MISSING = 20040
+    CODEC_MISSING = 20041
 
 
 class CourserError(Exception):
@@ -316,6 +318,41 @@ class DamagedData(CourserError):
 
     def __str__(self) -> str:
         return f"{self.path} is damaged at byte {self.position}: {self.reason}"
+
+
+class KeyMissing(CourserError):
+    """Stored messages that cannot be decrypted: their key is not configured, or it is not the right one."""
+
+    code = ErrorCode.KEY_MISSING
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(key, reason)
+        self.key = key
+        """The id of the key."""
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"the messages are encrypted with key {self.key}: {self.reason}; "
+            "set it as system.encryption.key, or add it to system.encryption.old_keys"
+        )
+
+
+class CodecMissing(CourserError):
+    """The library of a compression algorithm is not installed."""
+
+    code = ErrorCode.CODEC_MISSING
+
+    def __init__(self, algorithm: str, library: str) -> None:
+        super().__init__(algorithm, library)
+        self.algorithm = algorithm
+        self.library = library
+
+    def __str__(self) -> str:
+        return (
+            f"the compression algorithm {self.algorithm} needs the Python package {self.library}, which is not "
+            'installed; install it with: pip install "courser[compression]"'
+        )
 
 
 class PublishDamaged(CourserError):

@@ -6,9 +6,9 @@ upkeep, hints to the kernel), so that a send never waits until a segment is seal
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +22,7 @@ from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
 from courser.model.durability import Durability
 from courser.records.batch import Batch
+from courser.records.stored_body import PLAIN, encode
 from courser.records.stored_header import NO_PRODUCER
 from courser.storage import upkeep
 from courser.storage.acknowledgements import Acknowledgements
@@ -123,25 +124,34 @@ class Partition:
         sequence: int = 0,
         timestamp: int = 0,
         is_synced_later: bool = False,
+        is_prepared: bool = False,
     ) -> Appended | Waiting[Appended]:
         """Append a batch. Returns what was appended if it may be acknowledged now, else what has to be waited for.
 
         Without a ``timestamp`` the batch gets the current time. ``is_synced_later``: the caller appends more,
         acknowledges nothing before its own call of ``sync``, and does not wait for a sync of each batch.
+        ``is_prepared``: the batch is a result of ``prepare``.
 
         Raises:
             DiskFull: nothing was kept.
             PartitionReadOnly: it may or may not be kept; it was not acknowledged.
+            CodecMissing: the partition compresses with a library that is not installed.
         """
         log = self.log
-        marks, level = log.marks, log.settings.durability.level
+        settings = log.settings
+        marks, level = log.marks, settings.durability.level
+        if settings.encoding is not PLAIN and not is_prepared:
+            if batch.size > settings.limits.inline_coding_size:
+                later = self._append_later(batch, producer, sequence, timestamp, is_synced_later, is_prepared=False)
+                return Waiting(asyncio.get_running_loop().create_task(later))
+            batch = encode(batch, settings.encoding)
         if (
             self._hold is not None
             or self._is_behind
             # As ``needs_reservation``.
             or (marks.written[0] + batch.count > log.reserved_end and level is not _SYNCED)
         ):
-            later = self._append_later(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
+            later = self._append_later(batch, producer, sequence, timestamp, is_synced_later, is_prepared=True)
             return Waiting(asyncio.get_running_loop().create_task(later))
         appended = log.append(batch, producer, sequence, timestamp)
         if self._waiting:
@@ -163,18 +173,42 @@ class Partition:
         sequence: int = 0,
         timestamp: int = 0,
         is_synced_later: bool = False,
+        is_prepared: bool = False,
     ) -> Appended:
         """``try_append``, for those who can wait: returns when the batch may be acknowledged."""
-        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later)
+        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later, is_prepared)
         return await appended if isinstance(appended, Waiting) else appended
 
     async def _append_later(
-        self, batch: Batch, producer: bytes, sequence: int, timestamp: int, *, is_synced_later: bool
+        self,
+        batch: Batch,
+        producer: bytes,
+        sequence: int,
+        timestamp: int,
+        is_synced_later: bool,
+        *,
+        is_prepared: bool,
     ) -> Appended:
-        await self._wait_to_append(batch.count)
+        with self._entrance():
+            if not is_prepared:
+                batch = await self.prepare(batch)
+            await self._wait_to_append(batch.count)
         # Nothing was awaited since the last check: this attempt is not sent back.
-        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later)
+        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later, True)
         return await appended if isinstance(appended, Waiting) else appended
+
+    async def prepare(self, batch: Batch) -> Batch:
+        """The batch as this partition stores it. Compresses and encrypts a large one on another thread.
+
+        Raises:
+            CodecMissing: the library of the codec is not installed.
+        """
+        settings = self.log.settings
+        if settings.encoding is PLAIN:
+            return batch
+        if batch.size <= settings.limits.inline_coding_size:
+            return encode(batch, settings.encoding)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, encode, batch, settings.encoding)
 
     def _is_within_bounds(self) -> bool:
         """Whether the last write may be acknowledged before it is synced, at level `bounded`."""
@@ -195,27 +229,33 @@ class Partition:
             CourserError: they cannot be appended.
         """
         if self._hold is not None or self._is_behind or self.log.needs_reservation(count):
-            await self._wait_to_append(count)
+            with self._entrance():
+                await self._wait_to_append(count)
 
     async def _wait_to_append(self, count: int) -> None:
         """Wait until a send can be written. Between the last check and the append, nothing is awaited."""
         log = self.log
+        # Each of these may start while another one is awaited.
+        while self._hold is not None or self._is_behind or log.needs_reservation(count):
+            if self._hold is not None:
+                await self._wait_for_writes()
+            elif self._is_behind:
+                log.check_writable()
+                before = log.closing_count
+                await self._upkeep.do(partial(upkeep.plan_seal, log))
+                # If no segment could be sealed, waiting does not help.
+                self._is_behind = _CLOSING_COUNT_MAX < log.closing_count < before
+            else:
+                log.check_writable()
+                await self._upkeep.do(partial(upkeep.plan_reservation, log, count))
+
+    @contextmanager
+    def _entrance(self) -> Iterator[None]:
+        """Around the waits of a send before it is written, for ``settle``."""
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._entering.add(entered)
         try:
-            # Each of these may start while another one is awaited.
-            while self._hold is not None or self._is_behind or log.needs_reservation(count):
-                if self._hold is not None:
-                    await self._wait_for_writes()
-                elif self._is_behind:
-                    log.check_writable()
-                    before = log.closing_count
-                    await self._upkeep.do(partial(upkeep.plan_seal, log))
-                    # If no segment could be sealed, waiting does not help.
-                    self._is_behind = _CLOSING_COUNT_MAX < log.closing_count < before
-                else:
-                    log.check_writable()
-                    await self._upkeep.do(partial(upkeep.plan_reservation, log, count))
+            yield
         finally:
             self._entering.discard(entered)
             entered.set_result(None)

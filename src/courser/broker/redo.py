@@ -232,11 +232,14 @@ class Redo:
             # Deleted or purged after the decision: its messages would be gone by now in any case.
             return
         try:
+            prepared = await partition.prepare(batch)
             # Purges are journaled while writes wait: one may come in here.
             await partition.ready_to_append(batch.count)
             if not is_wanted():
                 return
-            await partition.append(batch, producer=producer, sequence=sequence, is_synced_later=True)
+            await partition.append(
+                prepared, producer=producer, sequence=sequence, is_synced_later=True, is_prepared=True
+            )
         except PartitionReadOnly:
             if not partition.is_deleted:
                 raise

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.model.topic_options import NEVER, TopicOptions
+from courser.records.encryption import NO_KEYS, KeyRing
+from courser.records.stored_body import Encryption
 from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
 from courser.storage.segment_index import IndexCache
 
@@ -72,6 +74,10 @@ class BrokerSettings:
     """Bytes of staged, unpublished messages of all sinks: limits what abandoned jobs cost."""
     staging_expiry: int = 24 * 3600 * _SECOND
     """Microseconds after which a staged part that was neither extended nor published is removed."""
+    encryption: Encryption | None = None
+    """Encrypts new messages on disk."""
+    keys: KeyRing = NO_KEYS
+    """The keys for reading, that of ``encryption`` included."""
     limits: BrokerLimits = DEFAULT_BROKER_LIMITS
     """Limits of the broker itself. No operator sets them; tests do."""
     engine_limits: EngineLimits = DEFAULT_LIMITS

@@ -7,6 +7,7 @@ import msgspec
 
 from courser.api import replies as r
 from courser.model.messaging import Transport
+from courser.model.topic_options import COMPRESSION_NAMES, NO_COMPRESSION
 from courser.wire.rest_fields import permissions_to_json
 from courser.wire.vsr_options import describe_topic_options, option_bytes, option_kind
 
@@ -16,7 +17,6 @@ _UNITS = [
     for suffix, base in (("iB", 1024), ("B", 1000))
 ]
 _THOUSANDTHS = 1000
-_COMPRESSIONS = {1: "none", 2: "gzip"}
 _TRANSPORTS = {Transport.TCP: "tcp", Transport.QUIC: "quic", Transport.HTTP: "http", Transport.WEBSOCKET: "ws"}
 _NO_OPTIONS: dict[str, str] = {}
 """Streams and users have none."""
@@ -68,7 +68,7 @@ def _topic(topic: r.TopicInfo) -> dict[str, Any]:
         "name": topic.name,
         "size": size_text(topic.size),
         "message_expiry": effective.message_expiry,
-        "compression_algorithm": _COMPRESSIONS[effective.compression or 1],
+        "compression_algorithm": COMPRESSION_NAMES[effective.compression or NO_COMPRESSION],
         "max_topic_size": effective.max_topic_size,
         "replication_factor": effective.replication_factor,
         "messages_count": topic.message_count,
