@@ -321,19 +321,18 @@ class DamagedData(CourserError):
 
 
 class KeyMissing(CourserError):
-    """Stored messages that cannot be decrypted: their key is not configured, or it is not the right one."""
+    """Stored messages that cannot be decrypted, because their key is not configured."""
 
     code = ErrorCode.KEY_MISSING
 
-    def __init__(self, key: str, reason: str) -> None:
-        super().__init__(key, reason)
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
         self.key = key
         """The id of the key."""
-        self.reason = reason
 
     def __str__(self) -> str:
         return (
-            f"the messages are encrypted with key {self.key}: {self.reason}; "
+            f"the messages are encrypted with key {self.key}, which is not configured: "
             "set it as system.encryption.key, or add it to system.encryption.old_keys"
         )
 

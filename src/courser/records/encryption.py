@@ -9,7 +9,7 @@ A key is named by an id that is derived from it, so a wrong key is never taken f
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -29,7 +29,7 @@ _POLYNOMIAL = 0x87
 
 
 class BadTag(Exception):
-    """Bytes that were not encrypted with this key, or were changed since."""
+    """Bytes that were changed since they were encrypted, or were encrypted with another key."""
 
 
 class EncryptionKey:
@@ -125,7 +125,7 @@ class KeyRing:
         """The key with this id. Raises ``KeyMissing``."""
         key = self._keys.get(key_id)
         if key is None:
-            raise KeyMissing(key_name(key_id), "no key with this id is configured")
+            raise KeyMissing(key_name(key_id))
         return key
 
 
@@ -133,6 +133,17 @@ NO_KEYS = KeyRing()
 
 
 KEY_EXPECTED = "32 random bytes in base64, such as `openssl rand -base64 32` prints"
+
+
+KEY_VARIABLE, OLD_KEYS_VARIABLE = "COURSER_SYSTEM_ENCRYPTION_KEY", "COURSER_SYSTEM_ENCRYPTION_OLD_KEYS"
+"""The environment variables of the server's settings."""
+
+
+def keys_from(environment: Mapping[str, str]) -> KeyRing:
+    """The keys for programs that read files without a server. Raises ``ValueError`` for a text that is not a key."""
+    old = environment.get(OLD_KEYS_VARIABLE, "").strip().removeprefix("[").removesuffix("]").split(",")
+    texts = (text.strip().strip('"') for text in (environment.get(KEY_VARIABLE, ""), *old))
+    return KeyRing(parse_key(text) for text in texts if text)
 
 
 def parse_key(text: str) -> EncryptionKey:

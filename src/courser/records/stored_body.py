@@ -1,8 +1,8 @@
 """Stored bodies that are compressed, encrypted, or both: encode them before an append, decode them after a read.
 
-Compression comes first: encrypted bytes do not compress. A body that compression hardly makes smaller is stored as it is.
-An *encoded* batch is recognised by a flag in its header. Its hashes cover the stored bytes, so damage is found
-without the key and without the library of the codec.
+Compression comes first: encrypted bytes do not compress. A body that compression hardly makes smaller stays as it is.
+An *encoded* batch is recognised by a flag in its header. Its hashes cover the stored bytes, so damage is found without
+the key and without the library of the codec.
 
 The header of an encrypted batch contains no hash of its messages, because a hash lets anybody confirm a guess. The
 batch checksum for clients and the common frame size are therefore zero, and computed when the batch is read.
@@ -11,17 +11,16 @@ batch checksum for clients and the common frame size are therefore zero, and com
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from courser.errors import InvalidBatch, KeyMissing
+from courser.errors import InvalidBatch
 from courser.model.buffers import Buffer
 from courser.records import layout
 from courser.records.batch import Batch, checksum_of_wire_fields
 from courser.records.checksum import xxh3
 from courser.records.compression import BadCompression, compress, decompress
-from courser.records.encryption import BadTag, BatchCipher, EncryptionKey, KeyRing, key_name
+from courser.records.encryption import BadTag, BatchCipher, EncryptionKey, KeyRing
 from courser.records.frames import uniform_layout
 from courser.records.layout import Compression
 from courser.records.stored_header import BadBatch, StoredHeader, trimmed_header
-
 
 _SAVING_SHARE = 16
 """What compression must save of a body. The zeros in the header of each message compress even if its payload does not,
@@ -133,8 +132,9 @@ def decode(header: StoredHeader, stored: memoryview, keys: KeyRing) -> memoryvie
     """The frames of a stored batch whose hashes were checked; ``stored`` is all of it, from its header on.
 
     Raises:
-        BadBatch: the body does not decompress to its frames, although its hash is right: it was written this way.
-        KeyMissing: the key is not in the ring, or does not fit.
+        BadBatch: the body does not decompress to its frames, or the tags do not match, although the hashes are right.
+            It was written this way, or somebody changed it.
+        KeyMissing: the key is not in the ring.
         CodecMissing: the library of the codec is not installed.
     """
     body: Buffer = stored[layout.BATCH_HEADER_SIZE :]
@@ -160,8 +160,8 @@ def _decrypted(header: StoredHeader, stored: memoryview, body: Buffer, keys: Key
         cipher.check(_authenticated(stored, body), tag)
         return cipher.decrypt(body)
     except BadTag:
-        reason = f"the batch at offset {header.base_offset} was changed, or encrypted with another key"
-        raise KeyMissing(key_name(header.encryption_key_id), reason) from None
+        # Not the wrong key, because the id of a key follows from the key.
+        raise BadBatch("the authentication tag does not match: the batch was changed") from None
 
 
 def decoded_header(header: StoredHeader, frames: memoryview, count: int) -> bytearray:

@@ -28,10 +28,15 @@ class GoodBatch:
 
     position: int
     header: StoredHeader
-    body: memoryview
-    """As stored. Valid until the next step of the scan."""
+    stored: memoryview
+    """Header and body, as stored. Valid until the next step of the scan."""
     frames: FrameLayout
     """As the index sees them: an encoded body is one block."""
+
+    @property
+    def body(self) -> memoryview:
+        """The stored body."""
+        return self.stored[layout.BATCH_HEADER_SIZE :]
 
     @property
     def end_position(self) -> int:
@@ -150,7 +155,7 @@ def _batch_at(window: _Window, identity: PartitionIdentity, position: int, end: 
         raise BadBatch("the file ends inside the batch")
     body = whole[layout.BATCH_HEADER_SIZE :]
     check_body(header, body)
-    return GoodBatch(position, header, body, stored_frames(header, body))
+    return GoodBatch(position, header, whole, stored_frames(header, body))
 
 
 def _find_batch(window: _Window, identity: PartitionIdentity, position: int, end: int, offset: int) -> GoodBatch | None:
