@@ -54,7 +54,6 @@ def test_keys_make_a_ring_and_are_not_shown() -> None:
         (["encryption.enabled=true"], "system.encryption.key is not set: set it to 32 random bytes in base64"),
         (["encryption.key=c2hvcnQ="], "encryption.key (--set): a key must be 32 random bytes in base64"),
         (["encryption.old_keys=no base64"], "encryption.old_keys (--set): a key must be 32 random bytes in base64"),
-        (["system.message_deduplication.enabled=true"], "dropping messages whose id was seen before"),
         (["data_maintenance.messages.interval=0"], 'set a duration such as "1m", or set'),
         (["personal_access_token.cleaner.interval=none"], "personal_access_token.cleaner.enabled = false"),
         (["heartbeat.interval=0"], "heartbeat.enabled = false"),

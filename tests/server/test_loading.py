@@ -58,11 +58,7 @@ def test_nothing_at_all_gives_the_defaults() -> None:
 
 def test_later_sources_win(load_text: Load) -> None:
     text = "[tcp]\naddress = '127.0.0.1:1'\n"
-    iggy = {
-        "system.compression.default_algorithm": "zstd",
-        "system.encryption.enabled": "true",
-        "IGGY_TCP_ADDRESS": "127.0.0.1:2",
-    }
+    iggy = {"IGGY_TCP_ADDRESS": "127.0.0.1:2"}
     ours = {"COURSER_TCP_ADDRESS": "127.0.0.1:3"}
     assert load_text(text)[keys.TCP_ADDRESS].port == 1
     assert load_text(text, **iggy)[keys.TCP_ADDRESS].port == 2

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from courser.broker.disk_lane import DiskLane
+from courser.broker.duplicates import Duplicates, load_duplicates
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
@@ -27,6 +28,7 @@ from courser.records.stored_header import NO_PRODUCER
 from courser.storage import upkeep
 from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
+from courser.storage.message_window import Deduplication
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
 from courser.storage.read_result import ReadBuffer, ReadResult
@@ -102,6 +104,9 @@ class Partition:
         """Whether they will be woken in the next turn of the event loop."""
         self._entering: set[asyncio.Future[None]] = set()
         """Sends that wait before they are written."""
+        self._duplicates: Duplicates | None = None
+        """The ids of recent messages, from the first append on, if messages are deduplicated."""
+        self._loading = asyncio.Lock()
         self._reading_count = 0
         """Reads in the pool. The files stay open for them."""
         self._reads_done: asyncio.Future[None] | None = None
@@ -125,12 +130,13 @@ class Partition:
         timestamp: int = 0,
         is_synced_later: bool = False,
         is_prepared: bool = False,
+        is_new: bool = False,
     ) -> Appended | Waiting[Appended]:
         """Append a batch. Returns what was appended if it may be acknowledged now, else what has to be waited for.
 
         Without a ``timestamp`` the batch gets the current time. ``is_synced_later``: the caller appends more,
         acknowledges nothing before its own call of ``sync``, and does not wait for a sync of each batch.
-        ``is_prepared``: the batch is a result of ``prepare``.
+        ``is_prepared``: the batch is a result of ``prepare``. ``is_new``: none of its messages was stored before.
 
         Raises:
             DiskFull: nothing was kept.
@@ -140,6 +146,8 @@ class Partition:
         log = self.log
         settings = log.settings
         marks, level = log.marks, settings.durability.level
+        if settings.deduplication is not None and producer is NO_PRODUCER and not is_new:
+            return attempt(self._append_new(batch, timestamp, is_synced_later))
         if settings.encoding is not PLAIN and not is_prepared:
             if batch.size > settings.limits.inline_coding_size:
                 later = self._append_later(batch, producer, sequence, timestamp, is_synced_later, is_prepared=False)
@@ -154,6 +162,8 @@ class Partition:
             later = self._append_later(batch, producer, sequence, timestamp, is_synced_later, is_prepared=True)
             return Waiting(asyncio.get_running_loop().create_task(later))
         appended = log.append(batch, producer, sequence, timestamp)
+        if self._duplicates is not None:
+            self._duplicates.remember(batch, appended)
         if self._waiting:
             self._announce_soon()
         if marks.written[2] >= self._upkeep_at_size or len(log.segments) != self._segment_count:
@@ -194,8 +204,33 @@ class Partition:
                 batch = await self.prepare(batch)
             await self._wait_to_append(batch.count)
         # Nothing was awaited since the last check: this attempt is not sent back.
-        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later, True)
+        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later, True, True)
         return await appended if isinstance(appended, Waiting) else appended
+
+    async def _append_new(self, batch: Batch, timestamp: int, is_synced_later: bool) -> Appended:
+        """Append those messages whose ids are not known yet. If all are known, return where the first one is."""
+        with self._entrance():
+            while True:
+                prepared = await self.prepare(batch)
+                await self._wait_to_append(batch.count)
+                # Nothing is awaited between this and the append: a batch with the same ids comes before or after both.
+                duplicates = self._duplicates
+                assert duplicates is not None, "a batch was prepared"
+                known = duplicates.look_up(batch, self._clock.now())
+                if known.fresh is batch:
+                    break
+                if known.fresh is None:
+                    return await self._acknowledge_known(known.first_offset, batch.count)
+                batch = known.fresh
+        appended = self.try_append(prepared, NO_PRODUCER, 0, timestamp, is_synced_later, True, True)
+        return await appended if isinstance(appended, Waiting) else appended
+
+    async def _acknowledge_known(self, offset: int, count: int) -> Appended:
+        """Acknowledge messages that were stored before, if they are durable enough by now."""
+        log = self.log
+        if log.settings.durability.level is _SYNCED and log.marks.synced.offset < log.marks.written.offset:
+            await self.sync()
+        return Appended(offset, count, self._clock.now())
 
     async def prepare(self, batch: Batch) -> Batch:
         """The batch as this partition stores it. Compresses and encrypts a large one on another thread.
@@ -204,6 +239,8 @@ class Partition:
             CodecMissing: the library of the codec is not installed.
         """
         settings = self.log.settings
+        if settings.deduplication is not None and self._duplicates is None:
+            await self._load_duplicates(settings.deduplication)
         if settings.encoding is PLAIN:
             return batch
         if batch.size <= settings.limits.inline_coding_size:
@@ -248,6 +285,12 @@ class Partition:
             else:
                 log.check_writable()
                 await self._upkeep.do(partial(upkeep.plan_reservation, log, count))
+
+    async def _load_duplicates(self, limits: Deduplication) -> None:
+        """Learn the ids of the newest messages from the log, before the first append."""
+        async with self._loading:
+            if self._duplicates is None:
+                self._duplicates = await self._in_pool(partial(load_duplicates, self.log, limits, self._clock.now()))
 
     @contextmanager
     def _entrance(self) -> Iterator[None]:

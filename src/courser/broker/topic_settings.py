@@ -117,6 +117,7 @@ def log_settings(options: TopicOptions, partition_count: int, settings: BrokerSe
         durability=durability_of(options, settings),
         encoding=_encoding(effective, settings),
         keys=settings.keys,
+        deduplication=settings.deduplication,
         limits=settings.engine_limits,
     )
 

@@ -7,6 +7,7 @@ from courser.records.encryption import NO_KEYS, KeyRing
 from courser.records.layout import STORED_SIZE_MAX
 from courser.records.stored_body import PLAIN, Encoding
 from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
+from courser.storage.message_window import Deduplication
 from courser.storage.segment_index import IndexCache
 
 _KIB = 1024
@@ -44,6 +45,8 @@ class LogSettings:
     """How new batches are stored."""
     keys: KeyRing = NO_KEYS
     """The keys for reading batches that are encrypted."""
+    deduplication: Deduplication | None = None
+    """How long ids are remembered, so that a message that is sent again is not stored again. None: not at all."""
     open_file_count_max: int = 8
     """Sealed segments that a partition keeps open for reading."""
 

@@ -1,5 +1,6 @@
-"""The keys of stored messages: compression and encryption."""
+"""The keys of stored messages: compression, encryption, deduplication."""
 
+from courser.model.quantities import SECOND
 from courser.model.topic_options import COMPRESSIONS
 from courser.server.configuration import kinds
 from courser.server.configuration.key import Key
@@ -30,4 +31,25 @@ OLD_ENCRYPTION_KEYS: Key[tuple[str, ...]] = Key(
     default=(),
     description="earlier keys, which still decrypt older messages",
     is_secret=True,
+)
+
+# --- deduplication ------------------------------------------------------------------------------------
+
+DEDUPLICATION_ENABLED = Key(
+    path="system.message_deduplication.enabled",
+    kind=kinds.BOOL,
+    default=False,
+    description="whether messages whose id was stored recently in the same partition are dropped",
+)
+DEDUPLICATION_COUNT = Key(
+    path="system.message_deduplication.max_entries",
+    kind=kinds.integer(1, 10_000_000),
+    default=10_000,
+    description="ids that a partition remembers, at 48 to 64 bytes each",
+)
+DEDUPLICATION_EXPIRY = Key(
+    path="system.message_deduplication.expiry",
+    kind=kinds.duration(SECOND),
+    default=60 * SECOND,
+    description="how long a partition remembers an id",
 )

@@ -14,6 +14,7 @@ from courser.records.stored_body import Encryption
 from courser.server.configuration import at_rest_keys, http_keys, keys
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.log_levels import LogLevels
+from courser.storage.message_window import Deduplication
 from courser.storage.segment_index import IndexCache
 from courser.transports.settings import (
     ConnectionSettings,
@@ -160,6 +161,16 @@ def _broker(configuration: Configuration) -> BrokerSettings:
         disk_thread_count=configuration[keys.DISK_THREAD_COUNT],
         encryption=_encryption(configuration),
         keys=key_ring(configuration),
+        deduplication=_deduplication(configuration),
+    )
+
+
+def _deduplication(configuration: Configuration) -> Deduplication | None:
+    if not configuration[at_rest_keys.DEDUPLICATION_ENABLED]:
+        return None
+    return Deduplication(
+        count_max=configuration[at_rest_keys.DEDUPLICATION_COUNT],
+        age_max=configuration[at_rest_keys.DEDUPLICATION_EXPIRY],
     )
 
 

@@ -21,7 +21,6 @@ _REFUSED: tuple[Key[bool], ...] = (
     _refused("data_maintenance.messages.archiver_enabled", "archiving, as Iggy 0.5 called it"),
     _refused("data_maintenance.state.archiver_enabled", "archiving of the metadata"),
     _refused("system.segment.archive_expired", "archiving of expired segments"),
-    _refused("system.message_deduplication.enabled", "dropping messages whose id was seen before"),
 )
 
 # --- not used -----------------------------------------------------------------------------------------
@@ -48,7 +47,6 @@ _IGNORED = {
     "system.backup.compatibility": "path",
     "system.compression": "allow_override",
     "system.memory_pool": "enabled size bucket_capacity",
-    "system.message_deduplication": "max_entries expiry",
     "system.partition": "path prepare_queue_depth wal_bytes_max wal_group_commit_delay_micros dedup_clients_max "
     "consumer_offsets_max offset_reservation_lease evicted_ring_capacity evicted_ring_bytes_max "
     "transfer_served_cache_bytes_max transfer_artifact_bytes_max",
