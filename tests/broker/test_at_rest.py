@@ -157,6 +157,19 @@ async def test_nothing_of_a_message_is_on_the_disk(tmp_path: Path) -> None:
     assert not [path for path, data in contents.items() if b"customer" in data]
 
 
+async def test_staged_messages_are_encrypted_too(tmp_path: Path) -> None:
+    settings = encrypting(KEY)
+    async with TestBroker(tmp_path, settings=settings) as broker:
+        client = await broker.connect()
+        await make_topic(client)
+        await client.stage("sink", 1, 0, 0, 0, "shop", "orders", 0, [SendMessage(one) for one in PAYLOADS])
+        await client.finish_stage("sink", 1, 0, 0, 1)
+        await broker.restart()
+        assert not [path for path in every_file(tmp_path) if b"customer" in path.read_bytes()]
+        await client.publish_staged("sink", 1, {0: 0})
+        assert await read_all(client) == PAYLOADS
+
+
 async def test_after_a_rotation_old_and_new_messages_are_readable(tmp_path: Path) -> None:
     async with TestBroker(tmp_path) as broker:
         client = await broker.connect()
