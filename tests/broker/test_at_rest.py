@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,7 +15,6 @@ from courser.inspect.findings import Severity
 from courser.inspect.log_file import BatchRow, LogInspection, MessageRow, ZeroTailRow
 from courser.inspect.verify import Verification
 from courser.model.topic_options import COMPRESSIONS
-from courser.records import compression
 from courser.records.encryption import EncryptionKey, KeyRing, key_name
 from courser.records.stored_body import Encryption
 from courser.storage.local_files import LocalFileSystem
@@ -118,16 +116,8 @@ async def test_a_topic_can_change_its_compression(tmp_path: Path) -> None:
     assert codecs == ["none", "lz4", "none"]
 
 
-@pytest.fixture
-def no_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+async def test_a_missing_library_is_an_error_when_the_topic_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cramjam", None)
-    compression._codec.cache_clear()
-    yield
-    compression._codec.cache_clear()
-
-
-@pytest.mark.usefixtures("no_library")
-async def test_a_missing_library_is_an_error_when_the_topic_is_created() -> None:
     async with TestBroker() as broker:
         client = await broker.connect()
         await client.create_stream("shop")

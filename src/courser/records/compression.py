@@ -8,7 +8,6 @@ import importlib
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -63,7 +62,6 @@ def decompress(compression: Compression, data: Buffer, size: int) -> memoryview:
     return body
 
 
-@cache
 def _codec(compression: Compression) -> _Codec:
     if compression is Compression.GZIP:
         return _Codec(_gzip, _gunzip_into)
