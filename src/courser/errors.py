@@ -320,40 +320,6 @@ class DamagedData(CourserError):
         return f"{self.path} is damaged at byte {self.position}: {self.reason}"
 
 
-class KeyMissing(CourserError):
-    """Stored messages that cannot be decrypted, because their key is not configured."""
-
-    code = ErrorCode.KEY_MISSING
-
-    def __init__(self, key: str) -> None:
-        super().__init__(key)
-        self.key = key
-        """The id of the key."""
-
-    def __str__(self) -> str:
-        return (
-            f"the messages are encrypted with key {self.key}, which is not configured: "
-            "set it as system.encryption.key, or add it to system.encryption.old_keys"
-        )
-
-
-class CodecMissing(CourserError):
-    """The library of a compression algorithm is not installed."""
-
-    code = ErrorCode.CODEC_MISSING
-
-    def __init__(self, algorithm: str, library: str) -> None:
-        super().__init__(algorithm, library)
-        self.algorithm = algorithm
-        self.library = library
-
-    def __str__(self) -> str:
-        return (
-            f"the compression algorithm {self.algorithm} needs the Python package {self.library}, which is not "
-            'installed; install it with: pip install "courser[compression]"'
-        )
-
-
 class PublishDamaged(CourserError):
     """A decided publish that cannot be carried out: a staged part is damaged or missing."""
 

@@ -10,11 +10,19 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from courser.errors import CodecMissing, KeyMissing
 from courser.records import layout
 from courser.records.batch import Batch, NewMessage, build_batch
-from courser.records.compression import BadCompression, check_available, compress, decompress
-from courser.records.encryption import NO_KEYS, BadTag, EncryptionKey, KeyRing, key_name, keys_from, parse_key
+from courser.records.compression import BadCompression, CodecMissing, check_available, compress, decompress
+from courser.records.encryption import (
+    NO_KEYS,
+    BadTag,
+    EncryptionKey,
+    KeyMissing,
+    KeyRing,
+    key_name,
+    keys_from,
+    parse_key,
+)
 from courser.records.layout import Compression
 from courser.records.stored_body import (
     PLAIN,
@@ -69,7 +77,7 @@ def restamped(data: memoryview, position: int, changed: bytes) -> memoryview:
     return memoryview(copy)
 
 
-def hash_of(data: bytes) -> bytes:
+def hash_of(data: bytearray) -> bytes:
     return xxhash.xxh3_64_intdigest(data).to_bytes(8, "little")
 
 

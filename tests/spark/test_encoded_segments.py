@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from courser.records.encryption import NO_KEYS, KeyRing
+from courser.records.stored_body import encode
 from courser.records.stored_header import blank_extension
 from courser.spark.segment_source import SegmentSource
 from courser.spark.sources import SourceUnavailable
@@ -16,7 +17,7 @@ from courser.storage.settings import LogSettings
 from courser.storage.upkeep import close
 from courser.testing.clocks import ManualClock
 from tests.records.reference import read_wire
-from tests.storage.engine import ENCODINGS, IDENTITY, KEY, encode, numbered, payload_of
+from tests.storage.engine import ENCODINGS, IDENTITY, KEY, numbered, payload_of
 
 ORDER = ["plain", "zstd", "zstd", "plain", "lz4, encrypted", "encrypted", "plain"]
 PER_BATCH = 20

@@ -21,10 +21,8 @@ LARGE = Deduplication(count_max=10_000, age_max=10**15)
 
 
 def ids_of(*ids: int) -> MessageIds:
-    low, high = (
-        np.array([part(number) for number in ids], np.uint64) for part in (lambda n: n % HALF, lambda n: n // HALF)
-    )
-    return MessageIds(low, high)
+    low, high = [number % HALF for number in ids], [number // HALF for number in ids]
+    return MessageIds(np.array(low, np.uint64), np.array(high, np.uint64))
 
 
 def as_numbers(ids: MessageIds) -> list[int]:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from courser.broker.disk_lane import DiskLane
-from courser.broker.duplicates import Duplicates, load_duplicates
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
+from courser.broker.preparing import Preparation
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.waiting import Waiting, attempt
@@ -23,12 +23,11 @@ from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
 from courser.model.durability import Durability
 from courser.records.batch import Batch
-from courser.records.stored_body import PLAIN, encode
+from courser.records.stored_body import PLAIN
 from courser.records.stored_header import NO_PRODUCER
 from courser.storage import upkeep
 from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
-from courser.storage.message_window import Deduplication
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
 from courser.storage.read_result import ReadBuffer, ReadResult
@@ -104,9 +103,7 @@ class Partition:
         """Whether they will be woken in the next turn of the event loop."""
         self._entering: set[asyncio.Future[None]] = set()
         """Sends that wait before they are written."""
-        self._duplicates: Duplicates | None = None
-        """The ids of recent messages, from the first append on, if messages are deduplicated."""
-        self._loading = asyncio.Lock()
+        self._preparation = Preparation(log, self._in_pool, clock)
         self._reading_count = 0
         """Reads in the pool. The files stay open for them."""
         self._reads_done: asyncio.Future[None] | None = None
@@ -149,10 +146,10 @@ class Partition:
         if settings.deduplication is not None and producer is NO_PRODUCER and not is_new:
             return attempt(self._append_new(batch, timestamp, is_synced_later))
         if settings.encoding is not PLAIN and not is_prepared:
-            if batch.size > settings.limits.inline_coding_size:
+            if not self._preparation.is_quick(batch):
                 later = self._append_later(batch, producer, sequence, timestamp, is_synced_later, is_prepared=False)
                 return Waiting(asyncio.get_running_loop().create_task(later))
-            batch = encode(batch, settings.encoding)
+            batch = self._preparation.encode(batch)
         if (
             self._hold is not None
             or self._is_behind
@@ -162,8 +159,8 @@ class Partition:
             later = self._append_later(batch, producer, sequence, timestamp, is_synced_later, is_prepared=True)
             return Waiting(asyncio.get_running_loop().create_task(later))
         appended = log.append(batch, producer, sequence, timestamp)
-        if self._duplicates is not None:
-            self._duplicates.remember(batch, appended)
+        if settings.deduplication is not None:
+            self._preparation.remember(batch, appended)
         if self._waiting:
             self._announce_soon()
         if marks.written[2] >= self._upkeep_at_size or len(log.segments) != self._segment_count:
@@ -214,9 +211,7 @@ class Partition:
                 prepared = await self.prepare(batch)
                 await self._wait_to_append(batch.count)
                 # Nothing is awaited between this and the append: a batch with the same ids comes before or after both.
-                duplicates = self._duplicates
-                assert duplicates is not None, "a batch was prepared"
-                known = duplicates.look_up(batch, self._clock.now())
+                known = self._preparation.look_up(batch)
                 if known.fresh is batch:
                     break
                 if known.fresh is None:
@@ -233,19 +228,8 @@ class Partition:
         return Appended(offset, count, self._clock.now())
 
     async def prepare(self, batch: Batch) -> Batch:
-        """The batch as this partition stores it. Compresses and encrypts a large one on another thread.
-
-        Raises:
-            CodecMissing: the library of the codec is not installed.
-        """
-        settings = self.log.settings
-        if settings.deduplication is not None and self._duplicates is None:
-            await self._load_duplicates(settings.deduplication)
-        if settings.encoding is PLAIN:
-            return batch
-        if batch.size <= settings.limits.inline_coding_size:
-            return encode(batch, settings.encoding)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, encode, batch, settings.encoding)
+        """The batch as this partition stores it: see ``Preparation.prepare``."""
+        return await self._preparation.prepare(batch)
 
     def _is_within_bounds(self) -> bool:
         """Whether the last write may be acknowledged before it is synced, at level `bounded`."""
@@ -285,12 +269,6 @@ class Partition:
             else:
                 log.check_writable()
                 await self._upkeep.do(partial(upkeep.plan_reservation, log, count))
-
-    async def _load_duplicates(self, limits: Deduplication) -> None:
-        """Learn the ids of the newest messages from the log, before the first append."""
-        async with self._loading:
-            if self._duplicates is None:
-                self._duplicates = await self._in_pool(partial(load_duplicates, self.log, limits, self._clock.now()))
 
     @contextmanager
     def _entrance(self) -> Iterator[None]:

@@ -11,8 +11,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from courser.errors import CodecMissing
-from courser.records.compression import compress
+from courser.records.compression import CodecMissing, compress
 from courser.records.layout import Compression
 
 _FIELDS = (

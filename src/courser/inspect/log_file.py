@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from courser.errors import CodecMissing, InvalidBatch, KeyMissing
+from courser.errors import InvalidBatch
 from courser.inspect.identity import NOBODY, find_first_header, identity_of
 from courser.records import layout
-from courser.records.encryption import NO_KEYS, KeyRing, key_name
+from courser.records.compression import CodecMissing
+from courser.records.encryption import NO_KEYS, KeyMissing, KeyRing, key_name
 from courser.records.frames import Frame, checksum_fields, iterate_frames, wrong_frame_checksums
 from courser.records.stored_body import decode
 from courser.records.stored_header import NO_PRODUCER, BadBatch, PartitionIdentity, frames_of, has_valid_batch_checksum

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from courser.errors import CodecMissing
+from courser.errors import CourserError, ErrorCode
 from courser.model.buffers import Buffer
 from courser.records.layout import Compression
 
@@ -23,6 +23,23 @@ _GZIP_FORMAT = 31
 _ZSTD_LEVEL = 3
 """The default of zstd."""
 _LIBRARY = "cramjam"
+
+
+class CodecMissing(CourserError):
+    """The library of a compression algorithm is not installed."""
+
+    code = ErrorCode.CODEC_MISSING
+
+    def __init__(self, algorithm: str, library: str) -> None:
+        super().__init__(algorithm, library)
+        self.algorithm = algorithm
+        self.library = library
+
+    def __str__(self) -> str:
+        return (
+            f"the compression algorithm {self.algorithm} needs the Python package {self.library}, which is not "
+            'installed; install it with: pip install "courser[compression]"'
+        )
 
 
 class BadCompression(Exception):

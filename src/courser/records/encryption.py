@@ -15,7 +15,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from courser.errors import KeyMissing
+from courser.errors import CourserError, ErrorCode
 from courser.model.buffers import Buffer
 from courser.records.layout import NONCE_SIZE
 
@@ -26,6 +26,23 @@ _ID_CONTEXT = b"courser encryption key id"
 _BLOCK_MASK = 2**128 - 1
 _POLYNOMIAL = 0x87
 """Of AES-CMAC, for the last block."""
+
+
+class KeyMissing(CourserError):
+    """Stored messages that cannot be decrypted, because their key is not configured."""
+
+    code = ErrorCode.KEY_MISSING
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+        """The id of the key."""
+
+    def __str__(self) -> str:
+        return (
+            f"the messages are encrypted with key {self.key}, which is not configured: "
+            "set it as system.encryption.key, or add it to system.encryption.old_keys"
+        )
 
 
 class BadTag(Exception):

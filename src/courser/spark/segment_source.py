@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from courser.errors import CodecMissing, KeyMissing
 from courser.records import layout
-from courser.records.encryption import KeyRing
+from courser.records.compression import CodecMissing
+from courser.records.encryption import KeyMissing, KeyRing
 from courser.records.stored_body import decode, decoded_header
 from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, check_body, read_header
 from courser.spark.errors import ReadFailed

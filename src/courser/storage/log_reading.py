@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from courser.errors import CodecMissing, KeyMissing
+from courser.records.compression import CodecMissing
+from courser.records.encryption import KeyMissing
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
 from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader
 from courser.storage.batch_decoder import BatchDecoder

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 from courser.broker.topic_settings import codec_of
 from courser.catalog.rules import ROOT_USER_ID
-from courser.errors import CodecMissing, ConfigurationRefused
+from courser.errors import ConfigurationRefused
 from courser.model.topic_options import COMPRESSIONS
-from courser.records.compression import check_available
+from courser.records.compression import CodecMissing, check_available
 from courser.records.encryption import KEY_EXPECTED, KeyRing, parse_key
 from courser.server.configuration import at_rest_keys, http_keys, keys
 from courser.server.configuration.key import Key, KeyStatus
