@@ -29,7 +29,9 @@ Result = TypeVar("Result")
 class InPool(Protocol):
     """Runs a function on another thread."""
 
-    def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]: ...
+    def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]:
+        """What ``work`` returns."""
+        ...
 
 
 class KnownMessages(NamedTuple):
