@@ -1,12 +1,17 @@
 """Messages that are compressed and encrypted on disk: every reader sees what was sent, and the disk does not."""
 
 import os
+import shutil
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from courser.broker import preparing
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.client.client import Client
 from courser.client.messages import Message, PollingStrategy, SendMessage
@@ -17,6 +22,7 @@ from courser.inspect.verify import Verification
 from courser.model.topic_options import COMPRESSIONS
 from courser.records.encryption import EncryptionKey, KeyRing, key_name
 from courser.records.stored_body import Encryption
+from courser.storage import batch_decoder
 from courser.storage.local_files import LocalFileSystem
 from courser.testing.broker import TestBroker
 
@@ -99,6 +105,35 @@ async def test_the_default_of_the_server_counts_where_a_topic_names_none(tmp_pat
         await send(client)
         assert await read_all(client) == PAYLOADS
     assert PAYLOADS[150] not in on_disk(tmp_path)
+
+
+async def test_large_batches_are_encoded_and_decoded_on_other_threads(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def noting(work: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: object) -> object:
+            threads.append(threading.current_thread())
+            return work(*arguments)
+
+        return noted
+
+    monkeypatch.setattr(preparing, "encode", noting(preparing.encode))
+    monkeypatch.setattr(batch_decoder, "decode", noting(batch_decoder.decode))
+    loop_thread = threading.current_thread()
+    async with TestBroker(tmp_path) as broker:
+        client = await broker.connect()
+        await make_topic(client, compression_algorithm="gzip")
+        await send(client)
+        assert await read_all(client) == PAYLOADS
+        assert len(threads) == 2
+        assert loop_thread not in threads
+        threads.clear()
+        await client.purge_topic("shop/orders")
+        await send(client, [b"small" * 100])
+        await client.poll_messages("shop", "orders", 0, PollingStrategy.First(), 10, consumer=0)
+        assert threads == [loop_thread] * 2
 
 
 async def test_a_topic_can_change_its_compression(tmp_path: Path) -> None:
@@ -191,6 +226,36 @@ async def test_a_missing_key_is_named_and_what_needs_none_is_read(tmp_path: Path
             with pytest.raises(ServerFailure, match=f"encrypted with key {NAME}, which is not configured") as refused:
                 await client.poll_messages("shop", "orders", 0, PollingStrategy.Offset(1), 10, consumer=0)
             assert refused.value.code is ErrorCode.KEY_MISSING
+
+
+async def test_no_nonce_is_used_twice_by_copies_of_a_directory_and_after_restarts(tmp_path: Path) -> None:
+    """A backup that is restored, or a copy that runs beside the original, starts from the same files."""
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    async with TestBroker(original, settings=encrypting(KEY)) as broker:
+        client = await broker.connect()
+        await make_topic(client)
+        await send(client, [b"before"])
+    shutil.copytree(original, copy)
+    nonces = []
+    for directory in (original, copy):
+        async with TestBroker(directory, settings=encrypting(KEY)) as broker:
+            client = await broker.connect()
+            await send(client, [b"the same message"])
+            await broker.restart()
+            await send(client, [b"the same message"])
+        nonces.append(nonces_in(directory))
+    (before, *first), (same, *second) = nonces
+    assert before == same
+    assert len({before, *first, *second}) == 5
+
+
+def nonces_in(directory: Path) -> list[bytes]:
+    return [
+        path.read_bytes()[row.position + 128 : row.position + 152]
+        for path in log_files(directory)
+        for row in LogInspection(LocalFileSystem(), path).rows()
+        if isinstance(row, BatchRow)
+    ]
 
 
 async def test_offline_tools_check_as_much_as_they_can_without_the_key(tmp_path: Path) -> None:
