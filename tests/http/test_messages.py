@@ -126,3 +126,12 @@ async def test_requests_on_one_connection_are_answered_in_order(root: HttpClient
     replies = [await read_reply(reader) for _ in range(4)]
     assert [reply.status for reply in replies] == [200, 200, 404, 200]
     writer.close()
+
+
+@pytest.mark.parametrize("algorithm", ["gzip", "zstd"])
+async def test_a_topic_names_its_compression(root: HttpClient, topic: str, algorithm: str) -> None:
+    assert (await root.ask("PUT", topic, {"name": "t", "compression_algorithm": algorithm})).status == 204
+    reply = await root.ask("GET", topic)
+    assert reply.json["options"]["compression_algorithm"]["value"] == algorithm
+    # SDKs have a word for one algorithm only.
+    assert reply.json["compression_algorithm"] == "gzip"
