@@ -40,7 +40,7 @@ class ServedClassicCodec(ClassicCodec):
 
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
         """See ``Codec``."""
-        if isinstance(reply, LoggedIn):
+        if type(reply) is LoggedIn:
             chooser, evidence = self._chooser, self._evidence
             evidence.note_memory(chooser.proven.recall(reply.user_id, evidence.login))
             dialects = chooser.settings.classic_dialects
