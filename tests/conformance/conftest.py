@@ -18,8 +18,8 @@ Connect = Callable[[], AbstractAsyncContextManager[Caller]]
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    async with served(tmp_path_factory.mktemp("conformance") / "data") as server:
+async def server() -> AsyncIterator[Served]:
+    async with served() as server:
         with pytest.MonkeyPatch.context() as patch:
             # Wrong passwords are tried over every transport, and every one of them makes the next one wait longer.
             patch.setattr(server.broker.authentication, "_sleep", no_sleep)

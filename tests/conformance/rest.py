@@ -18,7 +18,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.errors import ErrorCode, NotFound
 from courser.model.identifiers import Identifier
-from courser.model.messaging import Balanced, ByKey, Partitioning, ToPartition, Transport
+from courser.model.messaging import ByKey, Partitioning, ToPartition, Transport
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 from courser.model.topic_options import TopicOptions
 from courser.records.frames import iterate_frames
@@ -153,7 +153,7 @@ def _partitioning(partitioning: Partitioning) -> dict[str, str]:
             kind, value = "partition_id", partition_id.to_bytes(4, "little")
         case ByKey(key):
             kind, value = "messages_key", key
-        case Balanced():
+        case _:
             kind, value = "balanced", b""
     return {"kind": kind, "value": base64.b64encode(value).decode()}
 

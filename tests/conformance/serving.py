@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from courser.api.replies import Node
 from courser.broker.broker import Broker
@@ -24,6 +25,7 @@ from courser.transports.session_loop import Services
 from courser.transports.settings import ConnectionSettings
 from tests.http.serving import make_root
 
+_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 _HOST = "127.0.0.1"
 _ANY_PORT = f"{_HOST}:0"
 _ALL_TRANSPORTS = [f"{name}.address={_ANY_PORT}" for name in ("tcp", "websocket", "quic", "http")] + [
@@ -51,10 +53,13 @@ class Served:
 
 
 @asynccontextmanager
-async def served(directory: Path) -> AsyncIterator[Served]:
-    """An empty server with the user iggy."""
-    broker = await Broker.open(DataDirectory.open(directory), BrokerSettings(), make_root=make_root)
-    with ThreadPoolExecutor(1) as slow_work:
+async def served() -> AsyncIterator[Served]:
+    """An empty server with the user iggy, on a disk in memory if there is one: these tests are not about syncs."""
+    with (
+        TemporaryDirectory(dir=_MEMORY) as directory,
+        ThreadPoolExecutor(1) as slow_work,
+    ):
+        broker = await Broker.open(DataDirectory.open(Path(directory)), BrokerSettings(), make_root=make_root)
         dependencies = _dependencies(broker, slow_work)
         plain, encrypted = (Listeners(settings_of(load(settings=given))) for given in (_ALL_TRANSPORTS, _TLS))
         try:
