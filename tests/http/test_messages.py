@@ -138,3 +138,13 @@ async def test_requests_on_one_connection_are_answered_in_order(root: HttpClient
     replies = [await read_reply(reader) for _ in range(4)]
     assert [reply.status for reply in replies] == [200, 200, 404, 200]
     writer.close()
+
+
+@pytest.mark.parametrize("flag", ["true", "false", "fsync=true", "fsync=false"])
+async def test_a_flush_may_name_its_flag(root: HttpClient, topic: str, flag: str) -> None:
+    """As the Rust SDK does."""
+    assert (await root.ask("GET", f"{topic}/messages/flush/0/{flag}")).status == 200
+
+
+async def test_a_flush_with_a_flag_that_is_none(root: HttpClient, topic: str) -> None:
+    assert (await root.ask("GET", f"{topic}/messages/flush/0/fsync=1")).status == 400
