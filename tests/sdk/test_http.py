@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.sdk.conversations import Conversation, Refused
+from tests.sdk.conversations import Conversation
 from tests.sdk.environments import RELEASES
 from tests.servers import RunningServer
 
@@ -16,7 +16,7 @@ def http_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"iggy+http://{server.address_of('http')}"
 
 
-@pytest.mark.parametrize("release", RELEASES[2:])
+@pytest.mark.parametrize("release", RELEASES[1:])
 def test_messages_travel_over_http(http_address: str, release: str) -> None:
     place = {"stream": f"web-{release}", "topic": "orders"}
     with Conversation(release, http_address) as child:
@@ -25,14 +25,3 @@ def test_messages_travel_over_http(http_address: str, release: str) -> None:
         child.ask("send", client="own", payloads=["one", "two", "x" * 1_000_000], **place)
         found = child.ask("poll", client="own", **place)
         assert [payload for _, payload, _ in found] == ["one", "two", "x" * 1_000_000]
-
-
-def test_0_6_can_send_but_not_poll(http_address: str) -> None:
-    """It expects user headers as an object, where later releases and both recorded servers have a list."""
-    place = {"stream": "web-0.6.0", "topic": "orders"}
-    with Conversation("0.6.0", http_address) as child:
-        child.ask("connect", client="own")
-        child.ask("create", client="own", partitions=1, **place)
-        child.ask("send", client="own", payloads=["one"], **place)
-        with pytest.raises(Refused, match="InvalidJsonResponse"):
-            child.ask("poll", client="own", **place)

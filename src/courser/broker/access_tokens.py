@@ -90,6 +90,8 @@ class _Claims(msgspec.Struct, omit_defaults=True):
     """Fingerprint of the password hash, or of the hash of the personal access token."""
     pat: str | None = None
     """The personal access token that was used to log in."""
+    sdk: str | None = None
+    """The release of the client, if what it reads differs from what others do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ class Access:
     token_id: bytes
     expires_at: int
     """Seconds since 1970."""
+    sdk: str | None = None
+    """The release of the client, if what it reads differs from what others do."""
 
 
 class AccessTokens:
@@ -145,7 +149,7 @@ class AccessTokens:
 
         return cls(settings, state, clock, *await asyncio.get_running_loop().run_in_executor(pool, read), draw)
 
-    def issue(self, user_id: int, token_name: str | None) -> tuple[str, int]:
+    def issue(self, user_id: int, token_name: str | None, sdk: str | None = None) -> tuple[str, int]:
         """A new token for a user who has just logged in, and when it expires, in seconds since 1970."""
         settings = self._settings
         now = self._clock.now() // _SECOND
@@ -160,6 +164,7 @@ class AccessTokens:
             nbf=now + settings.not_before // _SECOND,
             login=self._fingerprint(self._state.users[user_id], token_name) or "",
             pat=token_name,
+            sdk=sdk,
         )
         signed = self._head + b"." + _encoded(msgspec.json.encode(claims))
         return (signed + b"." + _encoded(self._signature(signed))).decode(), claims.exp
@@ -182,7 +187,7 @@ class AccessTokens:
             raise invalid_token("it was revoked")
         if user is None or not hmac.compare_digest(self._fingerprint(user, claims.pat) or "-", claims.login):
             raise invalid_token("its user was deleted, or has changed the password or deleted the token of the login")
-        return Access(user, claims.pat, token_id, claims.exp)
+        return Access(user, claims.pat, token_id, claims.exp, claims.sdk)
 
     async def revoke(self, access: Access) -> None:
         """Make a token invalid, durably. Raises ``CommandRejected`` (40) if it already is, and ``StorageFailure``."""

@@ -45,7 +45,15 @@ from courser.wire.codec import QUICK_SIZE_MAX
 from courser.wire.openapi import openapi_document
 from courser.wire.rest_failures import encode_failure
 from courser.wire.rest_fields import BAD_REQUEST, RestRefused
-from courser.wire.rest_messages import decode_poll, decode_send, encode_polled, encode_sent, wants_acknowledgement
+from courser.wire.rest_messages import (
+    SDK_0_6,
+    SDK_0_6_VERSION,
+    decode_poll,
+    decode_send,
+    encode_polled,
+    encode_sent,
+    wants_acknowledgement,
+)
 from courser.wire.rest_replies import encode_reply, identity
 from courser.wire.rest_requests import JSON_TYPE, Decoder, RestRequest, decoder_of, from_json, has_body
 from courser.wire.rest_routes import Router
@@ -284,13 +292,14 @@ class HttpApplication:
         status = row.route.status
         match reply:
             case r.Polled():
-                return Answer(status, await self._encode_polled(session, reply), JSON_TYPE)
+                body = await self._encode_polled(session, reply, None if access is None else access.sdk)
+                return Answer(status, body, JSON_TYPE)
             case r.Sent():
                 if not wants_acknowledgement(exchange.query()):
                     return Answer(_ACCEPTED)
                 return Answer(status, encode_sent(reply), JSON_TYPE)
             case r.LoggedIn():
-                token, expires_at = self._services.tokens.issue(reply.user_id, session.token_name)
+                token, expires_at = self._services.tokens.issue(reply.user_id, session.token_name, _sdk_of(command))
                 return Answer(status, identity(reply.user_id, token, expires_at), JSON_TYPE)
             case r.SnapshotArchive():
                 name = f"courser_snapshot_{self._services.clock.now() // 1_000_000}.zip"
@@ -302,11 +311,12 @@ class HttpApplication:
                 return Answer(status)
         return Answer(status, encode_reply(reply), JSON_TYPE)
 
-    async def _encode_polled(self, session: Session, polled: r.Polled) -> bytes:
+    async def _encode_polled(self, session: Session, polled: r.Polled, sdk: str | None) -> bytes:
+        encode = partial(encode_polled, polled, has_header_objects=sdk == SDK_0_6)
         if polled.size > QUICK_SIZE_MAX:
-            body = await asyncio.get_running_loop().run_in_executor(self._services.slow_work, encode_polled, polled)
+            body = await asyncio.get_running_loop().run_in_executor(self._services.slow_work, encode)
         else:
-            body = encode_polled(polled)
+            body = encode()
         self._services.reply_unread(session, len(body), True)
         return body
 
@@ -348,7 +358,8 @@ class HttpApplication:
                 raise
             raise CommandRejected(ErrorCode.INVALID_ACCESS_TOKEN, error.reason) from None
         user_id = access.user.user_id
-        return Answer(_OK, identity(user_id, *tokens.issue(user_id, access.token_name)), JSON_TYPE)
+        token, expires_at = tokens.issue(user_id, access.token_name, access.sdk)
+        return Answer(_OK, identity(user_id, token, expires_at), JSON_TYPE)
 
 
 async def _awaited(waiting: Waiting[Any]) -> r.Reply | None:
@@ -359,6 +370,11 @@ async def _awaited(waiting: Waiting[Any]) -> r.Reply | None:
 def _cancel_wait(session: Session) -> None:
     if session.waiting is not None:
         session.waiting.cancel()
+
+
+def _sdk_of(command: c.Command) -> str | None:
+    """The release of a client that logs in, if what it reads differs from what others do."""
+    return SDK_0_6 if isinstance(command, c.LoginUser) and command.version == SDK_0_6_VERSION else None
 
 
 def _failure(command: type[c.Command] | None, error: CourserError) -> Answer:

@@ -42,6 +42,9 @@ _WAIT_MAX = 20_000_000
 """Microseconds: longer waits end there, so larger numbers mean the same."""
 _ACKNOWLEDGEMENTS = ("replicated", "none")
 
+SDK_0_6, SDK_0_6_VERSION = "0.6", "0.8.0"
+"""The release whose user headers are an object, and what its clients call themselves when they log in."""
+
 Draw = Callable[[int], bytes]
 """So many random bytes."""
 
@@ -71,6 +74,8 @@ class JsonMessage(msgspec.Struct):
     """A number below 2^64, or a text: a decimal number below 2^128, or a UUID."""
     user_headers: list[JsonHeader] | bytes | None = None
     """Bytes are a block that only its readers understand, for example because it is encrypted."""
+    headers: dict[str, JsonField] | None = None
+    """User headers as SDK 0.6 sends them. Ignored if there are ``user_headers``."""
 
 
 class JsonPartitioning(msgspec.Struct):
@@ -122,7 +127,13 @@ def _by_key(key: bytes) -> ByKey:
 
 def _message(message: JsonMessage, now: int, draw: Draw) -> NewMessage:
     headers = message.user_headers
-    block = headers if isinstance(headers, bytes) else build_user_headers(map(_header, headers or ()))
+    if headers is None and message.headers:
+        block = build_user_headers(
+            UserHeader(key.encode(), value.value, value_kind=HeaderKind[value.kind.upper()])
+            for key, value in message.headers.items()
+        )
+    else:
+        block = headers if isinstance(headers, bytes) else build_user_headers(map(_header, headers or ()))
     return NewMessage(message.payload, _message_id(message.id, draw), now, block)
 
 
@@ -208,16 +219,17 @@ def _quantity(query: Mapping[str, str], name: str, parse: Callable[[str], int], 
         raise RestRefused(BAD_REQUEST, f"invalid query: {name}: {error}") from None
 
 
-def encode_polled(polled: Polled) -> bytes:
-    """The messages of a poll. Written by hand: one pass, and no object per message."""
+def encode_polled(polled: Polled, *, has_header_objects: bool = False) -> bytes:
+    """The messages of a poll, for SDK 0.6 with user headers as objects. Written by hand: no object per message."""
     head = (
         f'{{"partition_id":{polled.partition_id},"current_offset":{polled.current_offset},'
         f'"count":{polled.message_count},"messages":['
     )
-    return b"".join((head.encode(), b",".join(_encoded_messages(polled)), b"]}"))
+    return b"".join((head.encode(), b",".join(_encoded_messages(polled, has_header_objects)), b"]}"))
 
 
-def _encoded_messages(polled: Polled) -> Iterator[bytes]:
+def _encoded_messages(polled: Polled, has_header_objects: bool) -> Iterator[bytes]:
+    encode_headers, no_headers = (_header_object, b"{}") if has_header_objects else (_encoded_headers, b"[]")
     for piece in polled.pieces:
         start = 0
         while start < len(piece):
@@ -236,9 +248,21 @@ def _encoded_messages(polled: Polled) -> Iterator[bytes]:
                     len(frame.user_headers),
                     len(frame.payload),
                     b2a_base64(frame.payload, newline=False),
-                    _encoded_headers(frame.user_headers) if frame.user_headers else b"[]",
+                    encode_headers(frame.user_headers) if frame.user_headers else no_headers,
                 )
             start += length
+
+
+def _header_object(block: memoryview) -> bytes:
+    """As SDK 0.6 reads them. It knows neither other blocks nor keys that are no text."""
+    headers = iterate_user_headers(block) if is_typed(block) else ()
+    return msgspec.json.encode(
+        {
+            header.key.decode(errors="replace"): {"kind": header.value_kind.name.lower(), "value": header.value}
+            for header in headers
+            if header.key_kind is HeaderKind.STRING
+        }
+    )
 
 
 def _encoded_headers(block: memoryview) -> bytes:
