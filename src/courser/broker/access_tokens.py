@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -41,6 +41,8 @@ ALGORITHMS = tuple(_HASHES)
 _NEVER_SECONDS = 1_000_000_000
 """How long a token is valid that never expires, as in Iggy: 31 years."""
 TOKEN_LENGTH_MAX = 4096
+_VERIFIED_COUNT = 1024
+"""Tokens whose signatures need not be checked again. Everything else about them is."""
 _REVOKED = struct.Struct("<16sQQ")
 """The id of a token, its expiry in seconds, and the XXH3 of both."""
 _SPARE_COUNT = 4096
@@ -126,6 +128,8 @@ class AccessTokens:
         self._key = key
         self._revoked = revoked
         self._draw = draw
+        self._verify = lru_cache(_VERIFIED_COUNT)(self._verified)
+        """Clients send the same token with each request. Only tokens with a right signature are remembered."""
         self._head = _encoded(msgspec.json.encode({"typ": "JWT", "alg": settings.algorithm}))
 
     @classmethod
@@ -171,7 +175,7 @@ class AccessTokens:
 
     def check(self, token: str) -> Access:
         """What a token stands for. Raises ``CommandRejected`` (40) if it is not valid."""
-        claims = self._verified(token)
+        claims = self._verify(token)
         now, skew = self._clock.now() // _SECOND, self._settings.clock_skew // _SECOND
         audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
         is_ours = claims.iss in self._settings.valid_issuers and any(

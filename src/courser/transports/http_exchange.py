@@ -22,6 +22,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _SECOND = 1_000_000
 _PIECE_SIZE = 256 * 1024
 """Bytes that are handed to the connection at once: the rest of a large reply waits until the client reads."""
+_SMALL_SIZE = 16 * 1024
+"""A body that the connection's buffer takes at once: there is nothing to wait for behind it."""
 _BAD_REQUEST, _REQUEST_TIMEOUT, _TOO_LARGE, _UNAVAILABLE = 400, 408, 413, 503
 REQUEST_ID = "x-request-id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -82,6 +84,8 @@ class Exchange:
 
     def query(self) -> dict[str, str]:
         """The query. Raises ``RestRefused``."""
+        if not self._query_string:
+            return {}
         try:
             pairs = parse_qsl(self._query_string.decode("ascii"), keep_blank_values=True, errors="strict")
         except ValueError:
@@ -120,11 +124,12 @@ class Exchange:
                 raise _too_large(size_max)
             # The time that it waits for memory is not the client's fault.
             began = loop.time()
-            try:
-                async with asyncio.timeout(patience):
-                    await memory.make_room(size, wanted_size)
-            except TimeoutError:
-                raise RestRefused(_UNAVAILABLE, "the server is busy with large requests; try again") from None
+            if not memory.has_room(size):
+                try:
+                    async with asyncio.timeout(patience):
+                        await memory.make_room(size, wanted_size)
+                except TimeoutError:
+                    raise RestRefused(_UNAVAILABLE, "the server is busy with large requests; try again") from None
             body += piece
             # Every byte earns time, but never more than the patience.
             earned = deadline + (loop.time() - began) + len(piece) / self._settings.frame_rate_min
@@ -152,10 +157,14 @@ class Exchange:
             fields.append((b"content-type", answer.content_type.encode()))
         if answer.status != 204:
             fields.append((b"content-length", str(len(answer.body)).encode()))
-        await self._send({"type": "http.response.start", "status": answer.status, "headers": fields})
         body = b"" if self.method == "HEAD" else answer.body
         loop = asyncio.get_running_loop()
         patience = self._settings.send_deadline / _SECOND
+        async with asyncio.timeout_at(loop.time() + patience):
+            await self._send({"type": "http.response.start", "status": answer.status, "headers": fields})
+            if len(body) <= _SMALL_SIZE:
+                await self._send({"type": "http.response.body", "body": body, "more_body": False})
+                return
         for start in range(0, len(body), _PIECE_SIZE):
             piece = body[start : start + _PIECE_SIZE]
             async with asyncio.timeout_at(loop.time() + patience):

@@ -4,7 +4,7 @@ Payloads are base64. Ids have 128 bits and offsets 64: both are written as exact
 """
 
 from binascii import b2a_base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -19,7 +19,6 @@ from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, 
 from courser.model.quantities import parse_byte_size, parse_duration
 from courser.records import layout
 from courser.records.batch import Batch, NewMessage, build_batch
-from courser.records.frames import iterate_frames
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers, is_typed, iterate_user_headers
 from courser.wire.rest_fields import (
     BAD_REQUEST,
@@ -221,36 +220,48 @@ def _quantity(query: Mapping[str, str], name: str, parse: Callable[[str], int], 
 
 def encode_polled(polled: Polled, *, has_header_objects: bool = False) -> bytes:
     """The messages of a poll, for SDK 0.6 with user headers as objects. Written by hand: no object per message."""
-    head = (
-        f'{{"partition_id":{polled.partition_id},"current_offset":{polled.current_offset},'
-        f'"count":{polled.message_count},"messages":['
-    )
-    return b"".join((head.encode(), b",".join(_encoded_messages(polled, has_header_objects)), b"]}"))
-
-
-def _encoded_messages(polled: Polled, has_header_objects: bool) -> Iterator[bytes]:
     encode_headers, no_headers = (_header_object, b"{}") if has_header_objects else (_encoded_headers, b"[]")
+    unpack, header_size, number = layout.FRAME_HEADER.unpack_from, layout.FRAME_HEADER_SIZE, int.from_bytes
+    head = f'{{"partition_id":{polled.partition_id},"current_offset":{polled.current_offset},'
+    parts = [head.encode(), b'"count":%d,"messages":[' % polled.message_count]
+    before = b""
     for piece in polled.pieces:
-        start = 0
-        while start < len(piece):
-            _, base_offset, timestamp, origin, length, _, count = layout.WIRE_HEADER.unpack_from(piece, start)
-            body = piece[start + layout.BATCH_HEADER_SIZE : start + length]
-            for frame in iterate_frames(body, count):
-                yield (
-                    b'{"header":{"checksum":%d,"id":%d,"offset":%d,"timestamp":%d,"origin_timestamp":%d,'
-                    b'"user_headers_length":%d,"payload_length":%d,"reserved":0},"payload":"%b","user_headers":%b}'
-                ) % (
-                    frame.checksum,
-                    frame.message_id,
-                    base_offset + frame.offset_delta,
-                    timestamp,
-                    origin + frame.timestamp_delta,
-                    len(frame.user_headers),
-                    len(frame.payload),
-                    b2a_base64(frame.payload, newline=False),
-                    encode_headers(frame.user_headers) if frame.user_headers else no_headers,
+        position = 0
+        while position < len(piece):
+            _, base_offset, timestamp, origin, _, _, count = layout.WIRE_HEADER.unpack_from(piece, position)
+            position += layout.BATCH_HEADER_SIZE
+            for _ in range(count):
+                checksum, message_id, offset_delta, timestamp_delta, headers_size, payload_size, _ = unpack(
+                    piece, position
                 )
-            start += length
+                start = position + header_size
+                end = start + payload_size
+                position = end + headers_size
+                parts += (
+                    _MESSAGE_HEAD
+                    % (
+                        before,
+                        checksum,
+                        number(message_id, "little"),
+                        base_offset + offset_delta,
+                        timestamp,
+                        origin + timestamp_delta,
+                        headers_size,
+                        payload_size,
+                    ),
+                    b2a_base64(piece[start:end], newline=False),
+                    b'","user_headers":',
+                    encode_headers(piece[end:position]) if headers_size else no_headers,
+                )
+                before = b"},"
+    parts.append(b"}]}" if before else b"]}")
+    return b"".join(parts)
+
+
+_MESSAGE_HEAD = (
+    b'%b{"header":{"checksum":%d,"id":%d,"offset":%d,"timestamp":%d,"origin_timestamp":%d,'
+    b'"user_headers_length":%d,"payload_length":%d,"reserved":0},"payload":"'
+)
 
 
 def _header_object(block: memoryview) -> bytes:
