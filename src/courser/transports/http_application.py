@@ -46,12 +46,14 @@ from courser.wire.openapi import openapi_document
 from courser.wire.rest_failures import encode_failure
 from courser.wire.rest_fields import BAD_REQUEST, RestRefused
 from courser.wire.rest_messages import (
+    RAW_QUICK_SIZE_MAX,
     SDK_0_6,
     SDK_0_6_VERSION,
     decode_poll,
     decode_send,
     encode_polled,
     encode_sent,
+    is_raw,
     wants_acknowledgement,
 )
 from courser.wire.rest_replies import encode_reply, identity
@@ -241,7 +243,7 @@ class HttpApplication:
         self, row: CommandRow, decode: Decoder, exchange: Exchange, values: Mapping[str, str]
     ) -> c.Command:
         assert row.route is not None, "it was found by its route"
-        body = bytearray()
+        body: bytes | bytearray = b""
         if has_body(row.route):
             size_max = self._settings.request_size_max
             if row.is_public:
@@ -256,7 +258,7 @@ class HttpApplication:
             # Before anything is sent.
             wants_acknowledgement(query)
         request = RestRequest(values, query, exchange.header(b"content-type"), body)
-        if len(body) > QUICK_SIZE_MAX:
+        if len(body) > (RAW_QUICK_SIZE_MAX if is_raw(request) else QUICK_SIZE_MAX):
             return await asyncio.get_running_loop().run_in_executor(self._services.slow_work, decode, request)
         return decode(request)
 

@@ -94,7 +94,7 @@ class Exchange:
 
     # --- the body ---
 
-    async def read_body(self, size_max: int, memory: RequestMemory, clock: Clock) -> bytearray:
+    async def read_body(self, size_max: int, memory: RequestMemory, clock: Clock) -> bytes | bytearray:
         """The whole body. Raises ``RestRefused`` as soon as it is too large or too slow, and ``ClientGone``."""
         declared = self.header(b"content-length")
         if declared and int(declared) > size_max:
@@ -105,7 +105,7 @@ class Exchange:
         finally:
             self.seat.receiving = None
 
-    async def _receive_body(self, size_max: int, wanted_size: int, memory: BodyMemory) -> bytearray:
+    async def _receive_body(self, size_max: int, wanted_size: int, memory: BodyMemory) -> bytes | bytearray:
         body = bytearray()
         loop = asyncio.get_running_loop()
         patience = self._settings.frame_deadline / _SECOND
@@ -130,11 +130,14 @@ class Exchange:
                         await memory.make_room(size, wanted_size)
                 except TimeoutError:
                     raise RestRefused(_UNAVAILABLE, "the server is busy with large requests; try again") from None
+            self._is_body_complete = not message.get("more_body", False)
+            if self._is_body_complete and not body:
+                # Most bodies come in one piece.
+                return bytes(piece)
             body += piece
             # Every byte earns time, but never more than the patience.
             earned = deadline + (loop.time() - began) + len(piece) / self._settings.frame_rate_min
             deadline = min(earned, loop.time() + patience)
-            self._is_body_complete = not message.get("more_body", False)
         return body
 
     def release(self) -> None:

@@ -33,6 +33,8 @@ from courser.wire.rest_fields import (
 from courser.wire.rest_requests import RestRequest, from_json, from_query
 
 RAW_TYPE = "application/octet-stream"
+RAW_QUICK_SIZE_MAX = 4 * 1024 * 1024
+"""Bytes of a raw body that are decoded without delaying other connections: they are only copied and hashed."""
 PAYLOAD_SIZE_MAX = 64_000_000
 _ID_MAX = 2**128 - 1
 _PARTITION_SIZE = 4
@@ -95,10 +97,15 @@ class SendBody(msgspec.Struct, forbid_unknown_fields=True):
 _send_decoder = msgspec.json.Decoder(SendBody)
 
 
+def is_raw(request: RestRequest) -> bool:
+    """Whether the body of a send is the payload of one message."""
+    return request.content_type.partition(";")[0].strip().lower() == RAW_TYPE
+
+
 def decode_send(request: RestRequest, now: int, draw: Draw) -> c.SendMessages:
     """A send, as JSON or as the bytes of one message. Raises ``RestRefused``, ``CommandRejected``, ``InvalidBatch``."""
     stream, topic = (identifier_of(request.values[name]) for name in ("stream", "topic"))
-    if request.content_type.partition(";")[0].strip().lower() == RAW_TYPE:
+    if is_raw(request):
         return c.SendMessages(stream, topic, _raw_partitioning(request.query), [_raw_batch(request, now, draw)])
     body: SendBody = from_json(request, _send_decoder)
     partitioning = _partitioning(body.partitioning)
