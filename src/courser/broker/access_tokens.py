@@ -130,6 +130,7 @@ class AccessTokens:
         self._draw = draw
         self._verify = lru_cache(_VERIFIED_COUNT)(self._verified)
         """Clients send the same token with each request. Only tokens with a right signature are remembered."""
+        self._digest = lru_cache(_VERIFIED_COUNT)(self._digest_of_login)
         self._head = _encoded(msgspec.json.encode({"typ": "JWT", "alg": settings.algorithm}))
 
     @classmethod
@@ -231,7 +232,10 @@ class AccessTokens:
             if token is None:
                 return None
             login = token.token_hash
-        digest = hmac.digest(self._key, b"login %d %b" % (user.user_id, login), hashlib.sha256)
+        return self._digest(user.user_id, login)
+
+    def _digest_of_login(self, user_id: int, login: bytes) -> str:
+        digest = hmac.digest(self._key, b"login %d %b" % (user_id, login), hashlib.sha256)
         return _encoded(digest[:16]).decode()
 
 
