@@ -18,6 +18,7 @@ from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import load
 from courser.server.configuration.settings import settings_of
 from courser.server.listeners import Dependencies, Listeners, name_of
+from courser.server.proven_dialects import ProvenDialects
 from courser.storage.data_directory import DataDirectory
 from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory
@@ -91,9 +92,10 @@ def _dependencies(broker: Broker, slow_work: ThreadPoolExecutor) -> Dependencies
         user = broker.catalog.state.users.get(user_id)
         return None if user is None else user.name
 
+    proven = ProvenDialects(broker.data.file_system, broker.data.path, broker.pool)
     services = Services(
         begin=Dispatcher(broker).begin,
-        choose_codec=CodecChooser(limits, verify_frames=True, user_name=user_name).choose,
+        choose_codec=CodecChooser(limits, verify_frames=True, user_name=user_name, proven=proven).choose,
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,
         clock=broker.clock,
