@@ -153,6 +153,7 @@ async def http_listener(
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,
         problems=partial(no_problems, broker),
+        read_metrics=broker.scrapes.text,
         metrics=broker.metrics,
         memory=memory,
         clock=broker.clock,

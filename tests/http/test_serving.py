@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from courser.broker.disk_watch import problems
-from courser.model.metrics import Family, Histogram, MetricKind, Sample
+from courser.model.metrics import Family, Histogram, Metric, MetricKind, Sample
 from courser.server.certificates import make_self_signed
 from courser.transports.settings import CorsSettings, HttpSettings
-from courser.wire.prometheus import encode_family
+from courser.wire.prometheus import encode_families
 from courser.wire.rest_replies import size_text
 from courser.wire.rest_routes import Router
 from tests.http.serving import HttpClient, HttpServer, serving
@@ -106,8 +106,9 @@ def test_the_text_format_of_prometheus() -> None:
     histogram = Histogram((0.5, 1.0))
     for value in (0.1, 0.7, 3.0):
         histogram.observe(value)
-    family = Family("courser_x_seconds", MetricKind.HISTOGRAM, "One\nline.", (Sample((("a", 'q"\\'),), histogram),))
-    assert encode_family(family) == (
+    metric = Metric("courser_x_seconds", MetricKind.HISTOGRAM, "One\nline.", ("a",))
+    family = Family(metric, iter([Sample(metric.labeled('q"\\'), histogram)]))
+    assert "".join(encode_families([family])) == (
         "# HELP courser_x_seconds One\\nline.\n"
         "# TYPE courser_x_seconds histogram\n"
         'courser_x_seconds_bucket{a="q\\"\\\\",le="0.5"} 1\n'

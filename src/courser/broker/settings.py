@@ -72,6 +72,9 @@ class BrokerSettings:
     """Bytes of staged, unpublished messages of all sinks: limits what abandoned jobs cost."""
     staging_expiry: int = 24 * 3600 * _SECOND
     """Microseconds after which a staged part that was neither extended nor published is removed."""
+    series_count_max: int = 1000
+    """Partitions that have time series of their own in metrics, and partitions of consumer groups: limits what a
+    monitoring system has to store."""
     limits: BrokerLimits = DEFAULT_BROKER_LIMITS
     """Limits of the broker itself. No operator sets them; tests do."""
     engine_limits: EngineLimits = DEFAULT_LIMITS

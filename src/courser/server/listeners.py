@@ -19,6 +19,7 @@ from courser.transports.tcp import TcpListener
 
 if TYPE_CHECKING:
     from courser.server.certificates import Certificate
+    from courser.transports.http import HttpListener
     from courser.transports.quic import QuicListener
 
 _log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class Listeners:
         self._settings = settings
         self._listeners: list[Listener] = []
         self._quic: QuicListener | None = None
+        self._http: HttpListener | None = None
         self.certificates: dict[Transport, Certificate] = {}
         """Of the transports that are encrypted."""
 
@@ -114,6 +116,11 @@ class Listeners:
         for listener in self._listeners:
             listener.release()
 
+    @property
+    def http_connection_count(self) -> int:
+        """Open connections over HTTP."""
+        return 0 if self._http is None else self._http.connection_count
+
     def reload_certificates(self) -> bool:
         """Load the certificates from their files again. Returns whether there are any files."""
         has_files = False
@@ -150,7 +157,8 @@ class Listeners:
             # Import it only if HTTP is enabled: the library takes a while to load.
             from courser.server.http_assembly import make_http_listener  # noqa: PLC0415
 
-            return await make_http_listener(self._settings, dependencies.broker, services, connections, tls=tls)
+            self._http = await make_http_listener(self._settings, dependencies.broker, services, connections, tls=tls)
+            return self._http
         # Import it only if WebSocket is enabled: the library takes a while to load.
         from courser.transports.websocket import assemble_websocket  # noqa: PLC0415
 

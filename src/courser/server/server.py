@@ -20,7 +20,6 @@ from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import CourserError, StartRefused
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.messaging import Transport
-from courser.model.metrics import MetricKind
 from courser.server.background import BackgroundTasks, keep_background_tasks
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.effective import to_toml
@@ -29,6 +28,7 @@ from courser.server.configuration.loading import Configuration
 from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Dependencies, Listeners, name_of
 from courser.server.logs import Logs
+from courser.server.metrics import register_connection_metrics
 from courser.server.root_user import RootCredentials
 from courser.server.signals import Signals
 from courser.server.system_limits import (
@@ -83,12 +83,6 @@ class Orders:
     """Shows text to the user who started the server. The text is never logged."""
     on_ready: Callable[[Listening], None] | None = None
     """Called once the server accepts connections; replaces the usual announcement."""
-
-
-_CONNECTION_COUNTERS = (
-    ("courser_connections_refused_total", "Connections refused because all places were taken.", "turned_away_count"),
-    ("courser_connections_cut_off_total", "Connections closed because they missed a deadline.", "cut_off_count"),
-)
 
 
 class Server:
@@ -199,9 +193,9 @@ class Server:
             request_memory=services.memory,
             reply_memory=broker.buffers,
         )
-        for name, text, attribute in _CONNECTION_COUNTERS:
-            broker.metrics.gauge(name, text, partial(getattr, connections, attribute), kind=MetricKind.COUNTER)
-        broker.metrics.gauge("courser_connections", "Open connections.", lambda: connections.count)
+        register_connection_metrics(
+            broker.metrics, connections, broker.sessions, lambda: self._listeners.http_connection_count
+        )
         broker.buffers.on_shortage = connections.free_reply_memory
         return connections
 

@@ -61,6 +61,11 @@ class HttpListener:
         seat.protocol = HttpConnection(config, self._state, self._connections, self._connection_settings, seat)
         return seat
 
+    @property
+    def connection_count(self) -> int:
+        """Open connections, without those in a TLS handshake."""
+        return len(self._state.connections)
+
     def close(self) -> None:
         """Let nobody in any more, and end long polls with what they have. May be repeated."""
         if self._door is not None:

@@ -25,6 +25,7 @@ from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.handlers.audit import Answer as DispatchAnswer
 from courser.model.clock import Clock
 from courser.model.messaging import Transport
+from courser.model.metric_table import HTTP_REQUESTS
 from courser.model.metrics import Registry
 from courser.transports.http_cors import Cors
 from courser.transports.http_exchange import (
@@ -74,6 +75,8 @@ class HttpServices:
     problems: Callable[[], Awaitable[list[str]]]
     """Why the server is not ready; empty if it is."""
     metrics: Registry
+    read_metrics: Callable[[], Awaitable[str]]
+    """All metrics as text."""
     memory: RequestMemory
     """For large bodies; shared with all transports."""
     clock: Clock
@@ -107,7 +110,7 @@ class HttpApplication:
         self._cors = None if settings.cors is None else Cors(settings.cors)
         self._waiting: set[Session] = set()
         """Long polls."""
-        self._request_count = services.metrics.counter("courser_http_requests_total", "Requests received over HTTP.")
+        self._request_count = services.metrics.counter(HTTP_REQUESTS)
         self._date = (0, "")
         self._router: Router[_Route] = Router()
         for row in c.COMMANDS:
@@ -253,6 +256,8 @@ class HttpApplication:
         return decode(request)
 
     async def _carry_out(self, exchange: Exchange, session: Session, command: c.Command) -> r.Reply | None:
+        # Durations of requests do not include the time in which the client sends the body.
+        session.last_seen = self._services.clock.monotonic()
         begun = self._services.begin(session, command)
         if not isinstance(begun, Waiting):
             return begun
@@ -323,12 +328,7 @@ class HttpApplication:
         return text_answer(_UNAVAILABLE, "\n".join(problems)) if problems else text_answer(_OK, "ready")
 
     async def _answer_metrics(self, _: Exchange, _values: Mapping[str, str], _access: Access | None) -> Answer:
-        parts: list[str] = []
-        for family in self._services.metrics.collect():
-            parts.append(prometheus.encode_family(family))
-            # One name may have a thousand time series: others are served in between.
-            await asyncio.sleep(0)
-        return Answer(_OK, "".join(parts).encode(), prometheus.CONTENT_TYPE)
+        return Answer(_OK, (await self._services.read_metrics()).encode(), prometheus.CONTENT_TYPE)
 
     async def _answer_openapi(self, _: Exchange, _values: Mapping[str, str], _access: Access | None) -> Answer:
         return Answer(_OK, msgspec.json.encode(openapi_document(__version__)), JSON_TYPE)
