@@ -19,6 +19,7 @@ from courser.transports.tcp import TcpListener
 
 if TYPE_CHECKING:
     from courser.server.certificates import Certificate
+    from courser.server.recovery_door import RecoveryDoor
     from courser.transports.http import HttpListener
     from courser.transports.quic import QuicListener
 
@@ -66,6 +67,7 @@ class Listeners:
         self._listeners: list[Listener] = []
         self._quic: QuicListener | None = None
         self._http: HttpListener | None = None
+        self._recovery_door: RecoveryDoor | None = None
         self.certificates: dict[Transport, Certificate] = {}
         """Of the transports that are encrypted."""
 
@@ -87,6 +89,33 @@ class Listeners:
 
                 self.certificates[transport] = Certificate(tls, self._wanted[transport].host, clock)
 
+    async def open_recovery_door(self, clock: Clock) -> None:
+        """Answer health checks over HTTP until ``open``. Not if any free port will do: nobody knows it yet.
+
+        Raises:
+            AddressRefused: the server cannot listen on the address.
+        """
+        http = self._settings.http
+        if http is None or not http.port:
+            return
+        # Import it only if HTTP is enabled: the library takes a while to load.
+        from courser.server.recovery_door import RecoveryDoor  # noqa: PLC0415
+
+        certificate = self.certificates.get(Transport.HTTP)
+        tls = None if certificate is None else certificate.context
+        self._recovery_door = RecoveryDoor(http, self._settings.connections, clock, tls)
+        try:
+            await self._recovery_door.open()
+        except OSError as error:
+            address = self._wanted[Transport.HTTP]
+            raise AddressRefused(str(address), error, _key_of(Transport.HTTP)) from error
+
+    async def close_recovery_door(self) -> None:
+        """Answer no more health checks. May be repeated."""
+        if self._recovery_door is not None:
+            door, self._recovery_door = self._recovery_door, None
+            await door.close()
+
     async def open(self, dependencies: Dependencies) -> Mapping[Transport, Address]:
         """Listen on all of them. Return the actual addresses.
 
@@ -98,6 +127,8 @@ class Listeners:
         for transport, wanted in self._wanted.items():
             listener = await self._make(transport, dependencies)
             self._listeners.append(listener)
+            if transport is Transport.HTTP:
+                await self.close_recovery_door()
             try:
                 address = addresses[transport] = Address(*await listener.start())
             except OSError as error:

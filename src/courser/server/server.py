@@ -124,6 +124,7 @@ class Server:
                 is_clean = await broker.close()
                 _log.info("stopped clean=%s", is_clean)
         finally:
+            await self._listeners.close_recovery_door()
             signals.close()
         return is_clean
 
@@ -134,6 +135,7 @@ class Server:
         try:
             # Check this early: a first start shows a password, and a server that cannot listen must not get that far.
             self._listeners.prepare(data.clock)
+            await self._listeners.open_recovery_door(data.clock)
         except CourserError:
             data.close(is_clean=False)
             raise
