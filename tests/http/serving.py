@@ -7,14 +7,13 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from courser.broker.access_tokens import AccessTokens, AccessTokenSettings
 from courser.broker.broker import Broker, RootUser
 from courser.broker.credentials import Passwords
-from courser.broker.disk_watch import problems
+from courser.broker.disk_watch import DiskWatch
 from courser.broker.settings import BrokerSettings
 from courser.broker.trusted_issuers import TrustedIssuers
 from courser.handlers.dispatcher import Dispatcher
@@ -114,10 +113,6 @@ def make_root() -> RootUser:
     return RootUser("iggy", Passwords().hash("iggy"))
 
 
-async def no_problems(broker: Broker) -> list[str]:
-    return problems(broker.partitions, 1, 0)
-
-
 async def http_listener(
     broker: Broker,
     connections: Connections,
@@ -152,7 +147,7 @@ async def http_listener(
         check_trusted=None if trusted is None else trusted.check,
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,
-        problems=partial(no_problems, broker),
+        problems=DiskWatch(broker.partitions, broker.pool, lambda: (1, 0)).problems,
         read_metrics=broker.scrapes.text,
         metrics=broker.metrics,
         memory=memory,

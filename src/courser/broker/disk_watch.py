@@ -80,9 +80,7 @@ class DiskWatch:
     async def look(self) -> None:
         """Log what has changed since the last check."""
         self._tell_read_only()
-        free, total = await self._measure()
-        if total:
-            self._tell_space(free, total)
+        self._tell_space(*await self._measure())
 
     async def problems(self) -> list[str]:
         """Why the server cannot take every write; empty if it can."""
