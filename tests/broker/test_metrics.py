@@ -14,7 +14,7 @@ from courser.api import commands as c
 from courser.broker import lag, partition_survey
 from courser.broker.broker import Broker
 from courser.broker.consuming import group_key
-from courser.broker.lag import LagSurvey
+from courser.broker.lag import Lags
 from courser.broker.partition_metrics import SLOW_SYNC, PartitionMetrics
 from courser.broker.partition_survey import STEP_COUNT, PartitionSurvey
 from courser.broker.scraping import Scrapes
@@ -164,7 +164,7 @@ async def test_no_step_of_a_scrape_is_long(tmp_path: Path) -> None:
         with looked_at.counting(partition_survey, "counters_of"):
             await survey.run()
         assert looked_at.counts == [STEP_COUNT] * 10
-        lags = LagSurvey(scene.broker.partitions, state, clock, series_count_max=5000, pause=looked_at.pause)
+        lags = Lags(scene.broker.partitions, state, clock, series_count_max=5000, pause=looked_at.pause)
         with looked_at.counting(lag, "_position"):
             await lags.run()
         assert sum(looked_at.counts) >= 1900

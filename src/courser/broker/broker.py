@@ -24,7 +24,7 @@ from courser.broker.disk_watch import DiskWatch
 from courser.broker.figures import Figures
 from courser.broker.finding import Finder
 from courser.broker.groups import ConsumerGroups
-from courser.broker.lag import LagSurvey
+from courser.broker.lag import Lags
 from courser.broker.metrics import CountingParts, MachineSurvey, register_broker_metrics
 from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.partition_registry import PartitionRegistry
@@ -123,6 +123,8 @@ class Broker:
         self.figures = Figures(self.partitions, settings.topic_defaults, data.path)
         self.machine = Machine(self.clock, data.path)
         self.disk_watch = DiskWatch(self.partitions, pool, self.machine.disk_space)
+        series_count_max = settings.series_count_max
+        self.lags = Lags(self.partitions, self.catalog.state, self.clock, series_count_max=series_count_max)
         self.scrapes = self._make_scrapes()
         self.diagnosis = Diagnosis(self.machine, data.path, pool)
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)
@@ -141,11 +143,11 @@ class Broker:
         )
 
     def _make_scrapes(self) -> Scrapes:
-        state, series_count_max = self.catalog.state, self.settings.series_count_max
-        survey = PartitionSurvey(self.partitions, state, series_count_max=series_count_max)
+        series_count_max = self.settings.series_count_max
+        survey = PartitionSurvey(self.partitions, self.catalog.state, series_count_max=series_count_max)
         parts = CountingParts(survey, self.polls.counters, self.retention.counters, self.staging, self.disk_watch)
         register_broker_metrics(self.metrics, parts)
-        LagSurvey(self.partitions, state, self.clock, series_count_max=series_count_max).register(self.metrics)
+        self.lags.register(self.metrics)
         MachineSurvey(self.machine.measure, self.machine.started_at, self.pool).register(self.metrics)
         return Scrapes(self.metrics)
 

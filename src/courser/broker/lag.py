@@ -1,9 +1,10 @@
 """The lag of consumer groups: how many messages a group has not committed yet, and how old the oldest of them is."""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
+from courser.api.replies import GroupLag, PartitionLag
 from courser.broker.consuming import group_key
+from courser.broker.groups import GroupKey
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.partition_survey import Pause, SeriesBudget, let_others_run, topic_names
@@ -12,6 +13,7 @@ from courser.catalog.state import CatalogState
 from courser.errors import CourserError
 from courser.model import metric_table as m
 from courser.model.clock import Clock
+from courser.model.identifiers import TopicAddress
 from courser.model.metrics import OTHER, Metric, Registry, Sample
 
 STEP_COUNT = 100
@@ -20,26 +22,6 @@ _SECOND = 1_000_000
 
 GroupNames = tuple[str, str, str, str]
 """Stream, topic, group and partition, as labels."""
-
-
-class PartitionLag(NamedTuple):
-    """How far a group is behind in one partition."""
-
-    stored_offset: int | None
-    message_count: int
-    """Messages that are not committed. Those that are deleted, and offsets that were never used, do not count."""
-    age: int | None
-    """Microseconds since the oldest of these messages was stored; 0 if there are none, None if it cannot be read."""
-
-
-async def partition_lag(partition: Partition, group_id: int, clock: Clock) -> PartitionLag:
-    """The lag of a group in a partition that is not offline."""
-    stored, position, count = _position(partition, group_id)
-    age: int | None = 0
-    if count:
-        time = await _time_at(partition, position)
-        age = None if time is None else max(clock.now() - time, 0)
-    return PartitionLag(stored, count, age)
 
 
 def _position(partition: Partition, group_id: int) -> tuple[int | None, int, int]:
@@ -58,8 +40,8 @@ async def _time_at(partition: Partition, offset: int) -> int | None:
         return None
 
 
-class LagSurvey:
-    """Looks at all groups before each scrape, with pauses, and registers what it finds."""
+class Lags:
+    """Looks at the groups: at one on request, and at all before each scrape, with pauses."""
 
     def __init__(
         self,
@@ -80,6 +62,28 @@ class LagSurvey:
         """Offset and time of the message that a group comes to next, by partition and group: most do not move."""
         self._counts: dict[GroupNames, int] = {}
         self._ages: dict[GroupNames, float] = {}
+
+    async def of_group(self, key: GroupKey) -> GroupLag:
+        """The lag of one group in all partitions of its topic. Raises 2010 if the topic was deleted."""
+        *address, group_id = key
+        partitions = tuple(self._partitions.at(TopicAddress(*address)).partitions)
+        rows = []
+        for partition in partitions:
+            await self._count_step()
+            rows.append(await self._partition_lag(partition, group_id))
+        return GroupLag(rows)
+
+    async def _partition_lag(self, partition: Partition, group_id: int) -> PartitionLag:
+        log = partition.log
+        number = log.identity.partition_id
+        if log.is_offline:
+            return PartitionLag(number, None, None, None, None)
+        stored, position, count = _position(partition, group_id)
+        age: int | None = 0
+        if count:
+            time = await _time_at(partition, position)
+            age = None if time is None else max(self._clock.now() - time, 0)
+        return PartitionLag(number, stored, log.visible_end, count, age)
 
     async def run(self) -> None:
         """Look at all groups in all partitions."""
