@@ -74,6 +74,13 @@ async def test_a_reply_and_the_log_have_the_id_of_the_request(
     assert " request=shop-17.a_b result=done" in caplog.text
 
 
+async def test_the_log_of_a_failure_has_the_id_too(root: HttpClient, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "courser.transports.http_application")
+    reply = await root.ask("GET", "/streams/missing", headers={"x-request-id": "shop-18"})
+    assert (reply.status, reply.headers["x-request-id"]) == (404, "shop-18")
+    assert "GetStream over HTTP failed request=shop-18 reason=" in caplog.text
+
+
 @pytest.mark.parametrize("sent", ["", "a b", "x" * 65, "a=1\tresult=done", "\u00e9"])
 async def test_an_id_that_does_not_do_is_replaced(server: HttpServer, sent: str) -> None:
     replies = [await server.client.ask("GET", "/ping", headers={"x-request-id": sent}) for _ in range(2)]

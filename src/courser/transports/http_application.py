@@ -224,6 +224,7 @@ class HttpApplication:
             reply = await self._carry_out(exchange, session, command)
             return await self._success(row, command, reply, session, access, exchange)
         except CourserError as error:
+            _log.debug("%s over HTTP failed request=%s reason=%s", row.kind.__name__, exchange.request_id, error)
             return _failure(row.kind, error)
         except (RestRefused, ClientGone, asyncio.CancelledError):
             raise
