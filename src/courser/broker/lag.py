@@ -15,6 +15,7 @@ from courser.model import metric_table as m
 from courser.model.clock import Clock
 from courser.model.identifiers import TopicAddress
 from courser.model.metrics import OTHER, Metric, Registry, Sample
+from courser.storage.offset_table import ConsumerKey
 
 STEP_COUNT = 100
 """Topics, and partitions of groups, that are looked at without a pause: some 10 us each."""
@@ -24,10 +25,10 @@ GroupNames = tuple[str, str, str, str]
 """Stream, topic, group and partition, as labels."""
 
 
-def _position(partition: Partition, group_id: int) -> tuple[int | None, int, int]:
+def _position(partition: Partition, key: ConsumerKey) -> tuple[int | None, int, int]:
     """What a group has stored, the offset that it comes to next, and how many messages there are from there on."""
     log = partition.log
-    stored = log.offsets.get(group_key(group_id))
+    stored = log.offsets.get(key)
     position = log.start_offset if stored is None else max(stored + 1, log.start_offset)
     return stored, position, log.count_from(position)
 
@@ -78,7 +79,7 @@ class Lags:
         number = log.identity.partition_id
         if log.is_offline:
             return PartitionLag(number, None, None, None, None)
-        stored, position, count = _position(partition, group_id)
+        stored, position, count = _position(partition, group_key(group_id))
         age: int | None = 0
         if count:
             time = await _time_at(partition, position)
@@ -94,13 +95,13 @@ class Lags:
         for topic in tuple(self._partitions):
             await self._count_step()
             for names, group in self._groups_of(topic):
-                partitions = tuple(topic.partitions)
+                partitions, key = tuple(topic.partitions), group_key(group.group_id)
                 is_single = rows_left.take(len(partitions))
                 of_group = (*names, group.name) if is_single or groups_left.take(1) else (OTHER, OTHER, OTHER)
                 for partition in partitions:
                     await self._count_step()
                     row = (*of_group, str(partition.log.identity.partition_id) if is_single else OTHER)
-                    _, position, count = _position(partition, group.group_id)
+                    _, position, count = _position(partition, key)
                     counts[row] = counts.get(row, 0) + count
                     if is_single:
                         # Beyond the limit it would take too long: each may have to read from the disk.

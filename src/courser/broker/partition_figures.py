@@ -1,7 +1,8 @@
 """The figures of a partition, for metrics."""
 
-from operator import add
-from typing import NamedTuple
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
 from courser.broker.partition import Partition
 
@@ -22,10 +23,6 @@ class PartitionCounters(NamedTuple):
     index_rebuild_count: int = 0
     checksum_failure_count: int = 0
 
-    def plus(self, other: "PartitionCounters") -> "PartitionCounters":
-        """The sums."""
-        return PartitionCounters(*map(add, self, other))
-
 
 class PartitionGauges(NamedTuple):
     """What is there now."""
@@ -37,37 +34,55 @@ class PartitionGauges(NamedTuple):
     size: int = 0
     message_count: int = 0
 
-    def plus(self, other: "PartitionGauges") -> "PartitionGauges":
-        """The sums."""
-        return PartitionGauges(*map(add, self, other))
+
+Figures = TypeVar("Figures", PartitionCounters, PartitionGauges)
+_new: Any = tuple.__new__
+"""Creates figures faster than their constructors: there may be ten thousand partitions."""
+_size, _message_count = attrgetter("size"), attrgetter("message_count")
+
+
+def sums_of(kind: type[Figures], figures: Iterable[Figures]) -> Figures:
+    """The sums; zeros if there are no figures."""
+    sums = [sum(column) for column in zip(*figures, strict=True)]
+    return kind(*sums)
 
 
 def counters_of(partition: Partition) -> PartitionCounters:
     """Those of one partition."""
     log = partition.log
-    written, reads, writes = log.marks.written, log.reads, log.writes
-    return PartitionCounters(
-        written.message_count,
-        written.size,
-        partition.polled_count,
-        partition.polled_size,
-        reads.size,
-        writes.segment_created_count,
-        writes.segment_purged_count,
-        0,
-        reads.index_lookup_count,
-        reads.index_rebuild_count,
-        reads.checksum_failure_count,
+    (_, appended_count, appended_size), reads, writes = log.marks.written, log.reads, log.writes
+    found: PartitionCounters = _new(
+        PartitionCounters,
+        (
+            appended_count,
+            appended_size,
+            partition.polled_count,
+            partition.polled_size,
+            reads.size,
+            writes.segment_created_count,
+            writes.segment_purged_count,
+            0,
+            reads.index_lookup_count,
+            reads.index_rebuild_count,
+            reads.checksum_failure_count,
+        ),
     )
+    return found
 
 
 def gauges_of(partition: Partition) -> PartitionGauges:
     """Those of one partition."""
     log = partition.log
     marks, segments = log.marks, log.segments
-    size = message_count = 0
-    for segment in segments:
-        size += segment.size
-        message_count += segment.message_count
-    unsynced_size = marks.written.size - marks.synced.size
-    return PartitionGauges(1, log.failure is not None, unsynced_size, len(segments), size, message_count)
+    found: PartitionGauges = _new(
+        PartitionGauges,
+        (
+            1,
+            int(log.failure is not None),
+            marks.written[2] - marks.synced[2],
+            len(segments),
+            sum(map(_size, segments)),
+            sum(map(_message_count, segments)),
+        ),
+    )
+    return found

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from courser.broker.lost_partitions import lost_partition_log, offline_partition_log
 from courser.broker.partition import Partition
-from courser.broker.partition_figures import PartitionCounters, counters_of
+from courser.broker.partition_figures import PartitionCounters, counters_of, sums_of
 from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.settings import BrokerSettings
@@ -313,9 +313,8 @@ class PartitionRegistry:
     def _retire(self, partitions: list[Partition]) -> list[Partition]:
         for partition in partitions:
             partition.mark_deleted()
-            self.removed = self.removed.plus(counters_of(partition)).plus(
-                PartitionCounters(segment_dropped_count=len(partition.log.segments))
-            )
+            dropped = PartitionCounters(segment_dropped_count=len(partition.log.segments))
+            self.removed = sums_of(PartitionCounters, (self.removed, counters_of(partition), dropped))
         return partitions
 
     async def close(self) -> bool:

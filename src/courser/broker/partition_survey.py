@@ -5,12 +5,13 @@ topic are added up, and beyond the same number of topics, everything that is lef
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from courser.broker.partition_figures import PartitionCounters, PartitionGauges, counters_of, gauges_of
+from courser.broker.partition import Partition
+from courser.broker.partition_figures import PartitionCounters, PartitionGauges, counters_of, gauges_of, sums_of
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.catalog.state import CatalogState
 from courser.model import metric_table as m
@@ -61,16 +62,24 @@ class _Tally:
         self.segment_count_max = 0
         self.rows: dict[PartitionNames, tuple[PartitionCounters, PartitionGauges]] = {}
 
-    def add(self, names: PartitionNames | None, counters: PartitionCounters, gauges: PartitionGauges) -> None:
-        """Add one partition to the sums, and to the row with these names."""
-        self.counters = self.counters.plus(counters)
-        self.gauges = self.gauges.plus(gauges)
-        self.segment_count_max = max(self.segment_count_max, gauges.segment_count)
-        if names is not None:
-            known = self.rows.get(names)
-            if known is not None:
-                counters, gauges = known[0].plus(counters), known[1].plus(gauges)
-            self.rows[names] = counters, gauges
+    def add(self, partitions: Sequence[Partition], topic: tuple[str, str] | None, *, is_single: bool) -> None:
+        """Add some partitions of a topic to the sums, and to the rows of their own or to that of the topic."""
+        counters, gauges = [counters_of(one) for one in partitions], [gauges_of(one) for one in partitions]
+        counters_sum, gauges_sum = sums_of(PartitionCounters, counters), sums_of(PartitionGauges, gauges)
+        self.counters = sums_of(PartitionCounters, (self.counters, counters_sum))
+        self.gauges = sums_of(PartitionGauges, (self.gauges, gauges_sum))
+        self.segment_count_max = max(self.segment_count_max, *(found.segment_count for found in gauges))
+        if topic is None:
+            return
+        if is_single:
+            for partition, own_counters, own_gauges in zip(partitions, counters, gauges, strict=True):
+                self.rows[*topic, str(partition.log.identity.partition_id)] = own_counters, own_gauges
+            return
+        known = self.rows.get((*topic, OTHER), (PartitionCounters(), PartitionGauges()))
+        self.rows[*topic, OTHER] = (
+            sums_of(PartitionCounters, (known[0], counters_sum)),
+            sums_of(PartitionGauges, (known[1], gauges_sum)),
+        )
 
 
 class PartitionSurvey:
@@ -102,13 +111,13 @@ class PartitionSurvey:
             is_single = names is not None and partitions_left.take(len(partitions))
             if names is not None and not is_single and not topics_left.take(1):
                 names = OTHER, OTHER
-            for partition in partitions:
-                number = str(partition.log.identity.partition_id) if is_single else OTHER
-                row = None if names is None else (*names, number)
-                tally.add(row, counters_of(partition), gauges_of(partition))
-                step += 1
-                if step % STEP_COUNT == 0:
+            for begin in range(0, len(partitions), STEP_COUNT):
+                some = partitions[begin : begin + STEP_COUNT]
+                if step + len(some) > STEP_COUNT:
+                    step = 0
                     await self._pause()
+                step += len(some)
+                tally.add(some, names, is_single=is_single)
         self._found = tally
 
     @property
