@@ -31,7 +31,8 @@ DEVELOPMENT := $(VENV)/.development-installed
 unexport PYTHONDONTWRITEBYTECODE
 
 ARGS ?=
-JOBS ?= 2
+# One more than the processors of a small machine: tests also wait for processes, disks and deadlines.
+JOBS ?= 3
 ROUNDS ?= 1000000
 SECONDS ?= 600
 USUAL := not slow and not root and not languages and not release and not tools

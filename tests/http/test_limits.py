@@ -17,8 +17,8 @@ from courser.transports.settings import ConnectionSettings, HttpSettings
 from tests.http.serving import HttpClient, HttpReply, HttpServer, read_reply, serving
 
 SMALL = HttpSettings(port=0, request_size_max=1024)
-IMPATIENT = ConnectionSettings(frame_deadline=50_000, frame_rate_min=1024)
-"""Microseconds, and bytes a second."""
+IMPATIENT = ConnectionSettings(frame_deadline=500_000, frame_rate_min=1024)
+"""Microseconds, and bytes a second. Requests that are not slow have to arrive in time on a busy machine too."""
 LATER = 2**62
 """On the monotonic clock."""
 
@@ -142,7 +142,7 @@ async def test_a_large_body_waits_for_the_memory_of_all_transports(tmp_path: Pat
 
 
 async def test_a_large_body_that_gets_no_memory_is_told_to_come_again(tmp_path: Path) -> None:
-    limits = replace(SCARCE, frame_deadline=200_000)
+    limits = replace(SCARCE, frame_deadline=1_000_000)
     async with serving(tmp_path, limits=limits) as server:
         root = await server.client.login()
         hoarders = take_all(server.memory)
@@ -248,7 +248,7 @@ async def test_head_has_the_length_of_get(root: HttpClient) -> None:
 
 
 async def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
-    limits = ConnectionSettings(send_deadline=50_000)
+    limits = ConnectionSettings(send_deadline=1_000_000)
     async with serving(tmp_path, HttpSettings(port=0, request_size_max=64 * 1024 * 1024), limits) as server:
         root = await server.client.login()
         await root.ask("POST", "/streams", {"name": "s"})

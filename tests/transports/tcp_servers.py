@@ -22,7 +22,8 @@ from tests.transports.echo import EchoCodec, Said, Say, SlowWork, frame
 
 SECOND = 1_000_000
 MIB = 1024 * 1024
-GRACE = 5.0
+GRACE = 60.0
+"""Seconds that something may take before a test gives up: a busy machine alone may take ten."""
 
 
 class Server:
