@@ -5,6 +5,8 @@ import base64
 
 import pytest
 
+from courser.broker.sessions import Session
+from courser.transports.http_application import HttpApplication
 from tests.http.serving import HttpClient, HttpServer, read_reply
 
 BALANCED = {"kind": "balanced", "value": ""}
@@ -85,10 +87,16 @@ async def test_a_bad_wait(root: HttpClient, topic: str, query: str) -> None:
     assert (await root.ask("GET", f"{topic}/messages?{query}")).status == 400
 
 
+def waiting_at(server: HttpServer) -> set[Session]:
+    """The sessions of long polls."""
+    application = server.listener._application
+    assert isinstance(application, HttpApplication)
+    return application._waiting
+
+
 async def until_waiting(server: HttpServer) -> None:
     """Until a long poll waits: the partition has a waiter."""
-    waiting = server.listener._application._waiting
-    while not any(session.waiting is not None for session in waiting):  # noqa: ASYNC110 - nobody tells
+    while not any(session.waiting is not None for session in waiting_at(server)):  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
 
 
@@ -106,7 +114,7 @@ async def test_a_client_that_goes_ends_its_wait(server: HttpServer, root: HttpCl
     )
     await until_waiting(server)
     writer.close()
-    while server.listener._application._waiting:  # noqa: ASYNC110 - nobody tells
+    while waiting_at(server):  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
 
 

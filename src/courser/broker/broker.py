@@ -123,9 +123,7 @@ class Broker:
         self.figures = Figures(self.partitions, settings.topic_defaults, data.path)
         self.machine = Machine(self.clock, data.path)
         self.disk_watch = DiskWatch(self.partitions, pool, self.machine.disk_space)
-        series_count_max = settings.series_count_max
-        self.lags = Lags(self.partitions, self.catalog.state, self.clock, series_count_max=series_count_max)
-        self.scrapes = self._make_scrapes()
+        self.lags, self.scrapes = self._make_scrapes()
         self.diagnosis = Diagnosis(self.machine, data.path, pool)
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)
         """Where clients find this server; the server says so once it listens."""
@@ -142,14 +140,15 @@ class Broker:
             shared_syncs=self._shared_syncs,
         )
 
-    def _make_scrapes(self) -> Scrapes:
-        series_count_max = self.settings.series_count_max
-        survey = PartitionSurvey(self.partitions, self.catalog.state, series_count_max=series_count_max)
+    def _make_scrapes(self) -> tuple[Lags, Scrapes]:
+        state, series_count_max = self.catalog.state, self.settings.series_count_max
+        survey = PartitionSurvey(self.partitions, state, series_count_max=series_count_max)
         parts = CountingParts(survey, self.polls.counters, self.retention.counters, self.staging, self.disk_watch)
         register_broker_metrics(self.metrics, parts)
-        self.lags.register(self.metrics)
+        lags = Lags(self.partitions, state, self.clock, series_count_max=series_count_max)
+        lags.register(self.metrics)
         MachineSurvey(self.machine.measure, self.machine.started_at, self.pool).register(self.metrics)
-        return Scrapes(self.metrics)
+        return lags, Scrapes(self.metrics)
 
     def _make_publishing(self, draw: Callable[[int], bytes]) -> tuple[Staging, Publishing]:
         data, settings = self.data, self.settings

@@ -110,6 +110,9 @@ class Partition:
         self._is_closing = False
         """Whether ``close`` is running, which syncs everything."""
         self.sync_count = 0
+        self._begin_to_count(metrics)
+
+    def _begin_to_count(self, metrics: PartitionMetrics) -> None:
         self.append_count = 0
         """Batches appended since the partition was opened."""
         self._sync_append_count = 0
