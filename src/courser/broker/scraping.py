@@ -40,8 +40,7 @@ class Scrapes:
 
     async def _collect(self) -> str:
         try:
-            for survey in self._registry.surveys:
-                await self._run(survey)
+            await self.survey()
             parts: list[str] = []
             for part in encode_families(self._registry.collect()):
                 parts.append(part)
@@ -50,15 +49,21 @@ class Scrapes:
         finally:
             self._scrape = None
 
+    async def survey(self) -> None:
+        """Bring the figures up to date that nobody keeps. Call it before reading the registry."""
+        for survey in self._registry.surveys:
+            await self._run(survey)
+
     async def _run(self, survey: Survey) -> None:
         task = self._surveys.get(survey)
         if task is None:
             task = self._surveys[survey] = asyncio.ensure_future(_awaited(survey))
         await asyncio.wait((task,), timeout=self._patience)
-        if task.done():
-            del self._surveys[survey]
-            if not task.cancelled() and (error := task.exception()) is not None:
-                _log.error("metrics are not current, because a survey failed", exc_info=error)
+        if not task.done() or self._surveys.get(survey) is not task:
+            return
+        del self._surveys[survey]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("metrics are not current, because a survey failed", exc_info=error)
 
     async def close(self) -> None:
         """Stop what is running."""
