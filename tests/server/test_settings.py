@@ -41,6 +41,7 @@ OTHER_VALUES = {
     "http.jwt.decoding_secret": "c2VjcmV0",
     "http.jwt.use_base64_secret": "true",
     "http.metrics.endpoint": "/figures",
+    "http.metrics.max_series": "7",
     "http.jwt.trusted_issuers": "[{issuer = 'a', jwks_url = 'https://a/keys', audience = 'b', user_id = 2}]",
     "http.tls.enabled": "true",
     "http.tls.self_signed": "false",

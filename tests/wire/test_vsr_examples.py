@@ -74,7 +74,7 @@ REGISTER = header("48:22010000", "60:05", f"128:{C}", "144:95803f2a3c20de8f", "1
 def test_login_by_password() -> None:
     codec = VsrCodec()
     incoming = understand(REGISTER, is_logged_in=False, codec=codec)
-    assert incoming.command == c.LoginUser("iggy", "iggy", "0.11.0", "")
+    assert incoming.command == c.LoginUser("iggy", "iggy", "0.11.0", "", sdk="rust-sdk")
     answer = header(
         "48:1a010000", "60:08", "128:95803f2a3c20de8f", f"160:{C}", "176:01", "184:01", "208:01"
     ) + bytes.fromhex("00000000 00000000 0100000000000000 002c0000 05302e392e30")
@@ -85,7 +85,7 @@ def test_login_by_token() -> None:
     body = bytes.fromhex(f"{LOGIN} 0b696767797061742d313233 00000000")
     frame = header("48:24010000", "60:05", f"128:{C}", "176:01") + body
     incoming = understand(frame, is_logged_in=False)
-    assert incoming.command == c.LoginWithToken("iggypat-123", "0.11.0")
+    assert incoming.command == c.LoginWithToken("iggypat-123", "0.11.0", sdk="rust-sdk")
 
 
 def test_a_refused_login_is_an_eviction() -> None:

@@ -575,6 +575,15 @@ class GetTopicDurability(Command, frozen=True):
 # --- consumer groups, from outside --------------------------------------------------------------------
 
 
+@command(60018, r.GroupLag, Action.READ_TOPIC)
+class GetGroupLag(Command, frozen=True):
+    """How far a consumer group is behind, in messages and in time."""
+
+    stream: Identifier
+    topic: Identifier
+    group: Identifier
+
+
 @command(60012, None, Action.READ_TOPIC, is_audited=True)
 class ResetGroupOffsets(Command, frozen=True):
     """Set where a consumer group continues to read, without being a member; all partitions or none."""
@@ -586,6 +595,14 @@ class ResetGroupOffsets(Command, frozen=True):
     """Whether to remove the members first. They have to join again. Otherwise a group with members is refused."""
     offsets: Annotated[tuple[tuple[U32, U64], ...], Counted(POSITION_COUNT_MAX)]
     """A partition, and the next offset that the group reads there. At offset 0 nothing remains stored."""
+
+
+# --- metrics ------------------------------------------------------------------------------------------
+
+
+@command(60017, r.MetricsText, Action.READ_SERVER)
+class GetMetrics(Command, frozen=True):
+    """All metrics of the server."""
 
 
 COMMANDS = tuple(sorted((kind.row for kind in Command.__subclasses__()), key=lambda row: row.code))

@@ -497,8 +497,10 @@ def _unavailable(skipped: SkippedRange) -> OffsetsUnavailable:
 
 
 def _polled(partition: Partition, result: ReadResult) -> Polled:
-    identity = partition.log.identity
-    return Polled(identity.partition_id, current_offset(partition), result.message_count, result.pieces, result.size)
+    identity, count, size = partition.log.identity, result.message_count, result.size
+    partition.polled_count += count
+    partition.polled_size += size
+    return Polled(identity.partition_id, current_offset(partition), count, result.pieces, size)
 
 
 def _nothing(partition: Partition) -> Polled:

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from courser.broker.disk_lane import DiskLane
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
+from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.preparing import Preparation
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
@@ -22,7 +22,9 @@ from courser.broker.waiting import Waiting, attempt
 from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
 from courser.model.durability import Durability
+from courser.model.metrics import Registry
 from courser.records.batch import Batch
+from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.stored_body import PLAIN
 from courser.records.stored_header import NO_PRODUCER
 from courser.storage import upkeep
@@ -64,14 +66,14 @@ class Partition:
         *,
         limits: BrokerLimits = DEFAULT_BROKER_LIMITS,
         verification: SegmentVerification | None = None,
-        on_sync_time: Callable[[Path, int], None] | None = None,
+        metrics: PartitionMetrics | None = None,
         shared_syncs: SharedSyncs | None = None,
     ) -> None:
         """``verification``, if any, checks each sealed segment before its first read.
 
-        ``on_sync_time`` is called after each sync with the directory and the duration in microseconds. ``shared_syncs``
-        is what the partitions on one file system share.
+        ``metrics`` are those of all partitions. ``shared_syncs`` is what the partitions on one file system share.
         """
+        metrics = metrics or PartitionMetrics(Registry(), clock)
         self.log = log
         self._pool = pool
         self._clock = clock
@@ -81,7 +83,7 @@ class Partition:
         self._syncs = lane(
             plan_next=self._plan_due_sync,
             on_done=self._release,
-            on_time=None if on_sync_time is None else partial(on_sync_time, log.directory),
+            on_time=partial(metrics.note_sync, log.directory),
             monotonic=clock.monotonic,
         )
         self._upkeep = lane(plan_next=lambda: upkeep.plan_upkeep(log), on_done=self._release)
@@ -111,6 +113,19 @@ class Partition:
         self._is_closing = False
         """Whether ``close`` is running, which syncs everything."""
         self.sync_count = 0
+        self._begin_to_count(metrics)
+
+    def _begin_to_count(self, metrics: PartitionMetrics) -> None:
+        self.append_count = 0
+        """Batches appended since the partition was opened."""
+        self._sync_append_count = 0
+        """As many of them are covered by the last sync that began."""
+        self._append_sizes = metrics.append_sizes
+        self._appends_per_sync = metrics.appends_per_sync
+        self.polled_count = 0
+        """Messages in replies to polls ..."""
+        self.polled_size = 0
+        """... and their bytes."""
 
     @property
     def is_unavailable(self) -> bool:
@@ -161,6 +176,10 @@ class Partition:
         appended = log.append(batch, producer, sequence, timestamp)
         if settings.deduplication is not None:
             self._preparation.remember(batch, appended)
+        self.append_count += 1
+        sizes, size = self._append_sizes, len(batch.body) + BATCH_HEADER_SIZE
+        sizes.counts[size.bit_length()] += 1
+        sizes.total += size
         if self._waiting:
             self._announce_soon()
         if marks.written[2] >= self._upkeep_at_size or len(log.segments) != self._segment_count:
@@ -360,6 +379,8 @@ class Partition:
             self._acknowledgements.sync_began(self.log.marks.written)
             self._disk_due = self._clock.monotonic() + _DISK_PAUSE
             self.sync_count += 1
+            self._appends_per_sync.observe(self.append_count - self._sync_append_count)
+            self._sync_append_count = self.append_count
         return job
 
     def _release(self) -> None:
@@ -415,6 +436,17 @@ class Partition:
             return self.log.offset_at_time(timestamp, wait=False)
         except BlockingIOError:
             return await self._in_pool(partial(self.log.offset_at_time, timestamp))
+
+    async def time_at(self, offset: int) -> int | None:
+        """When the message at ``offset``, or else the next one, was appended; None if there is none.
+
+        Raises:
+            StorageFailure: the disk cannot be read.
+        """
+        try:
+            return self.log.time_at(offset, wait=False)
+        except BlockingIOError:
+            return await self._in_pool(partial(self.log.time_at, offset))
 
     async def _verify(self, verification: SegmentVerification, offset: int, count: int) -> int:
         """Have the first segments of a read verified; return how many messages may be read before the next one."""

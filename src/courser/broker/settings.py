@@ -81,6 +81,9 @@ class BrokerSettings:
     """The keys for reading, that of ``encryption`` included."""
     deduplication: Deduplication | None = None
     """For how long ids of messages are remembered, to drop what is sent again. None: not at all."""
+    series_count_max: int = 1000
+    """Partitions that have time series of their own in metrics, and partitions of consumer groups: limits what a
+    monitoring system has to store."""
     limits: BrokerLimits = DEFAULT_BROKER_LIMITS
     """Limits of the broker itself. No operator sets them; tests do."""
     engine_limits: EngineLimits = DEFAULT_LIMITS

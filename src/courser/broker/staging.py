@@ -113,6 +113,11 @@ class Staging:
         self._failure: str | None = None
         """Why nothing can be staged until a restart (a failed sync of the directory), or None."""
 
+    @property
+    def part_count(self) -> int:
+        """How many parts there are."""
+        return len(self._parts)
+
     # --- the start ---
 
     async def open(self, *, is_crashed: bool = False) -> None:

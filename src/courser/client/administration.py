@@ -453,6 +453,21 @@ class Administration(Asking):
         """
         return (await self._ask(c.GetConsumerGroups(*place_of(stream, topic)), r.GroupList)).groups
 
+    async def get_consumer_group_lag(
+        self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
+    ) -> list[r.PartitionLag]:
+        """How far a group is behind in each partition: messages that it has not committed, and the oldest one's age.
+
+        Raises:
+            NotFound: the stream, topic or group does not exist.
+
+        Example:
+            await client.create_consumer_group("shop/orders", name="billing")
+            for lag in await client.get_consumer_group_lag("shop/orders", consumer_group="billing"):
+                print(lag.partition_id, lag.message_count, lag.age)
+        """
+        return (await self._ask(c.GetGroupLag(*place_of(stream, topic), consumer_group), r.GroupLag)).partitions
+
     async def delete_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
     ) -> None:

@@ -194,6 +194,14 @@ class SegmentReader:
                 return header.base_offset
         return segment.end_offset
 
+    def time_at(self, segment: Segment, offset: int, *, wait: bool) -> int:
+        """The time of the batch with ``offset``, or of the next one in the segment, as it is stored."""
+        position = self._position_of(segment, offset, wait=wait)[0]
+        for header in self._headers(segment, position, wait=wait):
+            if header.base_offset + header.message_count > offset:
+                return header.base_timestamp
+        return segment.last_timestamp
+
     def _entry_at(self, segment: Segment, offset: int, *, wait: bool) -> IndexEntry | None:
         base_offset, latest_offset, entry = self._latest_entry
         if (base_offset, latest_offset) == (segment.base_offset, offset):

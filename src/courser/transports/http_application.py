@@ -20,6 +20,7 @@ from courser.api.table import CommandRow
 from courser.broker.access_tokens import Access
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
+from courser.model.metric_table import HTTP_REQUESTS
 from courser.transports.http_commands import HttpCommands, HttpServices
 from courser.transports.http_cors import Cors
 from courser.transports.http_events import EventRoute
@@ -90,7 +91,7 @@ class HttpApplication:
         self._cors = None if settings.cors is None else Cors(settings.cors)
         self._commands = HttpCommands(services)
         self._events = EventRoute(services)
-        self._request_count = services.metrics.counter("courser_http_requests_total", "Requests received over HTTP.")
+        self._request_count = services.metrics.counter(HTTP_REQUESTS)
         self._date = (0, "")
         self._router: Router[_Route] = Router()
         for row in c.COMMANDS:
@@ -214,6 +215,7 @@ class HttpApplication:
             reply = await self._commands.carry_out(exchange, session, command)
             return await self._success(row, command, reply, session, access, exchange)
         except CourserError as error:
+            _log.debug("%s over HTTP failed request=%s reason=%s", row.kind.__name__, exchange.request_id, error)
             return _failure(row.kind, error)
 
     async def _decode(
@@ -284,12 +286,7 @@ class HttpApplication:
         return text_answer(_UNAVAILABLE, "\n".join(problems)) if problems else text_answer(_OK, "ready")
 
     async def _answer_metrics(self, _: Exchange, _values: Mapping[str, str], _access: Access | None) -> Answer:
-        parts: list[str] = []
-        for family in self._services.metrics.collect():
-            parts.append(prometheus.encode_family(family))
-            # One name may have a thousand time series: others are served in between.
-            await asyncio.sleep(0)
-        return Answer(_OK, "".join(parts).encode(), prometheus.CONTENT_TYPE)
+        return Answer(_OK, (await self._services.read_metrics()).encode(), prometheus.CONTENT_TYPE)
 
     async def _answer_openapi(self, _: Exchange, _values: Mapping[str, str], _access: Access | None) -> Answer:
         return Answer(_OK, msgspec.json.encode(self._document), JSON_TYPE)

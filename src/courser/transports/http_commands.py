@@ -44,6 +44,8 @@ class HttpServices:
     problems: Callable[[], Awaitable[list[str]]]
     """Why the server is not ready; empty if it is."""
     metrics: Registry
+    read_metrics: Callable[[], Awaitable[str]]
+    """All metrics as text."""
     memory: RequestMemory
     """For large bodies; shared with all transports."""
     clock: Clock
@@ -85,6 +87,8 @@ class HttpCommands:
 
     async def carry_out(self, exchange: Exchange, session: Session, command: c.Command) -> r.Reply | None:
         """The reply. Raises ``CourserError``, and ``ClientGone`` if nobody waits for it any more."""
+        # Durations of requests do not include the time in which the client sends the body.
+        session.last_seen = self._services.clock.monotonic()
         begun = self._services.begin(session, command)
         if not isinstance(begun, Waiting):
             return begun

@@ -175,6 +175,7 @@ def _broker(configuration: Configuration) -> BrokerSettings:
         recreate_missing_state=configuration[keys.RECREATE_MISSING_STATE],
         staging_size_max=configuration[keys.STAGING_SIZE_MAX],
         staging_expiry=configuration[keys.STAGING_EXPIRY],
+        series_count_max=configuration[http_keys.METRICS_SERIES_MAX],
         disk_thread_count=configuration[keys.DISK_THREAD_COUNT],
         encryption=_encryption(configuration),
         keys=key_ring(configuration),
