@@ -23,6 +23,8 @@ from courser.storage.ledger import (
     LedgerReading,
     OffsetGap,
     Progress,
+    Sealed,
+    SegmentFacts,
     SyncFailure,
     read_ledger,
 )
@@ -39,6 +41,7 @@ from courser.storage.quarantine import Quarantine
 from courser.storage.recovery_cases import Oddity, RecoveryAction, RecoveryFinding, StopKind, Tail, case_for
 from courser.storage.recovery_listing import PartitionListing, list_partition
 from courser.storage.recovery_scan import ScannedSegment, SegmentEnd, scan_open_segment
+from courser.storage.scan import facts_of_file
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.settings import LogSettings
 
@@ -253,6 +256,10 @@ class _Recovery:
                 text = "the sealed segment is missing"
                 self._lose(Oddity.SEALED_MISSING, path, text, base, facts.end_offset, reading)
                 continue
+            if size < facts.size and (found := self._facts_of_condensed(path, facts)) is not None:
+                # The crash came after the file was replaced and before the ledger said so.
+                facts = found
+                self._events.append(Sealed(found))
             segment = Segment.from_facts(facts, self._identity, self._settings)
             segment.state = SegmentState.SEALED
             if size < facts.size:
@@ -274,6 +281,16 @@ class _Recovery:
                     size=size - facts.size,
                 )
             self._add(segment, reading)
+
+    def _facts_of_condensed(self, path: Path, facts: SegmentFacts) -> SegmentFacts | None:
+        """The facts about a shorter file if it is the whole segment, condensed; None if a part of it is missing."""
+        file = self._file_system.open(path)
+        try:
+            found = facts_of_file(file, self._identity, facts.base_offset, self._settings.limits.scan_window_size)
+        finally:
+            file.close()
+        # A condensed segment still has the last message, so a file that was truncated cannot be mistaken for one.
+        return found if found is not None and found.end_offset == facts.end_offset else None
 
     # --- unsealed segments: read from the recovery point on ---
 

@@ -140,7 +140,7 @@ def judge_end(
         header = read_header(memoryview(head), 0, identity)
     except BadBatch:
         return size < BATCH_HEADER_SIZE, offset_bound(size, offset)
-    if header.base_offset != offset:
+    if header.previous_end_offset != offset:
         return False, offset_bound(size, offset)
     return size < header.stored_length, offset_bound(max(size - header.stored_length, 0), header.end_offset)
 
