@@ -16,6 +16,7 @@ from courser.api.replies import Node
 from courser.broker.access import AccessControl
 from courser.broker.authentication import Authentication
 from courser.broker.catalog_service import CatalogService
+from courser.broker.condenser import Condenser
 from courser.broker.connectionless import ConnectionlessMembers
 from courser.broker.consuming import Polls
 from courser.broker.credentials import Passwords
@@ -118,6 +119,13 @@ class Broker:
         )
         self.staging, self.publishing = self._make_publishing(draw)
         self.retention.settle = self.publishing.settle_below
+        self.condenser = Condenser(
+            self.partitions,
+            settings,
+            self.clock,
+            settle=self.publishing.settle_below,
+            first_open_offset=self.publishing.first_open_offset,
+        )
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
         self.reply_sent = self.buffers.give_back
         """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""

@@ -19,7 +19,7 @@ from courser.broker.preparing import Preparation
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.waiting import Waiting, attempt
-from courser.errors import CourserError, PartitionReadOnly, StorageFailure
+from courser.errors import CommandRejected, CourserError, ErrorCode, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
 from courser.model.durability import Durability
 from courser.model.metrics import Registry
@@ -29,6 +29,7 @@ from courser.records.stored_body import PLAIN
 from courser.records.stored_header import NO_PRODUCER
 from courser.storage import upkeep
 from courser.storage.acknowledgements import Acknowledgements
+from courser.storage.condensing import CondensedCopy, advance, plan_replacement
 from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
@@ -437,6 +438,13 @@ class Partition:
         except BlockingIOError:
             return await self._in_pool(partial(self.log.offset_at_time, timestamp))
 
+    async def offset_of_last(self, count: int) -> int:
+        """The offset of the first of the newest ``count`` visible messages."""
+        try:
+            return self.log.offset_of_last(count, wait=False)
+        except BlockingIOError:
+            return await self._in_pool(partial(self.log.offset_of_last, count))
+
     async def time_at(self, offset: int) -> int | None:
         """When the message at ``offset``, or else the next one, was appended; None if there is none.
 
@@ -587,6 +595,27 @@ class Partition:
     async def _wait_for_writes(self) -> None:
         while self._hold is not None:
             await self._hold.wait()
+
+    # --- condensing ---
+
+    async def advance(self, steps: Iterator[int], size: int) -> int:
+        """Take steps of ``storage.condensing`` in the pool. Returns the bytes that were read; 0 after the last step."""
+        return await self.work(partial(advance, steps, size))
+
+    async def work(self, work: Callable[[], Found]) -> Found:
+        """Read or write temporary files in the pool. A stop waits for it, even if the caller is cancelled.
+
+        Raises:
+            CommandRejected: the server is stopping.
+        """
+        if self._is_closing:
+            raise CommandRejected(ErrorCode.DISCONNECTED, "the server is stopping")
+        return await asyncio.shield(asyncio.ensure_future(self._in_pool(work)))
+
+    async def replace_segment(self, copy: CondensedCopy) -> bool:
+        """Use the condensed copy of a segment from now on. Returns whether that was possible."""
+        await self._upkeep.do(partial(plan_replacement, self.log, copy))
+        return not any(segment is copy.segment for segment in self.log.segments)
 
     async def roll(self) -> None:
         """Close and seal the open segment if it has messages, so that it can be trimmed."""

@@ -30,6 +30,7 @@ USUAL_TOPIC_OPTIONS = TopicOptions(
     preallocate_segments=False,
     durability=REPLICATED,
     consumer_offset_durability=REPLICATED,
+    keep_latest_by_key=False,
 )
 
 
@@ -51,6 +52,12 @@ class BrokerSettings:
     cleaner_enabled: bool = True
     cleaner_interval: int = 60 * _SECOND
     """Microseconds between two runs of retention."""
+    condensing_percent: int = 50
+    """Condense a partition when so much of its sealed segments, or more, is new since the last time."""
+    tombstone_delay: int = 24 * 3600 * _SECOND
+    """Microseconds after which a message without a payload is removed from a topic that keeps the latest by key."""
+    condensing_rate: int = 64 * _MIB
+    """Bytes that are read per second at most while segments are condensed: other disk work goes first."""
     heartbeat_enabled: bool = True
     heartbeat_interval: int = 30 * _SECOND
     """Microseconds: a group member that is silent for 1.2 times as long is removed from its groups."""

@@ -79,6 +79,12 @@ _CHANGEABLE_OPTIONS = (
         type=DURABILITY,
         help="The same for stored offsets.",
     ),
+    click.option(
+        "--keep-latest-by-key/--keep-all",
+        "keep_latest_by_key",
+        default=None,
+        help="Whether to remove messages once a newer one with the same key is stored.",
+    ),
 )
 _FIXED = "Cannot be changed later."
 _FIXED_OPTIONS = (

@@ -30,6 +30,9 @@ class ChangeableTopicSettings(TypedDict, total=False):
     """``synced``: acknowledged after a sync. ``default``: the level of the server. Iggy's words work too."""
     consumer_offset_durability: str | None
     """The same for stored offsets."""
+    keep_latest_by_key: bool | None
+    """Whether messages are removed once a newer one with the same key is stored. A message without a payload removes
+    its key."""
 
 
 class TopicSettings(ChangeableTopicSettings, total=False):
@@ -83,6 +86,7 @@ def topic_options(settings: TopicSettings) -> TopicOptions:
         preallocate_segments=settings.get("preallocate_segments"),
         durability=_requested("durability", settings.get("durability")),
         consumer_offset_durability=_requested("consumer_offset_durability", settings.get("consumer_offset_durability")),
+        keep_latest_by_key=settings.get("keep_latest_by_key"),
     )
 
 

@@ -40,3 +40,5 @@ class TopicOptions(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """``replicated`` or ``persisted``."""
     consumer_offset_durability: str | None = None
     """``replicated`` or ``persisted``."""
+    keep_latest_by_key: bool | None = None
+    """Whether messages are removed once a newer one with the same key is stored."""

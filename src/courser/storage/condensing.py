@@ -14,7 +14,7 @@ messages that were removed before it, and everything that walks over a file chec
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
@@ -378,12 +378,9 @@ def plan_replacement(log: PartitionLog, copy: CondensedCopy) -> Job | None:
     return Job("replacement", log.syncs.watch(run), lambda: log.complete_replacement(old, facts, draft), fail)
 
 
-def advance(steps: Iterator[int], size: int, *, should_stop: Callable[[], bool] = lambda: False) -> int:
+def advance(steps: Iterator[int], size: int) -> int:
     """Take steps until about ``size`` bytes were read. Returns how many were; 0 if there are no more steps."""
     done = 0
-    while done < size and not should_stop():
-        step = next(steps, 0)
-        if not step:
-            break
+    while done < size and (step := next(steps, 0)):
         done += step
     return done

@@ -195,10 +195,10 @@ class SegmentReader:
                 return header.base_offset
         return segment.end_offset
 
-    def offset_of_last(self, segment: Segment, count: int, *, wait: bool) -> int:
+    def offset_of_last(self, segment: Segment, count: int) -> int:
         """The offset of the first of the newest ``count`` messages of a segment from which messages were removed."""
         before = segment.message_count - count
-        for header in self._headers(segment, 0, wait=wait):
+        for header in self._headers(segment, 0, wait=True):
             if before < header.message_count:
                 return header.base_offset + before
             before -= header.message_count

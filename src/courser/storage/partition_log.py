@@ -460,10 +460,11 @@ class PartitionLog(PartitionState):
         return self.start_offset
 
     def _nth_last(self, segment: Segment, count: int, *, wait: bool) -> int:
+        if not wait:
+            # It looks at every header of the segment.
+            raise BlockingIOError
         try:
-            return self._reader.offset_of_last(segment, count, wait=wait)
-        except BlockingIOError:
-            raise
+            return self._reader.offset_of_last(segment, count)
         except OSError as error:
             raise storage_failure("read", log_path(self.directory, segment.base_offset), error) from error
 

@@ -125,7 +125,7 @@ def scan(
                 yield BadRange(position, end, str(error), is_last=True)
                 return
             yield BadRange(position, next_good.position, str(error), is_last=False)
-            position, offset = next_good.position, next_good.header.base_offset
+            position, offset = next_good.position, next_good.header.previous_end_offset
             continue
         yield batch
         position, offset = batch.end_position, batch.header.end_offset

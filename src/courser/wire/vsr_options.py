@@ -168,6 +168,7 @@ _KEYS: Mapping[str, _Key] = {
             _durability,
             is_updatable=True,
         ),
+        _Key("keep_latest_by_key", "keep_latest_by_key", HeaderKind.BOOL, _boolean, is_updatable=True),
     )
 }
 _SORTED_KEYS = sorted(_KEYS.values(), key=lambda key: key.name)
