@@ -9,12 +9,14 @@ from courser.storage.condensing import (
     CondensedCopy,
     KeySlice,
     KeySurvey,
+    Removals,
     TooManyKeys,
     condensable_segments,
     plan_replacement,
 )
 from courser.storage.jobs import perform
 from courser.storage.partition_log import PartitionLog
+from courser.storage.segment import Segment
 
 FAR = 2**62
 """An offset and a time after all others."""
@@ -32,27 +34,29 @@ def keyed(messages: Sequence[tuple[bytes | None, bytes]]) -> Batch:
 
 def condense(log: PartitionLog, *, tombstones_before: int = 0, end_offset: int = FAR) -> int:
     """Condense all that may be condensed, in as many passes as it takes. Returns how many files were replaced."""
-    slice_count = 1
-    while True:
-        try:
-            return sum(
-                _condense_slice(log, KeySlice(number, slice_count), tombstones_before, end_offset)
-                for number in range(slice_count)
-            )
-        except TooManyKeys:
-            slice_count *= 2
-
-
-def _condense_slice(log: PartitionLog, key_slice: KeySlice, tombstones_before: int, end_offset: int) -> int:
     segments = condensable_segments(log, end_offset=end_offset, stored_before=FAR)
-    survey = KeySurvey(log, segments, key_slice, tombstones_before=tombstones_before)
-    for _ in survey.steps():
-        pass
+    removals = survey(log, segments, tombstones_before)
     count = 0
-    for segment in filter(survey.is_worthwhile, segments):
-        copy = CondensedCopy(log, segment, survey)
+    for segment in filter(removals.concern, segments):
+        copy = CondensedCopy(log, segment, removals)
         for _ in copy.steps():
             pass
         job = plan_replacement(log, copy)
         count += job is not None and perform(job)
     return count
+
+
+def survey(log: PartitionLog, segments: Sequence[Segment], tombstones_before: int = 0) -> Removals:
+    """What can be removed from segments."""
+    slice_count = 1
+    while True:
+        removals = Removals(log, segments)
+        try:
+            for number in range(slice_count):
+                key_slice = KeySlice(number, slice_count)
+                for _ in KeySurvey(log, removals, key_slice, tombstones_before=tombstones_before).steps():
+                    pass
+        except TooManyKeys:
+            slice_count *= 2
+        else:
+            return removals

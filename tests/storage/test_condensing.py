@@ -9,7 +9,7 @@ import pytest
 
 from courser.errors import DiskFull
 from courser.records.stored_header import NO_PRODUCER
-from courser.storage.condensing import CondensedCopy, KeySlice, KeySurvey, condensable_segments, plan_replacement
+from courser.storage.condensing import CondensedCopy, condensable_segments, plan_replacement
 from courser.storage.jobs import perform
 from courser.storage.read_result import SkipReason
 from courser.storage.recovery_cases import StopKind
@@ -17,7 +17,7 @@ from courser.storage.segment_index import IndexCache
 from courser.storage.upkeep import plan_reservation
 from courser.testing.files import FaultPlan
 from tests.simulator.small_settings import SMALL_LIMITS
-from tests.storage.condensed import FAR, condense, keyed
+from tests.storage.condensed import FAR, condense, keyed, survey
 from tests.storage.engine import ENCODINGS, SMALL, Engine, encoded
 
 Sent = dict[int, tuple[bytes | None, bytes]]
@@ -179,9 +179,7 @@ def test_a_reader_that_has_the_old_segment_goes_on_reading_it() -> None:
     engine.restart()
     log = engine.log
     segments = condensable_segments(log, end_offset=FAR, stored_before=FAR)
-    survey = KeySurvey(log, segments, KeySlice(), tombstones_before=0)
-    assert sum(survey.steps()) == segments[0].size
-    copy = CondensedCopy(log, segments[0], survey)
+    copy = CondensedCopy(log, segments[0], survey(log, segments))
     assert sum(copy.steps()) == segments[0].size
     job = plan_replacement(log, copy)
     assert job is not None

@@ -7,7 +7,7 @@ keep the whole below a rate. What it knows of a partition is in memory only: aft
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
@@ -15,7 +15,8 @@ from courser.broker.settings import BrokerSettings
 from courser.errors import CourserError
 from courser.model.clock import Clock
 from courser.records.stored_header import PartitionIdentity
-from courser.storage.condensing import CondensedCopy, KeySlice, KeySurvey, TooManyKeys, condensable_segments
+from courser.storage.condensing import CondensedCopy, KeySlice, KeySurvey, Removals, TooManyKeys, condensable_segments
+from courser.storage.ledger import SegmentFacts
 from courser.storage.segment import Segment
 
 _log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ class Condensed:
     """What was done to a partition."""
 
     segment_count: int
-    """Segments that were rewritten; one counts twice if two passes changed it."""
+    """Segments that were rewritten."""
     removed_count: int
     """Messages that were removed."""
     freed_size: int
@@ -93,6 +94,7 @@ class Condenser:
             try:
                 _report(partition, await self.condense(partition))
             except CourserError as error:
+                self._known.pop(partition.log.identity, None)
                 if not partition.is_deleted:
                     _log.warning("condensing stopped directory=%s reason=%s", partition.log.directory, error)
 
@@ -129,54 +131,50 @@ class Condenser:
         Raises:
             CourserError: the disk refuses. Nothing is lost; the next time starts over.
         """
-        identity = partition.log.identity
-        await self._settle(identity, partition.log.next_offset)
-        total = Condensed(0, 0, 0)
-        known = replace(self._known.get(identity, _Known()), end_offset=0, next_tombstone_at=None)
-        number = 0
-        while number < known.slice_count:
-            try:
-                done, survey = await self._pass(partition, KeySlice(number, known.slice_count))
-            except TooManyKeys:
-                # Start over with fewer keys in each pass. What earlier passes removed stays removed.
-                known, number = _Known(slice_count=2 * known.slice_count), 0
-                continue
-            total = Condensed(
-                total.segment_count + done.segment_count,
-                total.removed_count + done.removed_count,
-                total.freed_size + done.freed_size,
-            )
-            times = [time for time in (known.next_tombstone_at, survey.next_tombstone_at) if time is not None]
-            end_offset = survey.segments[-1].end_offset if survey.segments else 0
-            known = replace(known, end_offset=end_offset, next_tombstone_at=min(times, default=None))
-            number += 1
-        self._known[identity] = known
-        return total
-
-    async def _pass(self, partition: Partition, key_slice: KeySlice) -> tuple[Condensed, KeySurvey]:
-        """Read everything once, and rewrite the segments that have superseded messages with the keys of a slice."""
         log = partition.log
-        segments = self._segments(partition)
-        survey = KeySurvey(log, segments, key_slice, tombstones_before=self._tombstones_before())
-        await self._take(partition, survey.steps())
+        await self._settle(log.identity, log.next_offset)
+        removals = await self._survey(partition)
         segment_count = removed_count = freed_size = 0
         # Oldest first: a tombstone may only go after the older messages of its key.
-        for segment in filter(survey.is_worthwhile, segments):
-            copy = CondensedCopy(log, segment, survey)
+        for segment in filter(removals.concern, removals.segments):
+            facts = await self._rewrite(partition, CondensedCopy(log, segment, removals))
+            if facts is not None:
+                segment_count += 1
+                removed_count += segment.message_count - facts.message_count
+                freed_size += segment.size - facts.size
+        return Condensed(segment_count, removed_count, freed_size)
+
+    async def _survey(self, partition: Partition) -> Removals:
+        """Find out what can be removed, with as many slices of keys as it takes."""
+        log = partition.log
+        segments, horizon = self._segments(partition), self._tombstones_before()
+        slice_count = self._known.get(log.identity, _Known()).slice_count
+        while True:
+            removals = Removals(log, segments)
             try:
-                await self._take(partition, copy.steps())
-                is_replaced = copy.facts is not None and await partition.replace_segment(copy)
-            except CourserError:
-                # Not if this task is cancelled: the replacement may be under way. Then the next start removes it.
-                await partition.work(copy.discard)
-                raise
-            if copy.facts is None or not is_replaced:
-                await partition.work(copy.discard)
+                for number in range(slice_count):
+                    survey = KeySurvey(log, removals, KeySlice(number, slice_count), tombstones_before=horizon)
+                    await self._take(partition, survey.steps())
+            except TooManyKeys:
+                slice_count *= 2
                 continue
-            segment_count += 1
-            removed_count += segment.message_count - copy.facts.message_count
-            freed_size += segment.size - copy.facts.size
-        return Condensed(segment_count, removed_count, freed_size), survey
+            end_offset = segments[-1].end_offset if segments else 0
+            self._known[log.identity] = _Known(end_offset, removals.next_tombstone_at, slice_count)
+            return removals
+
+    async def _rewrite(self, partition: Partition, copy: CondensedCopy) -> SegmentFacts | None:
+        """Replace a segment. None if that is not worth it, or if the segment was deleted meanwhile."""
+        try:
+            await self._take(partition, copy.steps())
+            is_replaced = copy.facts is not None and await partition.replace_segment(copy)
+        except CourserError:
+            # Not if this task is cancelled: the replacement may be under way. Then the next start removes the copy.
+            await partition.work(copy.discard)
+            raise
+        if is_replaced:
+            return copy.facts
+        await partition.work(copy.discard)
+        return None
 
     async def _take(self, partition: Partition, steps: Iterator[int]) -> None:
         """Take all steps, not faster than the rate."""

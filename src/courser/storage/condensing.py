@@ -1,8 +1,9 @@
 """Condense sealed segments: of the messages with the same key, only the newest stays. Offsets never change.
 
-A ``KeySurvey`` reads the sealed segments and notes the newest offset of each key. ``CondensedCopy`` then writes a
-segment without its superseded messages to a temporary file, and ``plan_replacement`` gives that file the segment's
-name. The first two only read the partition, in small steps on any thread; the last is a short upkeep job.
+A ``KeySurvey`` reads the sealed segments with the newest offset of each key in memory, and marks ``Removals``. If there
+are many keys, it takes several surveys, each with a slice of the keys. ``CondensedCopy`` then writes a segment without
+these messages to a temporary file, and ``plan_replacement`` gives that file the segment's name. The first two only read
+the partition, in small steps on any thread; the last is a short upkeep job.
 
 What stays in any case: messages without a key; the last message of a segment, so that its file alone shows where it
 ends; and every segment that has damage, or that would not become smaller. A message without a payload is a *tombstone*:
@@ -58,16 +59,18 @@ class KeySlice:
     number: int = 0
     count: int = 1
 
-    def digest(self, user_headers: memoryview) -> bytes | None:
-        """What stands for the key in these headers; None if there is no key, or if it belongs to another slice."""
-        block = bytes(user_headers)
-        if KEY_HEADER not in block or not is_typed(block):
-            return None
-        key = next((header.value for header in iterate_user_headers(block) if header.key == KEY_HEADER), None)
-        if key is None:
-            return None
-        digest = hashlib.blake2b(key, digest_size=_DIGEST_SIZE).digest()
-        return digest if int.from_bytes(digest[:4], "little") % self.count == self.number else None
+    def has(self, digest: bytes) -> bool:
+        """Whether the key with this digest belongs to the slice."""
+        return int.from_bytes(digest[:4], "little") % self.count == self.number
+
+
+def _digest(user_headers: memoryview) -> bytes | None:
+    """What stands for the key in these headers; None if there is no key."""
+    block = bytes(user_headers)
+    if KEY_HEADER not in block or not is_typed(block):
+        return None
+    key = next((header.value for header in iterate_user_headers(block) if header.key == KEY_HEADER), None)
+    return None if key is None else hashlib.blake2b(key, digest_size=_DIGEST_SIZE).digest()
 
 
 def condensable_segments(log: PartitionLog, *, end_offset: int, stored_before: int) -> tuple[Segment, ...]:
@@ -85,107 +88,154 @@ def condensable_segments(log: PartitionLog, *, end_offset: int, stored_before: i
     return tuple(found)
 
 
-class KeySurvey:
-    """The newest offset of each key, as far as sealed segments show it."""
+class _OffsetSet:
+    """Offsets of one segment, one bit each."""
 
-    def __init__(
-        self, log: PartitionLog, segments: Sequence[Segment], key_slice: KeySlice, *, tombstones_before: int
-    ) -> None:
-        """Tombstones that were stored before ``tombstones_before`` may go."""
-        self._log = log
+    def __init__(self, segment: Segment) -> None:
+        self._base_offset = segment.base_offset
+        self._bits = bytearray((segment.end_offset - segment.base_offset + 7) // 8)
+
+    def add(self, offset: int) -> None:
+        number = offset - self._base_offset
+        self._bits[number // 8] |= 1 << number % 8
+
+    def __contains__(self, offset: int) -> bool:
+        number = offset - self._base_offset
+        return bool(self._bits[number // 8] & 1 << number % 8)
+
+
+class Removals:
+    """What to remove from some segments: a bit for every message of a segment from which any can go."""
+
+    def __init__(self, log: PartitionLog, segments: Sequence[Segment]) -> None:
         self.segments = tuple(segments)
-        self.slice = key_slice
-        self._horizon = tombstones_before
-        self._latest: dict[bytes, int] = {}
-        self._old_tombstones: dict[bytes, int] = {}
-        """Tombstones that may go, unless they are superseded."""
-        self._lingering: set[bytes] = set()
-        """Keys of superseded messages that stay: the last of a segment, or in one that would not become smaller."""
+        self._key_count_max = log.settings.limits.condensed_key_count_max
+        self._superseded: dict[int, _OffsetSet] = {}
+        self._tombstones: dict[int, _OffsetSet] = {}
+        """By the base offset of the segment."""
         self._fixed: set[SegmentKey] = set()
         """Segments that cannot be rewritten."""
+        self._lingering: set[bytes] = set()
+        """Keys of superseded messages that stay: the last of a segment, or in one that would not become smaller."""
         self._doubtful_from: int | None = None
-        """Tombstones from this offset on stay: older messages of their keys may be in a fixed segment."""
-        self._worthwhile: set[int] = set()
-        """Base offsets of the segments with messages to remove."""
+        """Tombstones from this offset on stay: older messages of their keys may have to stay too."""
         self.next_tombstone_at: int | None = None
         """When the oldest tombstone was stored that is too young to go; None if there is none."""
 
+    # --- what the survey finds ---
+
+    def fix(self, segment: Segment) -> None:
+        """A segment cannot be read in full or not be rewritten, so it stays as it is."""
+        self._fixed.add(segment.key)
+        self._doubt(segment)
+
+    def _doubt(self, segment: Segment) -> None:
+        if self._doubtful_from is None or segment.base_offset < self._doubtful_from:
+            self._doubtful_from = segment.base_offset
+
+    def add_superseded(self, digest: bytes, offset: int) -> None:
+        """A message has a successor, and can go."""
+        if not self._add(self._superseded, offset):
+            self._lingering.add(digest)
+
+    def add_tombstone(self, offset: int) -> None:
+        """A tombstone is old enough, and can go after all older messages of its key."""
+        self._add(self._tombstones, offset)
+
+    def _add(self, sets: dict[int, _OffsetSet], offset: int) -> bool:
+        """Returns False for the last message of a segment, which stays."""
+        segment = self.segments[bisect_right(self.segments, offset, key=_base_offset) - 1]
+        if offset == segment.end_offset - 1:
+            return False
+        if segment.base_offset not in sets:
+            sets[segment.base_offset] = _OffsetSet(segment)
+        sets[segment.base_offset].add(offset)
+        return True
+
+    def note_young_tombstone(self, stored_at: int) -> None:
+        """A tombstone must stay for now."""
+        if self.next_tombstone_at is None or stored_at < self.next_tombstone_at:
+            self.next_tombstone_at = stored_at
+
+    # --- what the copies ask ---
+
+    def concern(self, segment: Segment) -> bool:
+        """Whether messages of the segment can go."""
+        is_marked = segment.base_offset in self._superseded or segment.base_offset in self._tombstones
+        return is_marked and segment.key not in self._fixed and not segment.damages
+
+    def include(self, segment: Segment, offset: int, user_headers: memoryview) -> bool:
+        """Whether the message at ``offset`` goes. Ask for older segments first."""
+        if offset in self._superseded.get(segment.base_offset, ()):
+            return True
+        if offset not in self._tombstones.get(segment.base_offset, ()):
+            return False
+        is_doubtful = self._doubtful_from is not None and offset >= self._doubtful_from
+        return not is_doubtful and _digest(user_headers) not in self._lingering
+
+    def keep(self, segment: Segment, digests: set[bytes]) -> None:
+        """A segment stays as it is, with superseded messages of these keys. So their tombstones must stay too."""
+        if len(self._lingering) + len(digests) > self._key_count_max:
+            self._doubt(segment)
+        else:
+            self._lingering |= digests
+
+
+class KeySurvey:
+    """Finds the newest offset of each key of a slice, and with it the messages that are superseded."""
+
+    def __init__(self, log: PartitionLog, removals: Removals, key_slice: KeySlice, *, tombstones_before: int) -> None:
+        """Tombstones that were stored before ``tombstones_before`` may go."""
+        self._log = log
+        self._removals = removals
+        self._slice = key_slice
+        self._horizon = tombstones_before
+        self._latest: dict[bytes, int] = {}
+        self._old_tombstones: dict[bytes, int] = {}
+
     def steps(self) -> Iterator[int]:
-        """Read the segments, and yield the size of each batch. Call the other methods after the last step.
+        """Read the segments, and yield the size of each batch. The removals are complete after the last step.
 
         Raises:
             TooManyKeys: the slice has more keys than ``condensed_key_count_max``.
             StorageFailure: a file cannot be read.
         """
-        for segment in self.segments:
+        removals = self._removals
+        for segment in removals.segments:
             for batch in _batches(self._log, segment):
                 if batch is None:
-                    self._fix(segment)
+                    removals.fix(segment)
                     continue
-                header = batch.header
-                if header.encryption_key_id and self._log.settings.encoding.encryption is None:
+                if batch.header.encryption_key_id and self._log.settings.encoding.encryption is None:
                     # It could only be written without encryption.
-                    self._fix(segment)
+                    removals.fix(segment)
                 try:
                     self._add(segment, batch)
                 except _UNREADABLE:
-                    self._fix(segment)
-                yield header.stored_length
-        for digest, offset in self._old_tombstones.items():
-            self._note_removable(digest, offset)
-
-    def _fix(self, segment: Segment) -> None:
-        self._fixed.add(segment.key)
-        if self._doubtful_from is None:
-            self._doubtful_from = segment.base_offset
+                    removals.fix(segment)
+                yield batch.header.stored_length
+        for offset in self._old_tombstones.values():
+            removals.add_tombstone(offset)
 
     def _add(self, segment: Segment, batch: GoodBatch) -> None:
         header, latest = batch.header, self._latest
         stored_at = header.base_timestamp + segment.correction
         body = _frames(self._log, batch)
         for offset, frame in enumerate(iterate_frames(body, header.message_count), header.base_offset):
-            digest = self.slice.digest(frame.user_headers)
-            if digest is None:
+            digest = _digest(frame.user_headers)
+            if digest is None or not self._slice.has(digest):
                 continue
             if (superseded := latest.get(digest)) is not None:
-                self._note_removable(digest, superseded)
+                self._removals.add_superseded(digest, superseded)
                 self._old_tombstones.pop(digest, None)
             elif len(latest) >= self._log.settings.limits.condensed_key_count_max:
                 raise TooManyKeys
             latest[digest] = offset
             if not frame.payload:
-                self._note_tombstone(digest, offset, stored_at)
-
-    def _note_tombstone(self, digest: bytes, offset: int, stored_at: int) -> None:
-        if stored_at < self._horizon:
-            self._old_tombstones[digest] = offset
-        elif self.next_tombstone_at is None or stored_at < self.next_tombstone_at:
-            self.next_tombstone_at = stored_at
-
-    def _note_removable(self, digest: bytes, offset: int) -> None:
-        segment = self.segments[bisect_right(self.segments, offset, key=_base_offset) - 1]
-        if offset == segment.end_offset - 1:
-            self._lingering.add(digest)
-        else:
-            self._worthwhile.add(segment.base_offset)
-
-    def is_worthwhile(self, segment: Segment) -> bool:
-        """Whether messages of the segment can be removed."""
-        return segment.base_offset in self._worthwhile and segment.key not in self._fixed and not segment.damages
-
-    def stays(self, segment: Segment, offset: int, digest: bytes | None, *, is_empty: bool) -> bool:
-        """Whether the message at ``offset`` must be kept."""
-        if digest is None or offset == segment.end_offset - 1:
-            return True
-        if self._latest.get(digest, offset) > offset:
-            return False
-        is_doubtful = self._doubtful_from is not None and offset >= self._doubtful_from
-        is_old = is_empty and self._old_tombstones.get(digest) == offset
-        return not is_old or is_doubtful or digest in self._lingering
-
-    def note_lingering(self, digests: set[bytes]) -> None:
-        """Superseded messages with these keys stay, so the tombstones of these keys must stay too."""
-        self._lingering |= digests
+                if stored_at < self._horizon:
+                    self._old_tombstones[digest] = offset
+                else:
+                    self._removals.note_young_tombstone(stored_at)
 
 
 def _batches(log: PartitionLog, segment: Segment) -> Iterator[GoodBatch | None]:
@@ -207,10 +257,10 @@ def _frames(log: PartitionLog, batch: GoodBatch) -> memoryview:
 class CondensedCopy:
     """A segment without its superseded messages, in temporary files."""
 
-    def __init__(self, log: PartitionLog, segment: Segment, survey: KeySurvey) -> None:
+    def __init__(self, log: PartitionLog, segment: Segment, removals: Removals) -> None:
         self._log = log
         self.segment = segment
-        self._survey = survey
+        self._removals = removals
         self.log_path = temporary_path(log_path(log.directory, segment.base_offset))
         self.index_path = temporary_path(index_path(log.directory, segment.base_offset))
         settings = log.settings
@@ -220,7 +270,7 @@ class CondensedCopy:
         self._size = 0
         self._end_offset = segment.base_offset
         self._kept_count = 0
-        self._removed: set[bytes] = set()
+        self._removed_keys: set[bytes] = set()
         self.facts: SegmentFacts | None = None
         """The facts about the copy once it is complete, synced and verified; None if it was not worth keeping."""
 
@@ -242,8 +292,8 @@ class CondensedCopy:
                 raise StorageFailure("read", log_path(self._log.directory, self.segment.base_offset), None)
             self._copy(file, batch)
             yield batch.header.stored_length
-        if not self._removed or self._size >= self.segment.size:
-            self._survey.note_lingering(self._removed)
+        if self._size >= self.segment.size:
+            self._removals.keep(self.segment, self._removed_keys)
             self.discard()
             return
         # The data must be on disk before it has the segment's name: a power cut would otherwise leave an empty segment.
@@ -262,16 +312,14 @@ class CondensedCopy:
                 raise storage_failure("remove", path, error) from error
 
     def _copy(self, file: File, batch: GoodBatch) -> None:
-        header, key_slice, survey = batch.header, self._survey.slice, self._survey
+        header = batch.header
         body = _frames(self._log, batch)
         kept: list[int] = []
         for number, frame in enumerate(iterate_frames(body, header.message_count)):
-            digest = key_slice.digest(frame.user_headers)
-            offset = header.base_offset + number
-            if survey.stays(self.segment, offset, digest, is_empty=not frame.payload):
+            if not self._removals.include(self.segment, header.base_offset + number, frame.user_headers):
                 kept.append(number)
-            elif digest is not None:
-                self._removed.add(digest)
+            elif (digest := _digest(frame.user_headers)) is not None:
+                self._removed_keys.add(digest)
         removed_count = header.base_offset - self._end_offset
         if len(kept) == header.message_count and (
             not header.encryption_key_id or removed_count == header.removed_count
