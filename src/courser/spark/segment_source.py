@@ -110,8 +110,11 @@ class _Scan:
             return 0, source.base_offset
         finally:
             file.close()
+        if entry is None or entry.batch_position >= source.size:
+            # There is no entry, or the index belongs to a longer file that was replaced.
+            return 0, source.base_offset
         # The entry need not be the first message of its batch, so the batch may begin at a lower offset.
-        return (0, source.base_offset) if entry is None else (entry.batch_position, -1)
+        return entry.batch_position, -1
 
     def fetch(self) -> Iterator[Fetched]:
         while self._position < self._source.size:
