@@ -36,6 +36,13 @@ from courser.api.fields import (
     SnapshotKinds,
     Text32,
 )
+from courser.api.inspection_commands import (
+    GetGroupLag,
+    GetMetrics,
+    GetPartitionBounds,
+    GetSegments,
+    GetTopicDurability,
+)
 from courser.api.staging_commands import (
     PUBLISHED_PART_COUNT_MAX,
     DiscardStaged,
@@ -64,10 +71,15 @@ __all__ = [
     "DeleteUser",
     "DiscardStaged",
     "FinishStage",
+    "GetGroupLag",
+    "GetMetrics",
+    "GetPartitionBounds",
+    "GetSegments",
     "GetSink",
     "GetSinks",
     "GetStagedParts",
     "GetTokens",
+    "GetTopicDurability",
     "GetUser",
     "GetUsers",
     "LoginUser",
@@ -536,23 +548,6 @@ class FindMessages(Command, frozen=True):
     """All of them must be satisfied."""
 
 
-@command(60002, r.TopicBounds, Action.POLL_MESSAGES, Action.SEND_MESSAGES)
-class GetPartitionBounds(Command, frozen=True):
-    """First and next offset of every partition of a topic, with the topic's identity."""
-
-    stream: Identifier
-    topic: Identifier
-
-
-@command(60003, r.SegmentList, Action.READ_TOPIC)
-class GetSegments(Command, frozen=True):
-    """The segments of a partition."""
-
-    stream: Identifier
-    topic: Identifier
-    partition_id: Id
-
-
 @command(60013, r.ConfirmedAssignment, Action.READ_TOPIC)
 class ConfirmAssignment(Command, frozen=True):
     """The partitions that are assigned to this member, which hands over lost partitions in an orderly way."""
@@ -564,24 +559,7 @@ class ConfirmAssignment(Command, frozen=True):
     """The member has given up all partitions that this and older generations took away; 0 before the first."""
 
 
-@command(60015, r.TopicDurability, Action.READ_TOPIC)
-class GetTopicDurability(Command, frozen=True):
-    """The durability level of a topic: what an acknowledgement guarantees on this server."""
-
-    stream: Identifier
-    topic: Identifier
-
-
 # --- consumer groups, from outside --------------------------------------------------------------------
-
-
-@command(60018, r.GroupLag, Action.READ_TOPIC)
-class GetGroupLag(Command, frozen=True):
-    """How far a consumer group is behind, in messages and in time."""
-
-    stream: Identifier
-    topic: Identifier
-    group: Identifier
 
 
 @command(60012, None, Action.READ_TOPIC, is_audited=True)
@@ -595,14 +573,6 @@ class ResetGroupOffsets(Command, frozen=True):
     """Whether to remove the members first. They have to join again. Otherwise a group with members is refused."""
     offsets: Annotated[tuple[tuple[U32, U64], ...], Counted(POSITION_COUNT_MAX)]
     """A partition, and the next offset that the group reads there. At offset 0 nothing remains stored."""
-
-
-# --- metrics ------------------------------------------------------------------------------------------
-
-
-@command(60017, r.MetricsText, Action.READ_SERVER)
-class GetMetrics(Command, frozen=True):
-    """All metrics of the server."""
 
 
 COMMANDS = tuple(sorted((kind.row for kind in Command.__subclasses__()), key=lambda row: row.code))
