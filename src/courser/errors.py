@@ -113,6 +113,8 @@ class ErrorCode(IntEnum):
     TOO_MANY_STREAMS = 20032
     TOO_MANY_TOPICS = 20033
     GROUP_HAS_MEMBERS = 20034
+    KEY_MISSING = 20040
+    CODEC_MISSING = 20041
 
 
 class CourserError(Exception):

@@ -1,5 +1,7 @@
 """Every key that takes effect does: another value gives other settings."""
 
+import base64
+
 import pytest
 
 from courser.server.configuration import keys
@@ -9,6 +11,13 @@ from courser.server.configuration.log_levels import parse_log_levels
 from courser.server.configuration.settings import settings_of
 
 OTHER_VALUES = {
+    "system.compression.default_algorithm": "gzip",
+    "system.encryption.enabled": "true",
+    "system.encryption.key": base64.b64encode(bytes(range(32))).decode(),
+    "system.encryption.old_keys": base64.b64encode(bytes(range(1, 33))).decode(),
+    "system.message_deduplication.enabled": "true",
+    "system.message_deduplication.max_entries": "7",
+    "system.message_deduplication.expiry": "7s",
     "http.enabled": "false",
     "http.cors.enabled": "false",
     "http.metrics.enabled": "false",
@@ -124,6 +133,8 @@ OTHER_VALUES = {
 ONLY_CHECKED = {"tcp.enabled": "false", "telemetry.traces.transport": "grpc", "telemetry.logs.transport": "grpc"}
 """Values that are refused if they would matter, and are no settings."""
 SWITCHES = [
+    f"system.encryption.key={base64.b64encode(bytes(32)).decode()}",
+    "system.message_deduplication.enabled=true",
     "tcp.tls.enabled=true",
     "websocket.tls.enabled=true",
     "quic.enabled=true",

@@ -167,6 +167,7 @@ class Broker:
             self.partitions,
             staging,
             self.pool,
+            keys=settings.keys,
             quotas=self.quotas,
             draw=draw,
             take_room=self._take_room,

@@ -6,15 +6,16 @@ upkeep, hints to the kernel), so that a send never waits until a segment is seal
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import TypeVar
 
 from courser.broker.disk_lane import DiskLane
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.broker.partition_metrics import PartitionMetrics
+from courser.broker.preparing import Preparation
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.waiting import Waiting, attempt
@@ -24,6 +25,7 @@ from courser.model.durability import Durability
 from courser.model.metrics import Registry
 from courser.records.batch import Batch
 from courser.records.layout import BATCH_HEADER_SIZE
+from courser.records.stored_body import PLAIN
 from courser.records.stored_header import NO_PRODUCER
 from courser.storage import upkeep
 from courser.storage.acknowledgements import Acknowledgements
@@ -103,6 +105,7 @@ class Partition:
         """Whether they will be woken in the next turn of the event loop."""
         self._entering: set[asyncio.Future[None]] = set()
         """Sends that wait before they are written."""
+        self._preparation = Preparation(log, self._in_pool, clock)
         self._reading_count = 0
         """Reads in the pool. The files stay open for them."""
         self._reads_done: asyncio.Future[None] | None = None
@@ -138,27 +141,41 @@ class Partition:
         sequence: int = 0,
         timestamp: int = 0,
         is_synced_later: bool = False,
+        is_prepared: bool = False,
+        is_new: bool = False,
     ) -> Appended | Waiting[Appended]:
         """Append a batch. Returns what was appended if it may be acknowledged now, else what has to be waited for.
 
         Without a ``timestamp`` the batch gets the current time. ``is_synced_later``: the caller appends more,
         acknowledges nothing before its own call of ``sync``, and does not wait for a sync of each batch.
+        ``is_prepared``: the batch is a result of ``prepare``. ``is_new``: none of its messages was stored before.
 
         Raises:
             DiskFull: nothing was kept.
             PartitionReadOnly: it may or may not be kept; it was not acknowledged.
+            CodecMissing: the partition compresses with a library that is not installed.
         """
         log = self.log
-        marks, level = log.marks, log.settings.durability.level
+        settings = log.settings
+        marks, level = log.marks, settings.durability.level
+        if settings.deduplication is not None and producer is NO_PRODUCER and not is_new:
+            return attempt(self._append_new(batch, timestamp, is_synced_later))
+        if settings.encoding is not PLAIN and not is_prepared:
+            if not self._preparation.is_quick(batch):
+                later = self._append_later(batch, producer, sequence, timestamp, is_synced_later, is_prepared=False)
+                return Waiting(asyncio.get_running_loop().create_task(later))
+            batch = self._preparation.encode(batch)
         if (
             self._hold is not None
             or self._is_behind
             # As ``needs_reservation``.
             or (marks.written[0] + batch.count > log.reserved_end and level is not _SYNCED)
         ):
-            later = self._append_later(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
+            later = self._append_later(batch, producer, sequence, timestamp, is_synced_later, is_prepared=True)
             return Waiting(asyncio.get_running_loop().create_task(later))
         appended = log.append(batch, producer, sequence, timestamp)
+        if settings.deduplication is not None:
+            self._preparation.remember(batch, appended)
         self.append_count += 1
         sizes, size = self._append_sizes, len(batch.body) + BATCH_HEADER_SIZE
         sizes.counts[size.bit_length()] += 1
@@ -182,18 +199,56 @@ class Partition:
         sequence: int = 0,
         timestamp: int = 0,
         is_synced_later: bool = False,
+        is_prepared: bool = False,
     ) -> Appended:
         """``try_append``, for those who can wait: returns when the batch may be acknowledged."""
-        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later)
+        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later, is_prepared)
         return await appended if isinstance(appended, Waiting) else appended
 
     async def _append_later(
-        self, batch: Batch, producer: bytes, sequence: int, timestamp: int, *, is_synced_later: bool
+        self,
+        batch: Batch,
+        producer: bytes,
+        sequence: int,
+        timestamp: int,
+        is_synced_later: bool,
+        *,
+        is_prepared: bool,
     ) -> Appended:
-        await self._wait_to_append(batch.count)
+        with self._entrance():
+            if not is_prepared:
+                batch = await self.prepare(batch)
+            await self._wait_to_append(batch.count)
         # Nothing was awaited since the last check: this attempt is not sent back.
-        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later)
+        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later, True, True)
         return await appended if isinstance(appended, Waiting) else appended
+
+    async def _append_new(self, batch: Batch, timestamp: int, is_synced_later: bool) -> Appended:
+        """Append those messages whose ids are not known yet. If all are known, return where the first one is."""
+        with self._entrance():
+            while True:
+                prepared = await self.prepare(batch)
+                await self._wait_to_append(batch.count)
+                # Nothing is awaited between this and the append: a batch with the same ids comes before or after both.
+                known = self._preparation.look_up(batch)
+                if known.fresh is batch:
+                    break
+                if known.fresh is None:
+                    return await self._acknowledge_known(known.first_offset, batch.count)
+                batch = known.fresh
+        appended = self.try_append(prepared, NO_PRODUCER, 0, timestamp, is_synced_later, True, True)
+        return await appended if isinstance(appended, Waiting) else appended
+
+    async def _acknowledge_known(self, offset: int, count: int) -> Appended:
+        """Acknowledge messages that were stored before, if they are durable enough by now."""
+        log = self.log
+        if log.settings.durability.level is _SYNCED and log.marks.synced.offset < log.marks.written.offset:
+            await self.sync()
+        return Appended(offset, count, self._clock.now())
+
+    async def prepare(self, batch: Batch) -> Batch:
+        """The batch as this partition stores it: see ``Preparation.prepare``."""
+        return await self._preparation.prepare(batch)
 
     def _is_within_bounds(self) -> bool:
         """Whether the last write may be acknowledged before it is synced, at level `bounded`."""
@@ -214,27 +269,33 @@ class Partition:
             CourserError: they cannot be appended.
         """
         if self._hold is not None or self._is_behind or self.log.needs_reservation(count):
-            await self._wait_to_append(count)
+            with self._entrance():
+                await self._wait_to_append(count)
 
     async def _wait_to_append(self, count: int) -> None:
         """Wait until a send can be written. Between the last check and the append, nothing is awaited."""
         log = self.log
+        # Each of these may start while another one is awaited.
+        while self._hold is not None or self._is_behind or log.needs_reservation(count):
+            if self._hold is not None:
+                await self._wait_for_writes()
+            elif self._is_behind:
+                log.check_writable()
+                before = log.closing_count
+                await self._upkeep.do(partial(upkeep.plan_seal, log))
+                # If no segment could be sealed, waiting does not help.
+                self._is_behind = _CLOSING_COUNT_MAX < log.closing_count < before
+            else:
+                log.check_writable()
+                await self._upkeep.do(partial(upkeep.plan_reservation, log, count))
+
+    @contextmanager
+    def _entrance(self) -> Iterator[None]:
+        """Around the waits of a send before it is written, for ``settle``."""
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._entering.add(entered)
         try:
-            # Each of these may start while another one is awaited.
-            while self._hold is not None or self._is_behind or log.needs_reservation(count):
-                if self._hold is not None:
-                    await self._wait_for_writes()
-                elif self._is_behind:
-                    log.check_writable()
-                    before = log.closing_count
-                    await self._upkeep.do(partial(upkeep.plan_seal, log))
-                    # If no segment could be sealed, waiting does not help.
-                    self._is_behind = _CLOSING_COUNT_MAX < log.closing_count < before
-                else:
-                    log.check_writable()
-                    await self._upkeep.do(partial(upkeep.plan_reservation, log, count))
+            yield
         finally:
             self._entering.discard(entered)
             entered.set_result(None)

@@ -1,5 +1,6 @@
 """``courser audit`` and ``courser usage``: check and measure a data directory with parallel Spark tasks."""
 
+import os
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ from courser.cli.output import Report
 from courser.cli.quantity_words import DURATION
 from courser.cli.records import Field, as_size, as_time, emit_list, emit_thing
 from courser.cli.terminal import say
+from courser.records.encryption import keys_from
 
 _AUDIT_EXITS = "Exit codes: 0 no damage, 1 a file cannot be read, 2 damage (or wrong usage), 5 not found."
 _HOUR = 3_600_000_000
@@ -41,7 +43,7 @@ def audit_command(*, directory: Path, master: str, output: str) -> int:
     with running_spark("audit", master) as spark:
         from courser.jobs.audit import audit  # noqa: PLC0415 -- needs Spark
 
-        found = audit(spark, directory)
+        found = audit(spark, directory, keys_from(os.environ))
     report = Report(
         columns=presentation.FINDING_COLUMNS,
         cells=presentation.finding_cells,

@@ -18,6 +18,7 @@ from courser.model.clock import CLOCK_LEAD_MAX, Clock
 from courser.model.durability import Durability
 from courser.records.batch import Batch
 from courser.records.layout import BATCH_HEADER_SIZE
+from courser.records.stored_body import EncodedBatch, stamp_encoded
 from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, blank_header, stamp
 from courser.storage.durable_files import make_directories, storage_failure
 from courser.storage.files import File, FileSystem, write_rest
@@ -193,7 +194,10 @@ class PartitionLog(PartitionState):
         if producer is not NO_PRODUCER:
             blank = blank_header(self.identity, producer, sequence)
         # Hash and write last: a large body evicts everything else from the CPU cache.
-        buffers = stamp(batch, blank, base_offset, timestamp), body
+        if isinstance(batch, EncodedBatch):
+            buffers = stamp_encoded(batch, blank, base_offset, timestamp), body
+        else:
+            buffers = stamp(batch, blank, base_offset, timestamp), body
         try:
             taken = file.write_at(position, buffers)
             if taken != size:

@@ -6,9 +6,13 @@ import importlib.util
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from courser.broker.topic_settings import codec_of
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import ConfigurationRefused
-from courser.server.configuration import http_keys, keys, telemetry_keys
+from courser.model.topic_options import COMPRESSIONS
+from courser.records.compression import CodecMissing, check_available
+from courser.records.encryption import KEY_EXPECTED, KeyRing, parse_key
+from courser.server.configuration import at_rest_keys, http_keys, keys, telemetry_keys
 from courser.server.configuration.key import Key, KeyStatus
 from courser.server.configuration.loading import Configuration
 
@@ -61,6 +65,31 @@ def _contradictions(configuration: Configuration) -> Iterator[str]:
     yield from _http_contradictions(configuration)
     if configuration[telemetry_keys.TELEMETRY_ENABLED]:
         yield from _telemetry_contradictions(configuration)
+    yield from _at_rest_contradictions(configuration)
+
+
+def _at_rest_contradictions(configuration: Configuration) -> Iterator[str]:
+    algorithm = at_rest_keys.COMPRESSION
+    try:
+        check_available(codec_of(COMPRESSIONS[configuration[algorithm]]))
+    except CodecMissing as error:
+        yield f"{configuration.where(algorithm)}: {error}"
+    enabled, key, old_keys = (
+        at_rest_keys.ENCRYPTION_ENABLED,
+        at_rest_keys.ENCRYPTION_KEY,
+        at_rest_keys.OLD_ENCRYPTION_KEYS,
+    )
+    if configuration[enabled] and not configuration[key]:
+        yield f"{configuration.where(enabled)} is true, but {key.path} is not set: set it to {KEY_EXPECTED}"
+    texts = [(configuration.where(key), configuration[key])] if configuration[key] else []
+    texts += [(configuration.where(old_keys), text) for text in configuration[old_keys]]
+    parsed = []
+    for where, text in texts:
+        try:
+            parsed.append(parse_key(text))
+            KeyRing(parsed)
+        except ValueError as error:
+            yield f"{where}: {error}"
 
 
 def _tls_contradictions(configuration: Configuration, tls: keys.TlsKeys) -> Iterator[str]:

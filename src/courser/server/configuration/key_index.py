@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from courser.server.configuration import http_keys, keys, telemetry_keys
+from courser.server.configuration import at_rest_keys, http_keys, keys, telemetry_keys
 from courser.server.configuration.key import Key, variable_name
 from courser.server.configuration.stock_keys import STOCK_KEYS
 
@@ -14,7 +14,10 @@ AnyKey: TypeAlias = Key[Any]
 """A key whose value type does not matter."""
 
 LIVE_KEYS: tuple[AnyKey, ...] = tuple(
-    value for module in (keys, http_keys, telemetry_keys) for value in vars(module).values() if isinstance(value, Key)
+    value
+    for module in (keys, at_rest_keys, http_keys, telemetry_keys)
+    for value in vars(module).values()
+    if isinstance(value, Key)
 )
 
 _ROW_VARIABLE = re.compile(r"(?P<list>\w+?)_(?P<row>[0-9]{1,4})_(?P<field>[A-Z_]+)")

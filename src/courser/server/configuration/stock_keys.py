@@ -16,20 +16,11 @@ def _refused(path: str, description: str) -> Key[bool]:
 
 
 ARCHIVER_ENABLED = _refused("data_maintenance.archiver.enabled", "archiving to disk or S3")
-_REFUSED: tuple[Key[bool] | Key[str], ...] = (
+_REFUSED: tuple[Key[bool], ...] = (
     ARCHIVER_ENABLED,
     _refused("data_maintenance.messages.archiver_enabled", "archiving, as Iggy 0.5 called it"),
     _refused("data_maintenance.state.archiver_enabled", "archiving of the metadata"),
     _refused("system.segment.archive_expired", "archiving of expired segments"),
-    _refused("system.encryption.enabled", "encryption of stored messages"),
-    _refused("system.message_deduplication.enabled", "dropping messages whose id was seen before"),
-    Key(
-        path="system.compression.default_algorithm",
-        kind=kinds.choice("none", "gzip", "lz4", "snappy", "zstd"),
-        default="none",
-        description="compression of stored messages",
-        status=KeyStatus.REFUSED,
-    ),
 )
 
 # --- not used -----------------------------------------------------------------------------------------
@@ -53,7 +44,6 @@ _IGNORED = {
     "system.backup.compatibility": "path",
     "system.compression": "allow_override",
     "system.memory_pool": "enabled size bucket_capacity",
-    "system.message_deduplication": "max_entries expiry",
     "system.partition": "path prepare_queue_depth wal_bytes_max wal_group_commit_delay_micros dedup_clients_max "
     "consumer_offsets_max offset_reservation_lease evicted_ring_capacity evicted_ring_bytes_max "
     "transfer_served_cache_bytes_max transfer_artifact_bytes_max",
@@ -74,7 +64,6 @@ _IGNORED_SECRETS = (
     "data_maintenance.archiver.s3.secret_access_key",
     "data_maintenance.archiver.s3.key_id",
     "data_maintenance.archiver.s3.key_secret",
-    "system.encryption.key",
     "tcp.tls.password",
 )
 
@@ -102,4 +91,4 @@ def _ignored_key(path: str, *, is_secret: bool = False, has_any_below: bool = Fa
     )
 
 
-STOCK_KEYS: tuple[Key[bool] | Key[str] | Key[object], ...] = (*_REFUSED, *_ignored())
+STOCK_KEYS: tuple[Key[bool] | Key[object], ...] = (*_REFUSED, *_ignored())
