@@ -23,6 +23,7 @@ from benchmarks import (
     starting,
     sustained,
     transcoding,
+    transports,
 )
 from benchmarks.harness import FULL, QUICK, Bench, Case, Row, Scale, Weight
 from benchmarks.report import as_json, table
@@ -41,6 +42,7 @@ CASES = (
     Case("memory", "indexes, open partitions, small batches", memory.run),
     Case("metadata", "commands, starts and memory of the catalog", metadata.run),
     Case("serving", "the server over TCP beside a bare server", serving.run),
+    Case("transports", "HTTP, WebSocket and QUIC beside TCP", transports.run),
     Case("client", "our own client beside the load generator", client.run),
     Case("spark", "Spark on topics beside Spark on Parquet", spark.run),
     Case("starting", "starts with little and with much sealed data", starting.run),

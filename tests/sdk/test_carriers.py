@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from courser.server.certificates import Certificate
+from courser.server.configuration.settings import TlsSettings
+from courser.storage.local_clock import SystemClock
 from tests.sdk.conversations import Conversation, Refused
 from tests.sdk.programs.catalogue import scenarios_of
 from tests.servers import RunningServer
@@ -16,7 +19,12 @@ SETTINGS = {
     "websocket.address": "127.0.0.1:0",
     "quic.enabled": "true",
     "quic.address": "127.0.0.1:0",
+    "http.enabled": "true",
+    "http.address": "127.0.0.1:0",
 }
+VALIDATED = "tls_validate_certificate=true"
+"""Over WebSocket the SDKs accept every certificate unless they are told otherwise, even if they get a file."""
+SELF_SIGNED = TlsSettings(certificate_file=None, key_file=None, is_self_signed=True)
 SCHEMES = {"iggy+ws": "websocket", "iggy+quic": "quic"}
 RELEASES = ("0.6.0", "0.7.0", "0.8.0")
 """Those that can use WebSocket, beside the newest. Over QUIC they fail to make a socket, whatever the server."""
@@ -93,6 +101,12 @@ def test_websocket_with_older_releases(server_of_all: RunningServer, release: st
 
 
 @pytest.mark.parametrize("release", [*RELEASES, NEWEST])
+def test_websocket_on_the_port_of_http(server_of_all: RunningServer, release: str) -> None:
+    with Conversation(release, f"iggy+ws://{server_of_all.address_of('http')}") as child:
+        exchange(child, f"upgraded-{release}", "?heartbeat_interval=1s")
+
+
+@pytest.mark.parametrize("release", [*RELEASES, NEWEST])
 def test_websocket_with_tls(tmp_path: Path, release: str) -> None:
     with RunningServer(tmp_path, settings=SETTINGS | {"websocket.tls.enabled": "true"}) as server:
         host, port = server.address_of("websocket").split(":")
@@ -100,7 +114,24 @@ def test_websocket_with_tls(tmp_path: Path, release: str) -> None:
         trusted.write_text(ssl.get_server_certificate((host, int(port))))
         assert trusted.read_bytes() == (server.data / "runtime" / "websocket_certificate.pem").read_bytes()
         with Conversation(release, place_of(server, "iggy+ws")) as child:
-            exchange(child, "with-tls", f"?tls=true&tls_domain=localhost&tls_ca_file={trusted}")
+            exchange(child, "with-tls", f"?tls=true&{VALIDATED}&tls_domain=localhost&tls_ca_file={trusted}")
+
+
+def test_a_certificate_over_websocket_is_checked(tmp_path: Path) -> None:
+    """The client refuses one that nobody vouches for, and one that is for another name."""
+    with (
+        RunningServer(tmp_path / "server", settings=SETTINGS | {"websocket.tls.enabled": "true"}) as server,
+        Conversation(NEWEST, place_of(server, "iggy+ws")) as child,
+    ):
+        own = server.data / "runtime" / "websocket_certificate.pem"
+        other = tmp_path / "other.pem"
+        other.write_bytes(Certificate(SELF_SIGNED, "localhost", SystemClock()).pem)
+        for domain, trusted in (("localhost", f"&tls_ca_file={other}"), ("example.org", f"&tls_ca_file={own}")):
+            options = f"?tls=true&{VALIDATED}&tls_domain={domain}{trusted}&reconnection_retries=0"
+            with pytest.raises(Refused):
+                child.ask("connect", client="own", options=options)
+        # With the right one it connects: nothing else was wrong.
+        child.ask("connect", client="own", options=f"?tls=true&{VALIDATED}&tls_domain=localhost&tls_ca_file={own}")
 
 
 def test_large_messages_over_quic(newest_over: Callable[[str], Conversation]) -> None:

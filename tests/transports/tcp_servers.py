@@ -48,7 +48,7 @@ class Server:
         self.memory = ReadBuffers(leased_size_max=settings.reply_memory)
         self.services = services = Services(
             begin=lambda session, command: attempt(self._dispatch(session, command)),
-            choose_codec=lambda head: EchoCodec(),
+            choose_codec=lambda head, session: EchoCodec(),
             reply_sent=self.memory.give_back,
             reply_unread=lambda session, size, is_copied: self.memory.unread(session, size, is_copied=is_copied),
             clock=self.clock,

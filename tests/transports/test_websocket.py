@@ -175,6 +175,26 @@ async def test_over_tls(certificate: Certificate) -> None:
         assert await say(client, b"much%d" % (9 * MIB)) == bytes(9 * MIB)
 
 
+async def test_over_tls_a_certificate_of_another_is_refused_by_the_client(certificate: Certificate) -> None:
+    settings = TlsSettings(certificate_file=None, key_file=None, is_self_signed=True)
+    other = Certificate(settings, "localhost", SystemClock())
+    async with websocket_serving(tls=certificate.context) as server:
+        for context, host in (
+            (ssl.create_default_context(cadata=other.pem.decode()), "localhost"),
+            (ssl.create_default_context(), "localhost"),
+            (ssl.create_default_context(cadata=certificate.pem.decode()), "example.org"),
+        ):
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await connect(
+                    f"wss://localhost:{server.port}/",
+                    ssl=context,
+                    server_hostname=host,
+                    proxy=None,
+                    close_timeout=GRACE,
+                )
+        assert not server.sessions
+
+
 @pytest.fixture(scope="module")
 def certificate() -> Certificate:
     settings = TlsSettings(certificate_file=None, key_file=None, is_self_signed=True)
@@ -218,8 +238,9 @@ async def say_raw(client: Client, text: bytes) -> bytes:
 async def test_the_client_learns_the_path() -> None:
     async with websocket_serving() as server:
         with pytest.raises(InvalidStatus) as refusal:
-            await connect(f"ws://127.0.0.1:{server.port}/subscribe", proxy=None)
-        assert refusal.value.response.body == b"The binary protocol is served at /\n"
+            await connect(f"ws://127.0.0.1:{server.port}/elsewhere", proxy=None)
+        expected = b"The binary protocol is at /, subscriptions in JSON are at /subscribe\n"
+        assert refusal.value.response.body == expected
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import hashlib
 import hmac
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -25,11 +25,11 @@ import xxhash
 
 from courser.catalog.entities import User
 from courser.catalog.state import CatalogState
-from courser.errors import CommandRejected, ErrorCode, StorageFailure
+from courser.errors import CommandRejected, ErrorCode, StartRefused, StorageFailure
 from courser.model.clock import Clock
 from courser.model.topic_options import NEVER
-from courser.storage.durable_files import make_directories, replace_file, storage_failure, sync_file
-from courser.storage.files import File, FileSystem, read_exactly, write_all
+from courser.storage.durable_files import make_directories, read_if_there, replace_file, storage_failure, sync_file
+from courser.storage.files import File, FileSystem, write_all
 from courser.storage.paths import ACCESS_TOKENS, REVOKED_TOKENS, TOKEN_KEY
 
 _log = logging.getLogger(__name__)
@@ -41,6 +41,8 @@ ALGORITHMS = tuple(_HASHES)
 _NEVER_SECONDS = 1_000_000_000
 """How long a token is valid that never expires, as in Iggy: 31 years."""
 TOKEN_LENGTH_MAX = 4096
+_VERIFIED_COUNT = 1024
+"""Tokens whose signatures need not be checked again. Everything else about them is."""
 _REVOKED = struct.Struct("<16sQQ")
 """The id of a token, its expiry in seconds, and the XXH3 of both."""
 _SPARE_COUNT = 4096
@@ -90,6 +92,8 @@ class _Claims(msgspec.Struct, omit_defaults=True):
     """Fingerprint of the password hash, or of the hash of the personal access token."""
     pat: str | None = None
     """The personal access token that was used to log in."""
+    sdk: str | None = None
+    """The release of the client, if what it reads differs from what others do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,8 @@ class Access:
     token_id: bytes
     expires_at: int
     """Seconds since 1970."""
+    sdk: str | None = None
+    """The release of the client, if what it reads differs from what others do."""
 
 
 class AccessTokens:
@@ -122,6 +128,11 @@ class AccessTokens:
         self._key = key
         self._revoked = revoked
         self._draw = draw
+        self._verify = lru_cache(_VERIFIED_COUNT)(self._verified)
+        """Clients send the same token with each request. Only tokens with a right signature are remembered."""
+        self._digest = lru_cache(_VERIFIED_COUNT)(self._digest_of_login)
+        self.on_revoke: Callable[[], None] = lambda: None
+        """Called when a token has become invalid: whoever uses it for longer than one request checks it again."""
         self._head = _encoded(msgspec.json.encode({"typ": "JWT", "alg": settings.algorithm}))
 
     @classmethod
@@ -136,16 +147,29 @@ class AccessTokens:
         pool: Executor,
         draw: Callable[[int], bytes],
     ) -> "AccessTokens":
-        """Read the key and the list of revoked tokens. Raises ``StorageFailure``."""
+        """Read the key and the list of revoked tokens.
+
+        Raises:
+            StorageFailure: the disk refused.
+            StartRefused: the list is damaged, and the key is set by the operator.
+        """
 
         def read() -> tuple[bytes, _RevokedList]:
             directory = data_directory / ACCESS_TOKENS
-            key = settings.secret or _stored_key(file_system, data_directory, directory / TOKEN_KEY, draw)
-            return key, _RevokedList(file_system, directory / REVOKED_TOKENS, pool, clock.now() // _SECOND)
+            revoked = _RevokedList(file_system, directory / REVOKED_TOKENS, pool, clock.now() // _SECOND)
+            if revoked.damage and settings.secret:
+                raise _damaged_list(directory / REVOKED_TOKENS, revoked.damage)
+            key_path = directory / TOKEN_KEY
+            # A revoked token must not become valid again, and nobody knows which it was: a new key ends all of them.
+            key = settings.secret or _stored_key(
+                file_system, data_directory, key_path, draw, replaces=bool(revoked.damage)
+            )
+            revoked.drop_damage()
+            return key, revoked
 
         return cls(settings, state, clock, *await asyncio.get_running_loop().run_in_executor(pool, read), draw)
 
-    def issue(self, user_id: int, token_name: str | None) -> tuple[str, int]:
+    def issue(self, user_id: int, token_name: str | None, sdk: str | None = None) -> tuple[str, int]:
         """A new token for a user who has just logged in, and when it expires, in seconds since 1970."""
         settings = self._settings
         now = self._clock.now() // _SECOND
@@ -160,13 +184,14 @@ class AccessTokens:
             nbf=now + settings.not_before // _SECOND,
             login=self._fingerprint(self._state.users[user_id], token_name) or "",
             pat=token_name,
+            sdk=sdk,
         )
         signed = self._head + b"." + _encoded(msgspec.json.encode(claims))
         return (signed + b"." + _encoded(self._signature(signed))).decode(), claims.exp
 
     def check(self, token: str) -> Access:
         """What a token stands for. Raises ``CommandRejected`` (40) if it is not valid."""
-        claims = self._verified(token)
+        claims = self._verify(token)
         now, skew = self._clock.now() // _SECOND, self._settings.clock_skew // _SECOND
         audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
         is_ours = claims.iss in self._settings.valid_issuers and any(
@@ -182,7 +207,7 @@ class AccessTokens:
             raise invalid_token("it was revoked")
         if user is None or not hmac.compare_digest(self._fingerprint(user, claims.pat) or "-", claims.login):
             raise invalid_token("its user was deleted, or has changed the password or deleted the token of the login")
-        return Access(user, claims.pat, token_id, claims.exp)
+        return Access(user, claims.pat, token_id, claims.exp, claims.sdk)
 
     async def revoke(self, access: Access) -> None:
         """Make a token invalid, durably. Raises ``CommandRejected`` (40) if it already is, and ``StorageFailure``."""
@@ -190,6 +215,18 @@ class AccessTokens:
             raise invalid_token("it was revoked")
         skew = -(-self._settings.clock_skew // _SECOND)
         await self._revoked.add(access.token_id, access.expires_at + skew, self._clock.now() // _SECOND)
+        self.on_revoke()
+
+    def check_again(self, access: Access) -> None:
+        """Raise ``CommandRejected`` (40) if a token that was valid has expired or was revoked."""
+        if self.is_revoked(access.token_id):
+            raise invalid_token("it was revoked")
+        if self.time_left(access) <= 0:
+            raise invalid_token("it is expired")
+
+    def time_left(self, access: Access) -> int:
+        """Microseconds until a token expires."""
+        return access.expires_at * _SECOND + self._settings.clock_skew - self._clock.now()
 
     def is_revoked(self, token_id: bytes) -> bool:
         """Whether a token was made invalid."""
@@ -222,7 +259,10 @@ class AccessTokens:
             if token is None:
                 return None
             login = token.token_hash
-        digest = hmac.digest(self._key, b"login %d %b" % (user.user_id, login), hashlib.sha256)
+        return self._digest(user.user_id, login)
+
+    def _digest_of_login(self, user_id: int, login: bytes) -> str:
+        digest = hmac.digest(self._key, b"login %d %b" % (user_id, login), hashlib.sha256)
         return _encoded(digest[:16]).decode()
 
 
@@ -243,10 +283,22 @@ def decode_part(text: bytes) -> bytes:
 # --- files --------------------------------------------------------------------------------------------
 
 
-def _stored_key(file_system: FileSystem, data_directory: Path, path: Path, draw: Callable[[int], bytes]) -> bytes:
+def _damaged_list(path: Path, damage: Sequence[int]) -> StartRefused:
+    return StartRefused(
+        path,
+        f"{len(damage)} of the entries are damaged, the first at byte {damage[0]}: tokens that were revoked would be "
+        "valid again",
+        "change http.jwt.encoding_secret and http.jwt.decoding_secret, so that everybody has to log in again, and "
+        "delete the file",
+    )
+
+
+def _stored_key(
+    file_system: FileSystem, data_directory: Path, path: Path, draw: Callable[[int], bytes], *, replaces: bool
+) -> bytes:
     """The key of earlier starts, or a new one. A damaged one is replaced: users log in again, and nothing else."""
-    data = _contents(file_system, path)
-    if len(data) != _KEY_SIZE:
+    data = read_if_there(file_system, path)
+    if len(data) != _KEY_SIZE or replaces:
         data = draw(_KEY_SIZE)
         try:
             make_directories(file_system, path.parent, below=data_directory)
@@ -257,26 +309,10 @@ def _stored_key(file_system: FileSystem, data_directory: Path, path: Path, draw:
     return data
 
 
-def _contents(file_system: FileSystem, path: Path) -> bytes:
-    """All bytes of a file; none if it does not exist."""
-    try:
-        file = file_system.open(path)
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise storage_failure("open", path, error) from error
-    try:
-        return bytes(read_exactly(file, 0, file.size()) or b"")
-    except OSError as error:
-        raise storage_failure("read", path, error) from error
-    finally:
-        file.close()
-
-
 class _RevokedList:
     """The revoked tokens that have not expired. Each is appended and synced; a torn last entry is overwritten.
 
-    A start only reads: it must succeed on a full disk.
+    A start succeeds on a full disk: it writes only if it finds damage, and does without if that fails.
     """
 
     def __init__(self, file_system: FileSystem, path: Path, pool: Executor, now: int) -> None:
@@ -286,15 +322,41 @@ class _RevokedList:
         self._pool = pool
         self._expiries: dict[bytes, int] = {}
         self._lock = asyncio.Lock()
-        data = _contents(file_system, path)
+        data = read_if_there(file_system, path)
+        damage, checksum = [], 0
         for position in range(0, len(data) - _REVOKED.size + 1, _REVOKED.size):
             token_id, expires_at, checksum = _REVOKED.unpack_from(data, position)
-            if checksum == _checksum(token_id, expires_at) and expires_at > now:
+            if checksum != _checksum(token_id, expires_at):
+                damage.append(position)
+            elif expires_at > now:
                 self._expiries[token_id] = expires_at
         self._entry_count = len(data) // _REVOKED.size
+        if damage and damage[-1] + 2 * _REVOKED.size > len(data) and not checksum:
+            # The last entry is torn: its checksum was never written, and its revocation was never confirmed.
+            damage.pop()
+            self._entry_count -= 1
+        self.damage: tuple[int, ...] = tuple(damage)
+        """Positions of entries that cannot be read. Each was a revoked token."""
 
     def __contains__(self, token_id: bytes) -> bool:
         return token_id in self._expiries
+
+    def drop_damage(self) -> None:
+        """Write the list without its damaged entries: the key that signed their tokens is replaced. Blocks."""
+        if not self.damage:
+            return
+        _log.error(
+            "%d of the revoked access tokens cannot be read, because %s is damaged from byte %d on; the key was "
+            "replaced, and everybody has to log in again. Tokens of trusted issuers that were revoked by a logout may "
+            "be valid until they expire",
+            len(self.damage),
+            self._path,
+            self.damage[0],
+        )
+        try:
+            self._rewrite(self._packed())
+        except (OSError, StorageFailure) as error:
+            _log.warning("could not write the list of revoked tokens; the next start finds the damage again: %s", error)
 
     async def add(self, token_id: bytes, expires_at: int, now: int) -> None:
         """Add a token. Durable on return; it counts at once."""

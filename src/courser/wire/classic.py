@@ -8,10 +8,13 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from courser.api.commands import Command, PollMessages, SendMessages, WaitForMessages
+import msgspec
+
+from courser.api.commands import Command, Ping, PollMessages, SendMessages, WaitForMessages
 from courser.api.replies import Polled, Reply, Sent
 from courser.errors import CourserError, ErrorCode, Rejection
 from courser.model.buffers import Buffer
+from courser.model.messaging import PollingKind
 from courser.records.classic import ClassicLimits, Dialect
 from courser.wire.classic_dialect import DialectEvidence
 from courser.wire.classic_failures import ends_connection, is_empty_poll, is_miss, status_of
@@ -27,6 +30,8 @@ _LENGTH_SIZE = 4
 _CODE_SIZE = 4
 _SEND_CODE = SendMessages.row.code
 _POLL_CODE = PollMessages.row.code
+_PING_CODE = Ping.row.code
+_PAST_EVERY_OFFSET = 2**64 - 1
 _RECORDS_HEAD = struct.Struct("<IIIQI")
 """status and length; partition_id, current_offset, messages_count"""
 
@@ -55,6 +60,11 @@ class ClassicWireLimits:
 USUAL_LIMITS = ClassicWireLimits()
 
 
+def _poll_of_nothing(poll: PollMessages) -> PollMessages:
+    """A poll that is checked like this one, but reads and commits nothing."""
+    return msgspec.structs.replace(poll, kind=PollingKind.OFFSET, value=_PAST_EVERY_OFFSET, auto_commit=False)
+
+
 def _status(code: int) -> bytes:
     return _HEAD.pack(code, 0)
 
@@ -73,16 +83,19 @@ class ClassicCodec:
         dialect_hint: the assumed dialect of a client that does not reveal its release; None is the newest.
         ids: returns a number of random message ids of 16 bytes each.
         limits: of requests.
+        age: returns the age of the connection in microseconds.
     """
 
-    __slots__ = ("_evidence", "_ids", "_limits")
+    __slots__ = ("_age", "_evidence", "_ids", "_limits")
 
     def __init__(
         self,
         dialect_hint: Dialect | None,
         ids: Callable[[int], bytes],
         limits: ClassicWireLimits = USUAL_LIMITS,
+        age: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._age = age
         self._evidence = DialectEvidence(dialect_hint)
         self._ids = ids
         self._limits = limits
@@ -95,6 +108,9 @@ class ClassicCodec:
     def assume(self, dialect: Dialect) -> None:
         """Use the configured dialect of the user that logged in, unless there is stronger evidence."""
         self._evidence.note_setting(dialect)
+
+    def learned(self) -> None:
+        """Called when a request shows more about the client than was known. For subclasses."""
 
     # --- requests -------------------------------------------------------------------------------------
 
@@ -138,8 +154,10 @@ class ClassicCodec:
         evidence = self._evidence
         if code == _SEND_CODE and evidence.is_header_proven:
             return decode_send(frame, evidence, self._ids, self._limits.messages)
-        if code == _POLL_CODE and evidence.is_numbering_proven:
+        if code == _POLL_CODE and evidence.has_polled and evidence.is_numbering_proven:
             return decode_poll(frame, evidence)
+        if code == _PING_CODE:
+            evidence.note_ping(self._age())
         if code != _SEND_CODE and code != _POLL_CODE and code not in DIALECT_DECODERS:
             return decode_request(code, frame, evidence)
         # Evidence from a request counts only if the whole request can be decoded that way.
@@ -148,10 +166,14 @@ class ClassicCodec:
         if code == _SEND_CODE:
             command = decode_send(frame, evidence, self._ids, self._limits.messages)
         elif code == _POLL_CODE:
-            command = decode_poll(frame, evidence)
+            poll = decode_poll(frame, evidence)
+            is_too_early = not evidence.has_polled and evidence.awaits_ping(self._age())
+            evidence.note_poll()
+            command = _poll_of_nothing(poll) if is_too_early else poll
         else:
             command = DIALECT_DECODERS[code](frame, evidence)
         self._evidence = evidence
+        self.learned()
         return command
 
     # --- replies --------------------------------------------------------------------------------------

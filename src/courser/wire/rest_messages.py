@@ -19,7 +19,7 @@ from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, 
 from courser.model.quantities import parse_byte_size, parse_duration
 from courser.records import layout
 from courser.records.batch import Batch, NewMessage, build_batch
-from courser.records.frames import iterate_frames
+from courser.records.frames import Frame, iterate_frames
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers, is_typed, iterate_user_headers
 from courser.wire.rest_fields import (
     BAD_REQUEST,
@@ -34,13 +34,18 @@ from courser.wire.rest_fields import (
 from courser.wire.rest_requests import RestRequest, from_json, from_query
 
 RAW_TYPE = "application/octet-stream"
+RAW_QUICK_SIZE_MAX = 4 * 1024 * 1024
+"""Bytes of a raw body that are decoded without delaying other connections: they are only copied and hashed."""
 PAYLOAD_SIZE_MAX = 64_000_000
 _ID_MAX = 2**128 - 1
 _PARTITION_SIZE = 4
-_COUNT_DEFAULT = 10
-_WAIT_MAX = 20_000_000
+COUNT_DEFAULT = 10
+WAIT_MAX = 20_000_000
 """Microseconds: longer waits end there, so larger numbers mean the same."""
-_ACKNOWLEDGEMENTS = ("replicated", "none")
+ACKNOWLEDGEMENTS = ("replicated", "none")
+
+SDK_0_6, SDK_0_6_VERSION = "0.6", "0.8.0"
+"""The release whose user headers are an object, and what its clients call themselves when they log in."""
 
 Draw = Callable[[int], bytes]
 """So many random bytes."""
@@ -71,6 +76,8 @@ class JsonMessage(msgspec.Struct):
     """A number below 2^64, or a text: a decimal number below 2^128, or a UUID."""
     user_headers: list[JsonHeader] | bytes | None = None
     """Bytes are a block that only its readers understand, for example because it is encrypted."""
+    headers: dict[str, JsonField] | None = None
+    """User headers as SDK 0.6 sends them. Ignored if there are ``user_headers``."""
 
 
 class JsonPartitioning(msgspec.Struct):
@@ -91,10 +98,15 @@ class SendBody(msgspec.Struct, forbid_unknown_fields=True):
 _send_decoder = msgspec.json.Decoder(SendBody)
 
 
+def is_raw(request: RestRequest) -> bool:
+    """Whether the body of a send is the payload of one message."""
+    return request.content_type.partition(";")[0].strip().lower() == RAW_TYPE
+
+
 def decode_send(request: RestRequest, now: int, draw: Draw) -> c.SendMessages:
     """A send, as JSON or as the bytes of one message. Raises ``RestRefused``, ``CommandRejected``, ``InvalidBatch``."""
     stream, topic = (identifier_of(request.values[name]) for name in ("stream", "topic"))
-    if request.content_type.partition(";")[0].strip().lower() == RAW_TYPE:
+    if is_raw(request):
         return c.SendMessages(stream, topic, _raw_partitioning(request.query), [_raw_batch(request, now, draw)])
     body: SendBody = from_json(request, _send_decoder)
     partitioning = _partitioning(body.partitioning)
@@ -122,7 +134,13 @@ def _by_key(key: bytes) -> ByKey:
 
 def _message(message: JsonMessage, now: int, draw: Draw) -> NewMessage:
     headers = message.user_headers
-    block = headers if isinstance(headers, bytes) else build_user_headers(map(_header, headers or ()))
+    if headers is None and message.headers:
+        block = build_user_headers(
+            UserHeader(key.encode(), value.value, value_kind=HeaderKind[value.kind.upper()])
+            for key, value in message.headers.items()
+        )
+    else:
+        block = headers if isinstance(headers, bytes) else build_user_headers(map(_header, headers or ()))
     return NewMessage(message.payload, _message_id(message.id, draw), now, block)
 
 
@@ -162,22 +180,28 @@ def _raw_batch(request: RestRequest, now: int, draw: Draw) -> Batch:
 
 def wants_acknowledgement(query: Mapping[str, str]) -> bool:
     """Whether the sender waits for its reply. Raises ``RestRefused`` for a word that is not known."""
-    word = query.get("ack", _ACKNOWLEDGEMENTS[0])
-    if word not in _ACKNOWLEDGEMENTS:
+    word = query.get("ack", ACKNOWLEDGEMENTS[0])
+    if word not in ACKNOWLEDGEMENTS:
         raise RestRefused(BAD_REQUEST, f"invalid query: ack: {word[:40]!r} is neither replicated nor none")
     return word != "none"
 
 
+class SentView(msgspec.Struct):
+    """Where messages are."""
+
+    confirmations: list[Sent]
+
+
 def encode_sent(sent: Sent) -> bytes:
     """Where the messages are."""
-    return msgspec.json.encode({"confirmations": [msgspec.structs.asdict(sent)]})
+    return msgspec.json.encode(SentView([sent]))
 
 
 # --- polling ------------------------------------------------------------------------------------------
 
 
 def decode_poll(request: RestRequest) -> c.PollMessages | c.WaitForMessages:
-    """A poll; with ``wait`` or ``max_bytes`` one that passes nothing over in silence. Raises ``RestRefused``."""
+    """A poll; with ``wait``, ``max_bytes`` or ``strict`` one that skips nothing silently. Raises ``RestRefused``."""
     query = request.query
     poll = c.PollMessages(
         from_query(query, "consumer_id", Consumer),
@@ -186,15 +210,27 @@ def decode_poll(request: RestRequest) -> c.PollMessages | c.WaitForMessages:
         from_query(query, "partition_id", Kind.OPTIONAL_PARTITION),
         from_query(query, "kind", PollingKind, "offset"),
         from_query(query, "value", Kind.U64, "0"),
-        from_query(query, "count", Kind.U32, str(_COUNT_DEFAULT)),
+        from_query(query, "count", Kind.U32, str(COUNT_DEFAULT)),
         from_query(query, "auto_commit", Kind.FLAG, "false"),
     )
-    if "wait" not in query and "max_bytes" not in query:
+    has_own = "wait" in query or "max_bytes" in query
+    is_strict: bool = from_query(query, "strict", Kind.FLAG, "true" if has_own else "false")
+    if not is_strict:
+        if has_own:
+            reason = "invalid query: strict: a poll with wait or max_bytes is always strict"
+            raise RestRefused(BAD_REQUEST, reason)
         return poll
-    wait = _quantity(query, "wait", parse_duration, 0)
-    return c.WaitForMessages(
-        poll, min(wait, _WAIT_MAX), min(_quantity(query, "max_bytes", parse_byte_size, U32_MAX), U32_MAX)
-    )
+    return c.WaitForMessages(poll, min(duration_of(query, "wait", 0), WAIT_MAX), byte_size_of(query, "max_bytes"))
+
+
+def duration_of(query: Mapping[str, str], name: str, default: int) -> int:
+    """A duration in the query, in microseconds. Raises ``RestRefused``."""
+    return _quantity(query, name, parse_duration, default)
+
+
+def byte_size_of(query: Mapping[str, str], name: str) -> int:
+    """A size in the query, in bytes; by default as much as there may be. Raises ``RestRefused``."""
+    return min(_quantity(query, name, parse_byte_size, U32_MAX), U32_MAX)
 
 
 def _quantity(query: Mapping[str, str], name: str, parse: Callable[[str], int], default: int) -> int:
@@ -208,40 +244,112 @@ def _quantity(query: Mapping[str, str], name: str, parse: Callable[[str], int], 
         raise RestRefused(BAD_REQUEST, f"invalid query: {name}: {error}") from None
 
 
-def encode_polled(polled: Polled) -> bytes:
-    """The messages of a poll. Written by hand: one pass, and no object per message."""
-    head = (
-        f'{{"partition_id":{polled.partition_id},"current_offset":{polled.current_offset},'
-        f'"count":{polled.message_count},"messages":['
+class MessageHeaderView(msgspec.Struct):
+    """What the server knows of a message."""
+
+    checksum: int
+    id: int
+    """Up to 128 bits."""
+    offset: int
+    timestamp: int
+    """When the server received it, in microseconds since 1970."""
+    origin_timestamp: int
+    """When it was sent, according to the sender."""
+    user_headers_length: int
+    payload_length: int
+    reserved: int
+
+
+class MessageView(msgspec.Struct):
+    """A message that was read."""
+
+    header: MessageHeaderView
+    payload: bytes
+    user_headers: list[JsonHeader] | bytes
+    """Bytes are a block that only its readers understand."""
+
+
+class PolledView(msgspec.Struct):
+    """The messages of a poll."""
+
+    partition_id: int
+    current_offset: int
+    """Of the newest message of the partition."""
+    count: int
+    messages: list[MessageView]
+
+
+def encode_polled(polled: Polled, *, has_header_objects: bool = False) -> bytes:
+    """The messages of a poll, for SDK 0.6 with user headers as objects. Written by hand: no object per message."""
+    encode_block, no_headers = (_header_object, b"{}") if has_header_objects else (encode_headers, b"[]")
+    unpack, header_size, number = layout.FRAME_HEADER.unpack_from, layout.FRAME_HEADER_SIZE, int.from_bytes
+    head = f'{{"partition_id":{polled.partition_id},"current_offset":{polled.current_offset},'
+    parts = [head.encode(), b'"count":%d,"messages":[' % polled.message_count]
+    before = b""
+    for piece in polled.pieces:
+        position = 0
+        while position < len(piece):
+            _, base_offset, timestamp, origin, _, _, count = layout.WIRE_HEADER.unpack_from(piece, position)
+            position += layout.BATCH_HEADER_SIZE
+            for _ in range(count):
+                checksum, message_id, offset_delta, timestamp_delta, headers_size, payload_size, _ = unpack(
+                    piece, position
+                )
+                start = position + header_size
+                end = start + payload_size
+                position = end + headers_size
+                parts += (
+                    _MESSAGE_HEAD
+                    % (
+                        before,
+                        checksum,
+                        number(message_id, "little"),
+                        base_offset + offset_delta,
+                        timestamp,
+                        origin + timestamp_delta,
+                        headers_size,
+                        payload_size,
+                    ),
+                    b2a_base64(piece[start:end], newline=False),
+                    b'","user_headers":',
+                    encode_block(piece[end:position]) if headers_size else no_headers,
+                )
+                before = b"},"
+    parts.append(b"}]}" if before else b"]}")
+    return b"".join(parts)
+
+
+_MESSAGE_HEAD = (
+    b'%b{"header":{"checksum":%d,"id":%d,"offset":%d,"timestamp":%d,"origin_timestamp":%d,'
+    b'"user_headers_length":%d,"payload_length":%d,"reserved":0},"payload":"'
+)
+
+
+def _header_object(block: memoryview) -> bytes:
+    """As SDK 0.6 reads them. It knows neither other blocks nor keys that are no text."""
+    headers = iterate_user_headers(block) if is_typed(block) else ()
+    return msgspec.json.encode(
+        {
+            header.key.decode(errors="replace"): {"kind": header.value_kind.name.lower(), "value": header.value}
+            for header in headers
+            if header.key_kind is HeaderKind.STRING
+        }
     )
-    return b"".join((head.encode(), b",".join(_encoded_messages(polled)), b"]}"))
 
 
-def _encoded_messages(polled: Polled) -> Iterator[bytes]:
+def iterate_messages(polled: Polled) -> Iterator[tuple[int, int, int, Frame]]:
+    """Every message: its offset, its time at the server and at its producer, and what it contains."""
     for piece in polled.pieces:
         start = 0
         while start < len(piece):
             _, base_offset, timestamp, origin, length, _, count = layout.WIRE_HEADER.unpack_from(piece, start)
-            body = piece[start + layout.BATCH_HEADER_SIZE : start + length]
-            for frame in iterate_frames(body, count):
-                yield (
-                    b'{"header":{"checksum":%d,"id":%d,"offset":%d,"timestamp":%d,"origin_timestamp":%d,'
-                    b'"user_headers_length":%d,"payload_length":%d,"reserved":0},"payload":"%b","user_headers":%b}'
-                ) % (
-                    frame.checksum,
-                    frame.message_id,
-                    base_offset + frame.offset_delta,
-                    timestamp,
-                    origin + frame.timestamp_delta,
-                    len(frame.user_headers),
-                    len(frame.payload),
-                    b2a_base64(frame.payload, newline=False),
-                    _encoded_headers(frame.user_headers) if frame.user_headers else b"[]",
-                )
+            for frame in iterate_frames(piece[start + layout.BATCH_HEADER_SIZE : start + length], count):
+                yield base_offset + frame.offset_delta, timestamp, origin + frame.timestamp_delta, frame
             start += length
 
 
-def _encoded_headers(block: memoryview) -> bytes:
+def encode_headers(block: memoryview) -> bytes:
+    """User headers as a list, or in base64 if only their readers understand them."""
     if not is_typed(block):
         return msgspec.json.encode(bytes(block))
     return msgspec.json.encode(

@@ -62,6 +62,8 @@ class Router(Generic[Target]):
 
     def find(self, path: bytes) -> Match[Target] | None:
         """The route of a path as it was sent, or None. A trailing slash makes it another path."""
+        if not path.startswith(b"/"):
+            return None
         place, values = self._root, []
         for part in _decoded_parts(path):
             known = place.below.get(part)
@@ -83,4 +85,4 @@ def _decoded_parts(path: bytes) -> Iterator[str]:
     """Decoded one by one: an escaped slash belongs to a name."""
     if path != b"/":
         for part in path.split(b"/")[1:]:
-            yield unquote_to_bytes(part).decode(errors="surrogateescape")
+            yield (unquote_to_bytes(part) if b"%" in part else part).decode(errors="surrogateescape")

@@ -11,7 +11,7 @@ from courser.model.quantities import SECOND
 from courser.model.topic_options import COMPRESSIONS
 from courser.records.encryption import KeyRing, parse_key
 from courser.records.stored_body import Encryption
-from courser.server.configuration import at_rest_keys, http_keys, keys
+from courser.server.configuration import at_rest_keys, http_keys, keys, telemetry_keys
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.log_levels import LogLevels
 from courser.storage.message_window import Deduplication
@@ -57,6 +57,20 @@ class TlsSettings:
     """The table of the configuration that these settings come from, for messages."""
 
 
+@dataclass(frozen=True, slots=True)
+class TelemetrySettings:
+    """What to export with OpenTelemetry. An empty endpoint: nothing of this."""
+
+    service_name: str
+    traces_endpoint: str
+    one_in: int
+    """One request in this many is traced."""
+    logs_endpoint: str
+    metrics_endpoint: str
+    metrics_interval: int
+    """Microseconds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
     """All settings of one server."""
@@ -81,6 +95,8 @@ class ServerSettings:
     """None: disabled."""
     http_tls: TlsSettings | None
     access_tokens: AccessTokenSettings
+    telemetry: TelemetrySettings | None
+    """None: disabled."""
 
 
 def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = None) -> ServerSettings:
@@ -102,6 +118,7 @@ def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = 
         http=_http(configuration),
         http_tls=_tls(configuration, http_keys.HTTP_TLS),
         access_tokens=_access_tokens(configuration),
+        telemetry=_telemetry(configuration),
     )
 
 
@@ -274,6 +291,19 @@ def _cors(configuration: Configuration) -> CorsSettings:
         exposed_headers=configuration[http_keys.CORS_EXPOSED],
         allows_credentials=configuration[http_keys.CORS_CREDENTIALS],
         allows_private_network=configuration[http_keys.CORS_PRIVATE_NETWORK],
+    )
+
+
+def _telemetry(configuration: Configuration) -> TelemetrySettings | None:
+    if not configuration[telemetry_keys.TELEMETRY_ENABLED]:
+        return None
+    return TelemetrySettings(
+        service_name=configuration[telemetry_keys.SERVICE_NAME],
+        traces_endpoint=configuration[telemetry_keys.TRACES_ENDPOINT],
+        one_in=configuration[telemetry_keys.TRACES_SAMPLE],
+        logs_endpoint=configuration[telemetry_keys.LOGS_ENDPOINT],
+        metrics_endpoint=configuration[telemetry_keys.METRICS_ENDPOINT],
+        metrics_interval=configuration[telemetry_keys.METRICS_INTERVAL],
     )
 
 
