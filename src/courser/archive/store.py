@@ -1,0 +1,109 @@
+"""What the archive needs from a store of objects, and the rule that says who created an object.
+
+Kinds: a directory (``disk_store``) and the object stores that obstore supports (``object_store``). All calls block.
+Nothing here retries: callers know what a repetition costs.
+
+A store may lose the reply to a request that succeeded, and some libraries then report that the object already exists.
+So the answer alone never decides who created an object. Every object that is created contains the nonce of its writer,
+and reading it back does (``create``).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from courser.errors import ArchiveFailure, ObjectMissing, StoreRefused
+
+
+class Creation(Enum):
+    """Who created an object, after an attempt to do so."""
+
+    MINE = "mine"
+    ANOTHERS = "another's"
+    UNKNOWN = "unknown"
+    """The store did not answer, or the request may still arrive. The same attempt may be repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """What a store reports about an object."""
+
+    key: str
+    size: int
+    tag: str
+    """The entity tag, without quotes; empty if the store has none."""
+    modified_at: int
+    """Microseconds, by the clock of the store."""
+
+
+class Store(Protocol):
+    """A place for objects with a key each. Every method may raise ``ArchiveFailure``."""
+
+    @property
+    def name(self) -> str:
+        """The place, for messages: without credentials."""
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        """Create a small object. Return False if the store says that it exists, whoever made it.
+
+        After ``ArchiveFailure`` it is unknown whether it was created.
+        """
+
+    def upload(self, key: str, parts: Iterable[bytes]) -> None:
+        """Create a large object whose key nobody else uses. All parts but the last have the same size."""
+
+    def read(self, key: str) -> bytes:
+        """The whole object. Raises ``ObjectMissing``."""
+
+    def read_range(self, key: str, position: int, size: int) -> bytes:
+        """Bytes of an object; fewer at its end. Raises ``ObjectMissing``."""
+
+    def find(self, key: str) -> StoredObject | None:
+        """What the store reports about an object; None if there is none."""
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """The objects below a prefix, which ends with a slash. New objects may appear late."""
+
+    def delete(self, key: str) -> None:
+        """Delete an object. It need not exist."""
+
+
+def create(store: Store, key: str, data: bytes) -> Creation:
+    """Create an object, and find out who did. ``data`` contains the writer's nonce: equal bytes are its own."""
+    try:
+        if store.put_new(key, data):
+            return Creation.MINE
+    except ArchiveFailure:
+        # The object may exist, or appear later.
+        pass
+    try:
+        return Creation.MINE if store.read(key) == data else Creation.ANOTHERS
+    except ArchiveFailure:
+        # Also if there is no object: a store may refuse one of two concurrent attempts before it decides on either.
+        return Creation.UNKNOWN
+
+
+def probe(store: Store, key: str, nonce: bytes) -> None:
+    """Check that the store refuses to create an object twice. ``key`` is used for nothing else.
+
+    Raises:
+        StoreRefused: it does not. Two servers could then overwrite each other's objects.
+        ArchiveFailure: the store cannot be reached.
+    """
+    first, second = b"first " + nonce, b"second " + nonce
+    creation = create(store, key, first)
+    if creation is Creation.UNKNOWN:
+        raise ArchiveFailure("create", key, "the store did not answer")
+    is_overwritten = store.put_new(key, second) or store.read(key) != first
+    store.delete(key)
+    if creation is not Creation.MINE or is_overwritten:
+        raise StoreRefused(store.name, "it overwrites objects that exist, although it was asked not to (If-None-Match)")
+
+
+def read_if_there(store: Store, key: str) -> bytes | None:
+    """The object, or None if there is none."""
+    try:
+        return store.read(key)
+    except ObjectMissing:
+        return None
