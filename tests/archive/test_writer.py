@@ -170,7 +170,8 @@ def test_a_crash_while_claiming_does_not_lock_the_server_out() -> None:
     store.kill_at = None
     Process(store, file_system, seed=3).run(capture())
     state = read_state(file_system, DATA)
-    assert state is not None and state.epoch == 3
+    assert state is not None
+    assert state.epoch == 3
 
 
 def test_a_purge_removes_the_messages_from_the_next_manifest_only() -> None:
@@ -184,7 +185,8 @@ def test_a_purge_removes_the_messages_from_the_next_manifest_only() -> None:
     assert archived_bytes(store) == expected_bytes(10, 25)
     assert before is not None
     old = ArchiveReader(store, CLUSTER).partition(before.root, IDENTITY)
-    assert old is not None and old.start_offset == 0
+    assert old is not None
+    assert old.start_offset == 0
 
 
 def test_what_retention_deleted_stays_in_the_archive() -> None:
@@ -217,9 +219,11 @@ def test_offsets_and_times_are_found() -> None:
     archive = reader.partition(found.root, IDENTITY)
     assert archive is not None
     place = archive.find(12)
-    assert place is not None and place.piece.is_copy_of(facts(10, 25))
+    assert place is not None
+    assert place.piece.is_copy_of(facts(10, 25))
     assert archive.read(place.piece, 200, 100) == expected_bytes(12, 13)
     assert archive.find(25) is None
     at_time = archive.find_time(1011)
-    assert at_time is not None and at_time.piece.first_offset == 10
+    assert at_time is not None
+    assert at_time.piece.first_offset == 10
     assert archive.read_index(place.piece) == b"index of 10 to 25"

@@ -15,8 +15,8 @@ from pathlib import Path
 from courser import __version__
 from courser.archive.keys import ArchiveKeys, epoch_of_seal
 from courser.archive.objects import ObjectKind, Origin, Seal, decode_body, encode_body, encode_object
-from courser.archive.store import Creation, Store, create, read_if_there
-from courser.errors import ArchiveFailure, ArchiveTakenOver, StartRefused
+from courser.archive.store import Creation, Store, create_surely, read_if_there
+from courser.errors import ArchiveTakenOver, StartRefused
 from courser.records.checksum import xxh3
 from courser.storage.durable_files import replace_file, storage_failure
 from courser.storage.files import FileSystem, read_exactly
@@ -35,8 +35,6 @@ _STATE = struct.Struct(
 _MAGIC = b"CRSA"
 _VERSION = 1
 _CHECKSUM_SIZE = 8
-_ATTEMPT_COUNT = 5
-"""Attempts to create an object whose outcome is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +79,6 @@ def write_state(file_system: FileSystem, data_directory: Path, state: ArchiveSta
     """Replace the file. Durable on return."""
     rest = _STATE.pack(0, _MAGIC, _VERSION, state.cluster, state.epoch, state.nonce)[_CHECKSUM_SIZE:]
     replace_file(file_system, data_directory / ARCHIVE_STATE, xxh3(rest).to_bytes(8, "little") + rest)
-
-
-def create_surely(store: Store, key: str, data: bytes) -> Creation:
-    """Create an object, and try again while the outcome is unknown. The bytes stay the same.
-
-    Raises:
-        ArchiveFailure: it is still unknown.
-    """
-    for _ in range(_ATTEMPT_COUNT):
-        creation = create(store, key, data)
-        if creation is not Creation.UNKNOWN:
-            return creation
-    raise ArchiveFailure("create", key, "the store did not say whether it was created")
 
 
 def newest_epoch(store: Store, keys: ArchiveKeys, at_least: int = 0) -> int:

@@ -15,6 +15,9 @@ from typing import Protocol
 
 from courser.errors import ArchiveFailure, ObjectMissing, StoreRefused
 
+_ATTEMPT_COUNT = 5
+"""Attempts to create an object whose outcome is unknown."""
+
 
 class Creation(Enum):
     """Who created an object, after an attempt to do so."""
@@ -69,19 +72,40 @@ class Store(Protocol):
         """Delete an object. It need not exist."""
 
 
-def create(store: Store, key: str, data: bytes) -> Creation:
-    """Create an object, and find out who did. ``data`` contains the writer's nonce: equal bytes are its own."""
+def create(store: Store, key: str, data: bytes, failures: list[ArchiveFailure] | None = None) -> Creation:
+    """Create an object, and find out who did. ``data`` contains the writer's nonce: equal bytes are its own.
+
+    What the store said if it refused, or nothing came back, is added to ``failures``.
+    """
+    noted = failures if failures is not None else []
     try:
         if store.put_new(key, data):
             return Creation.MINE
-    except ArchiveFailure:
+    except ArchiveFailure as failure:
         # The object may exist, or appear later.
-        pass
+        noted.append(failure)
     try:
         return Creation.MINE if store.read(key) == data else Creation.ANOTHERS
-    except ArchiveFailure:
-        # Also if there is no object: a store may refuse one of two concurrent attempts before it decides on either.
+    except ObjectMissing:
+        # A store may refuse one of two concurrent attempts before it decides on either.
         return Creation.UNKNOWN
+    except ArchiveFailure as failure:
+        noted.append(failure)
+        return Creation.UNKNOWN
+
+
+def create_surely(store: Store, key: str, data: bytes) -> Creation:
+    """Create an object, and try again while the outcome is unknown. The bytes stay the same.
+
+    Raises:
+        ArchiveFailure: it is still unknown.
+    """
+    failures: list[ArchiveFailure] = []
+    for _ in range(_ATTEMPT_COUNT):
+        creation = create(store, key, data, failures)
+        if creation is not Creation.UNKNOWN:
+            return creation
+    raise failures[0] if failures else ArchiveFailure("create", key, "the store did not say whether it was created")
 
 
 def probe(store: Store, key: str, nonce: bytes) -> None:
@@ -92,9 +116,7 @@ def probe(store: Store, key: str, nonce: bytes) -> None:
         ArchiveFailure: the store cannot be reached.
     """
     first, second = b"first " + nonce, b"second " + nonce
-    creation = create(store, key, first)
-    if creation is Creation.UNKNOWN:
-        raise ArchiveFailure("create", key, "the store did not answer")
+    creation = create_surely(store, key, first)
     is_overwritten = store.put_new(key, second) or store.read(key) != first
     store.delete(key)
     if creation is not Creation.MINE or is_overwritten:

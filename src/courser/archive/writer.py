@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
-from courser.archive.claiming import ArchiveState, check_epoch, claim, create_surely
+from courser.archive.claiming import ArchiveState, check_epoch, claim
 from courser.archive.keys import ArchiveKeys, segment_name
 from courser.archive.objects import (
     Manifest,
@@ -26,7 +26,7 @@ from courser.archive.objects import (
     encode_object,
 )
 from courser.archive.reader import ArchiveReader
-from courser.archive.store import Creation, Store, probe
+from courser.archive.store import Creation, Store, create_surely, probe
 from courser.archive.uploading import Pace, Range, hash_file, is_stored, upload
 from courser.errors import ArchiveFailure
 from courser.records.stored_header import PartitionIdentity

@@ -7,13 +7,15 @@ runs in a pool of threads.
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 from courser.api.replies import Node
+from courser.archive.store import Store
 from courser.broker.access import AccessControl
+from courser.broker.archiving import Archiver
 from courser.broker.authentication import Authentication
 from courser.broker.catalog_service import CatalogService
 from courser.broker.consuming import Polls
@@ -43,6 +45,7 @@ from courser.catalog.changes import UserCreation
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.errors import StorageFailure
+from courser.model.identifiers import TopicAddress
 from courser.model.metrics import Registry
 from courser.model.permissions import ALL_PERMISSIONS
 from courser.storage.data_directory import DataDirectory
@@ -69,6 +72,7 @@ class Broker:
         pool: Executor,
         opened: OpenedCatalog,
         draw: Callable[[int], bytes],
+        archive_store: Store | None = None,
     ) -> None:
         self.data = data
         self.settings = settings
@@ -108,6 +112,7 @@ class Broker:
         )
         self.staging, self.publishing = self._make_publishing(draw)
         self.retention.settle = self.publishing.settle_below
+        self.archiver = self._make_archiver(draw, archive_store)
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
         self.reply_sent = self.buffers.give_back
         """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
@@ -119,6 +124,14 @@ class Broker:
         self.diagnosis = Diagnosis(self.machine, data.path, pool)
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)
         """Where clients find this server; the server says so once it listens."""
+
+    def _make_archiver(self, draw: Callable[[int], bytes], store: Store | None) -> Archiver | None:
+        if self.settings.archive is None:
+            return None
+        archiver = Archiver(self.data, self.catalog, self.partitions, self.settings.archive, draw=draw, store=store)
+        self.retention.guard = archiver
+        archiver.register_metrics(self.metrics)
+        return archiver
 
     def _make_partitions(self, opened: OpenedCatalog) -> PartitionRegistry:
         return PartitionRegistry(
@@ -162,6 +175,7 @@ class Broker:
         *,
         make_root: Callable[[], RootUser],
         draw: Callable[[int], bytes] = os.urandom,
+        archive_store: Store | None = None,
     ) -> "Broker":
         """Open all that a data directory holds.
 
@@ -170,6 +184,7 @@ class Broker:
             settings: What the operator wants.
             make_root: Asked for the root account if there are no users.
             draw: Gives so many random bytes.
+            archive_store: Replaces the archive's store of the settings, for tests.
 
         Raises:
             StartRefused: the directory cannot be opened as it is.
@@ -180,7 +195,7 @@ class Broker:
         try:
             opened = await loop.run_in_executor(pool, partial(_open_catalog, data, settings))
             log_catalog(opened)
-            broker = cls(data, settings, pool, opened, draw)
+            broker = cls(data, settings, pool, opened, draw, archive_store)
             await broker._begin(opened, make_root)
         except BaseException:
             pool.shutdown()
@@ -193,6 +208,9 @@ class Broker:
         state = self.catalog.state
         lost = {partition.path for partition in opened.reconciliation.lost}
         try:
+            if self.archiver is not None:
+                # Before anything is written: another server may have taken over.
+                await self.archiver.begin()
             await self.partitions.open_all(
                 list(state.streams.values()), self.data.stop, lost=lost, unopened=self.data.unopened
             )
@@ -224,6 +242,12 @@ class Broker:
         await self.publishing.finish_open()
         await self.staging.remove_expired()
 
+    async def archive_before_purge(self, addresses: Iterable[TopicAddress]) -> None:
+        """Archive what a purge is about to delete. Raises 20042 if the archive does not take it."""
+        if self.archiver is not None:
+            for address in addresses:
+                await self.archiver.archive_topic(self.partitions.at(address))
+
     def reply_unread(self, session: Session, size: int, is_copied: bool) -> None:
         """The kernel has not taken all of a reply of ``size`` bytes, which is a copy of what was read, or is not."""
         self.buffers.unread(session, size, is_copied=is_copied)
@@ -232,6 +256,8 @@ class Broker:
         """Stop: everything synced, files closed, the directory given back. Return whether it was a clean stop."""
         await self.publishing.close()
         await self.staging.close()
+        if self.archiver is not None:
+            await self.archiver.close()
         is_catalog_clean = await self.catalog.close()
         are_partitions_clean = await self.partitions.close()
         is_clean = is_catalog_clean and are_partitions_clean

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from courser.archive.settings import ArchiveSettings
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.model.topic_options import NEVER, TopicOptions
 from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
@@ -72,6 +73,8 @@ class BrokerSettings:
     """Bytes of staged, unpublished messages of all sinks: limits what abandoned jobs cost."""
     staging_expiry: int = 24 * 3600 * _SECOND
     """Microseconds after which a staged part that was neither extended nor published is removed."""
+    archive: ArchiveSettings | None = None
+    """None: nothing is archived."""
     limits: BrokerLimits = DEFAULT_BROKER_LIMITS
     """Limits of the broker itself. No operator sets them; tests do."""
     engine_limits: EngineLimits = DEFAULT_LIMITS
