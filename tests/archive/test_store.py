@@ -72,8 +72,8 @@ def test_a_directory_is_a_store(tmp_path: Path) -> None:
     assert store.read("v1/s/b") == b"abcde"
     assert store.read_range("v1/s/a", 3, 4) == b"3456"
     assert store.read_range("v1/s/a", 8, 4) == b"89"
-    assert [(found.key, found.size) for found in store.list("v1/")] == [("v1/s/a", 10), ("v1/s/b", 5)]
-    assert list(store.list("v2/")) == []
+    assert [(found.key, found.size) for found in store.list_objects("v1/")] == [("v1/s/a", 10), ("v1/s/b", 5)]
+    assert list(store.list_objects("v2/")) == []
     found = store.find("v1/s/a")
     assert found is not None
     assert found.size == 10

@@ -6,6 +6,7 @@ import pytest
 
 from courser.archive.claiming import read_state
 from courser.archive.keys import segment_name
+from courser.archive.objects import Piece
 from courser.archive.reader import ArchiveReader
 from courser.errors import ArchiveFailure, ArchiveTakenOver
 from courser.storage.paths import LOG_SUFFIX, log_path
@@ -68,7 +69,7 @@ def test_the_open_segment_is_archived_in_pieces_and_merged_when_it_is_sealed() -
     assert [(piece.first_offset, piece.end_offset, piece.is_whole) for piece in partition] == [(0, 40, True)]
 
 
-def _partition(store: FakeStore) -> tuple[object, ...]:
+def _partition(store: FakeStore) -> tuple[Piece, ...]:
     reader = ArchiveReader(store, CLUSTER)
     found = reader.newest_root()
     assert found is not None

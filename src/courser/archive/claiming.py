@@ -83,7 +83,7 @@ def write_state(file_system: FileSystem, data_directory: Path, state: ArchiveSta
 
 def newest_epoch(store: Store, keys: ArchiveKeys, at_least: int = 0) -> int:
     """The epoch that has no seal yet. ``at_least`` is known to have begun."""
-    listed = [epoch for found in store.list(keys.seals) if (epoch := epoch_of_seal(found.key)) is not None]
+    listed = [epoch for found in store.list_objects(keys.seals) if (epoch := epoch_of_seal(found.key)) is not None]
     epoch = max([at_least, *(sealed + 1 for sealed in listed)])
     # The list may be behind.
     while store.find(keys.seal(epoch)) is not None:

@@ -106,7 +106,7 @@ class DiskStore:
             raise ArchiveFailure("find", key, _reason(error)) from error
         return StoredObject(key, size, "", 0)
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
+    def list_objects(self, prefix: str) -> Iterator[StoredObject]:
         """All objects below a directory."""
         try:
             yield from self._walk(PurePosixPath(prefix))
@@ -122,6 +122,14 @@ class DiskStore:
                 yield from self._walk(key)
             elif entry.kind is EntryKind.FILE and not entry.name.endswith(TEMPORARY_SUFFIX):
                 yield StoredObject(str(key), entry.size, "", 0)
+
+    def list_names(self, prefix: str) -> list[str]:
+        """The names of directories."""
+        try:
+            entries = list_if_there(self._file_system, self._path(prefix))
+        except StorageFailure as error:
+            raise ArchiveFailure("list", prefix, _reason(error)) from error
+        return sorted(entry.name for entry in entries if entry.kind is EntryKind.DIRECTORY)
 
     def delete(self, key: str) -> None:
         """Remove the file."""

@@ -108,13 +108,21 @@ class ObjectStore:
         except (BaseError, OSError) as error:
             raise ArchiveFailure("find", key, _reason(error)) from error
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
+    def list_objects(self, prefix: str) -> Iterator[StoredObject]:
         """All objects below a prefix."""
         try:
             for page in obstore.list(self._patient, self._prefix + prefix):
                 yield from (self._stored(found) for found in page)
         except (BaseError, OSError) as error:
             raise ArchiveFailure("list", prefix, _reason(error)) from error
+
+    def list_names(self, prefix: str) -> list[str]:
+        """The next parts of the keys below a prefix."""
+        try:
+            found = obstore.list_with_delimiter(self._patient, self._prefix + prefix)
+        except (BaseError, OSError) as error:
+            raise ArchiveFailure("list", prefix, _reason(error)) from error
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"])
 
     def _stored(self, found: Any) -> StoredObject:
         tag = (found["e_tag"] or "").strip('"')

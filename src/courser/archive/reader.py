@@ -47,12 +47,11 @@ def open_store(settings: StoreSettings, file_system: FileSystem, nonce: bytes) -
 
 def find_clusters(store: Store) -> list[bytes]:
     """The clusters that have an archive in a store."""
-    found = {cluster_of(key.split("/")[1]) for key in _keys(store, f"{VERSION}/") if key.endswith("/cluster")}
-    return sorted(cluster for cluster in found if cluster is not None)
+    return sorted(filter(None, map(cluster_of, store.list_names(f"{VERSION}/"))))
 
 
 def _keys(store: Store, prefix: str) -> Iterator[str]:
-    return (found.key for found in store.list(prefix))
+    return (found.key for found in store.list_objects(prefix))
 
 
 @dataclass(frozen=True, slots=True)

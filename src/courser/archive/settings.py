@@ -66,6 +66,8 @@ class ArchiveSettings:
     """Bytes of a part of a large object."""
     commit_size: int = 1024 * _MIB
     """Bytes after which a long run confirms what it has uploaded."""
+    cluster: str = ""
+    """The beginning of the id of the archive to restore, if the store has several."""
     take_over: bool = False
     """Whether to claim an archive that another server has taken over."""
     restore_on_start: bool = False

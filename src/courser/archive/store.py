@@ -65,8 +65,11 @@ class Store(Protocol):
     def find(self, key: str) -> StoredObject | None:
         """What the store reports about an object; None if there is none."""
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
+    def list_objects(self, prefix: str) -> Iterator[StoredObject]:
         """The objects below a prefix, which ends with a slash. New objects may appear late."""
+
+    def list_names(self, prefix: str) -> list[str]:
+        """The next parts of the keys below a prefix, which ends with a slash, if more parts follow."""
 
     def delete(self, key: str) -> None:
         """Delete an object. It need not exist."""

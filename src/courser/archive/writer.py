@@ -343,7 +343,7 @@ class ArchiveWriter:
         """Objects that a run of an earlier process has uploaded: it may have been killed before it named them."""
         if head.leftovers is None:
             found: dict[tuple[int, int], list[str]] = {}
-            for stored in self._store.list(self._keys.segments(identity)):
+            for stored in self._store.list_objects(self._keys.segments(identity)):
                 name = segment_name(stored.key)
                 if name is not None and name.epoch < self._state.epoch:
                     found.setdefault((name.first_offset, name.end_offset), []).append(stored.key)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from courser.api.replies import Node
+from courser.archive.starting import prepare_directory
 from courser.archive.store import Store
 from courser.broker.access import AccessControl
 from courser.broker.archiving import Archiver
@@ -193,6 +194,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         pool = DiskPool(settings.disk_thread_count)
         try:
+            await loop.run_in_executor(pool, partial(_prepare, data, settings, draw(16), archive_store))
             opened = await loop.run_in_executor(pool, partial(_open_catalog, data, settings))
             log_catalog(opened)
             broker = cls(data, settings, pool, opened, draw, archive_store)
@@ -285,6 +287,18 @@ def _leave(data: DataDirectory, is_clean: bool) -> bool:
 def _partition_count(state: CatalogState, stream_id: int, topic_id: int) -> int:
     topic = state.topic(stream_id, topic_id)
     return 0 if topic is None else len(topic.partitions)
+
+
+def _prepare(data: DataDirectory, settings: BrokerSettings, nonce: bytes, store: Store | None) -> None:
+    """Fill a directory from an archive, if that is wanted."""
+    prepare_directory(
+        data.file_system,
+        data.path,
+        settings.archive,
+        nonce,
+        recreate_missing_state=settings.recreate_missing_state,
+        store=store,
+    )
 
 
 def _open_catalog(data: DataDirectory, settings: BrokerSettings) -> OpenedCatalog:

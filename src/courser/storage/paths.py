@@ -4,6 +4,7 @@ from pathlib import Path
 
 LOCK = "lock"
 SESSION = "session"
+RESTORE_MARKER = "restore_unfinished"
 METADATA = "metadata"
 JOURNAL = "journal.wal"
 METADATA_SNAPSHOT = "snapshot.bin"

@@ -148,7 +148,12 @@ class FakeStore:
         self._check_up("find", key)
         return StoredObject(key, len(self.objects[key]), "", 0) if key in self.objects else None
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
+    def list_names(self, prefix: str) -> list[str]:
+        """The next parts of the keys below a prefix."""
+        rests = [found.key.removeprefix(prefix) for found in self.list_objects(prefix)]
+        return sorted({rest.partition("/")[0] for rest in rests if "/" in rest})
+
+    def list_objects(self, prefix: str) -> Iterator[StoredObject]:
         """The objects below a prefix, without the newest if lists are late."""
         self._check_up("list", prefix)
         listed = [key for key in self.objects if key.startswith(prefix) and self._listed_from[key] <= self.write_count]
