@@ -18,10 +18,25 @@ def issuers(*urls: str) -> str:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["data_maintenance.archiver.enabled=true"], "archiving to disk or S3, which is not supported yet"),
-        (["data_maintenance.messages.archiver_enabled=true"], "set it to false"),
+        (["data_maintenance.messages.archiver_enabled=true"], "so set both alike"),
         (["data_maintenance.state.archiver_enabled=true"], "data_maintenance.state.archiver_enabled (--set)"),
-        (["segment.archive_expired=true"], "segment.archive_expired (--set) enables archiving"),
+        (
+            ["data_maintenance.archiver.enabled=true", "data_maintenance.messages.archiver_enabled=false"],
+            "data_maintenance.archiver.enabled (--set) is true",
+        ),
+        (
+            ["data_maintenance.archiver.enabled=true", "data_maintenance.archiver.kind=s3"],
+            "data_maintenance.archiver.s3.bucket is required if data_maintenance.archiver.kind is s3",
+        ),
+        (
+            [
+                "data_maintenance.archiver.enabled=true",
+                "data_maintenance.archiver.kind=s3",
+                "data_maintenance.archiver.s3.bucket=b",
+                "data_maintenance.archiver.s3.key_id=k",
+            ],
+            "data_maintenance.archiver.s3.secret_access_key is required",
+        ),
         (["system.encryption.enabled=true"], "encryption"),
         (["system.message_deduplication.enabled=true"], "dropping messages whose id was seen before"),
         (["system.compression.default_algorithm=gzip"], 'set it to "none"'),
@@ -60,6 +75,7 @@ def test_what_cannot_be(settings: list[str], words: str) -> None:
         ["http.enabled=true"],
         [issuers("http://127.0.0.1:8081/keys")],
         ["data_maintenance.archiver.archive_expired=true"],
+        ["data_maintenance.archiver.enabled=true", "data_maintenance.state.archiver_enabled=true"],
     ],
 )
 def test_what_can_be(settings: list[str]) -> None:

@@ -40,7 +40,7 @@ class StoreSettings:
     path_style: bool = True
     """Whether the bucket is part of the path and not of the host name."""
     account: str = ""
-    access_key_id: str = ""
+    access_key_id: str = field(default="", repr=False)
     """Empty: from the environment, or the role of the machine."""
     secret_access_key: str = field(default="", repr=False)
     credentials_file: Path | None = None

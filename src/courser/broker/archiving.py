@@ -369,7 +369,9 @@ class Archiver:
             last = asyncio.create_task(self.run_once(with_active=True, is_final=True))
             await asyncio.wait((last,), timeout=_LAST_RUN)
             self._stop.set()
-            await last
+            # What is being uploaded ends with its next part, unless the store hangs.
+            await asyncio.wait((last,), timeout=_PAUSE_MIN)
+            last.cancel()
         self._stop.set()
         self._thread.shutdown(wait=False, cancel_futures=True)
 

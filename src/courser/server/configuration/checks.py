@@ -5,9 +5,10 @@ import binascii
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from courser.archive.settings import StoreKind
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import ConfigurationRefused
-from courser.server.configuration import http_keys, keys
+from courser.server.configuration import archive_keys, http_keys, keys
 from courser.server.configuration.key import Key, KeyStatus
 from courser.server.configuration.loading import Configuration
 
@@ -58,6 +59,29 @@ def _contradictions(configuration: Configuration) -> Iterator[str]:
     for tls in (keys.TCP_TLS, keys.WEBSOCKET_TLS, keys.QUIC_CERTIFICATE, http_keys.HTTP_TLS):
         yield from _tls_contradictions(configuration, tls)
     yield from _http_contradictions(configuration)
+    yield from _archive_contradictions(configuration)
+
+
+def _archive_contradictions(configuration: Configuration) -> Iterator[str]:
+    is_enabled = configuration[archive_keys.ARCHIVER_ENABLED]
+    for key in (archive_keys.MESSAGES_ARCHIVED, archive_keys.STATE_ARCHIVED):
+        wanted = configuration[key]
+        if wanted is not None and wanted != is_enabled:
+            enabled = archive_keys.ARCHIVER_ENABLED
+            yield (
+                f"{configuration.where(key)} is {str(wanted).lower()}, but {configuration.where(enabled)} is "
+                f"{str(is_enabled).lower()}: the archive always includes messages and metadata, so set both alike"
+            )
+    if not is_enabled:
+        return
+    kind = StoreKind(configuration[archive_keys.ARCHIVE_KIND])
+    for needed in archive_keys.BUCKETS[kind]:
+        if not configuration[needed]:
+            yield f"{needed.path} is required if {archive_keys.ARCHIVE_KIND.path} is {kind.value}"
+    has_id = bool(configuration[archive_keys.S3_ACCESS_KEY_ID])
+    if kind is StoreKind.S3 and has_id != bool(configuration[archive_keys.S3_SECRET_ACCESS_KEY]):
+        missing = archive_keys.S3_SECRET_ACCESS_KEY if has_id else archive_keys.S3_ACCESS_KEY_ID
+        yield f"{missing.path} is required: an access key has two parts"
 
 
 def _tls_contradictions(configuration: Configuration, tls: keys.TlsKeys) -> Iterator[str]:
@@ -112,6 +136,7 @@ def warnings(configuration: Configuration) -> Iterator[str]:
             f"{configuration.where(keys.CLEANER_ENABLED)} is false: message_expiry and max_size are not enforced, "
             "neither the server's defaults nor the topics' own"
         )
+    yield from _archive_warnings(configuration)
     if configuration[keys.SAVER_ENFORCE_FSYNC] and not configuration[keys.SAVER_ENABLED]:
         yield f"{configuration.where(keys.SAVER_ENFORCE_FSYNC)} has no effect because the message saver is disabled"
     if configuration[keys.LOG_FILE_ENABLED] and not configuration[keys.LOG_FILE_SIZE_MAX]:
@@ -131,3 +156,22 @@ def warnings(configuration: Configuration) -> Iterator[str]:
             yield (
                 f"{address.path} {host} accepts remote connections, and passwords are not encrypted: enable {tls.table}"
             )
+
+
+def _archive_warnings(configuration: Configuration) -> Iterator[str]:
+    expired = archive_keys.ARCHIVE_EXPIRED
+    if not configuration[archive_keys.ARCHIVER_ENABLED]:
+        if configuration.is_set(expired) and configuration[expired]:
+            yield (
+                f"{configuration.where(expired)} has no effect because {archive_keys.ARCHIVER_ENABLED.path} is false: "
+                "expired segments are deleted and not archived"
+            )
+        return
+    if not configuration[expired]:
+        yield f"{configuration.where(expired)} is false: expired segments are deleted even if they are not archived"
+    if configuration[archive_keys.TAKE_OVER]:
+        yield f"{configuration.where(archive_keys.TAKE_OVER)} is true: remove it after this start"
+    path = configuration[archive_keys.ARCHIVE_PATH].absolute()
+    is_disk = StoreKind(configuration[archive_keys.ARCHIVE_KIND]) is StoreKind.DISK
+    if is_disk and path.is_relative_to(configuration[keys.PATH].absolute()):
+        yield f"the archive {path} is inside the data directory: losing the disk loses both"

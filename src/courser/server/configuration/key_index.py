@@ -5,7 +5,7 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from courser.server.configuration import http_keys, keys
+from courser.server.configuration import archive_keys, http_keys, keys
 from courser.server.configuration.key import Key, variable_name
 from courser.server.configuration.stock_keys import STOCK_KEYS
 
@@ -13,7 +13,7 @@ AnyKey: TypeAlias = Key[Any]
 """A key whose value type does not matter."""
 
 LIVE_KEYS: tuple[AnyKey, ...] = tuple(
-    value for module in (keys, http_keys) for value in vars(module).values() if isinstance(value, Key)
+    value for module in (keys, http_keys, archive_keys) for value in vars(module).values() if isinstance(value, Key)
 )
 
 _SAME_NAME_BONUS = 0.5

@@ -8,6 +8,7 @@ from courser.broker.access_tokens import AccessTokenSettings
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.model.quantities import SECOND
 from courser.server.configuration import http_keys, keys
+from courser.server.configuration.archiving import archive_settings
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.log_levels import LogLevels
 from courser.storage.segment_index import IndexCache
@@ -153,6 +154,7 @@ def _broker(configuration: Configuration) -> BrokerSettings:
         recreate_missing_state=configuration[keys.RECREATE_MISSING_STATE],
         staging_size_max=configuration[keys.STAGING_SIZE_MAX],
         staging_expiry=configuration[keys.STAGING_EXPIRY],
+        archive=archive_settings(configuration),
         disk_thread_count=configuration[keys.DISK_THREAD_COUNT],
     )
 

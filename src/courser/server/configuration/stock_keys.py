@@ -15,12 +15,7 @@ def _refused(path: str, description: str) -> Key[bool]:
     return Key(path=path, kind=kinds.BOOL, default=False, description=description, status=KeyStatus.REFUSED)
 
 
-ARCHIVER_ENABLED = _refused("data_maintenance.archiver.enabled", "archiving to disk or S3")
 _REFUSED: tuple[Key[bool] | Key[str], ...] = (
-    ARCHIVER_ENABLED,
-    _refused("data_maintenance.messages.archiver_enabled", "archiving, as Iggy 0.5 called it"),
-    _refused("data_maintenance.state.archiver_enabled", "archiving of the metadata"),
-    _refused("system.segment.archive_expired", "archiving of expired segments"),
     _refused("system.encryption.enabled", "encryption of stored messages"),
     _refused("system.message_deduplication.enabled", "dropping messages whose id was seen before"),
     Key(
@@ -36,9 +31,7 @@ _REFUSED: tuple[Key[bool] | Key[str], ...] = (
 
 _IGNORED = {
     "consumer_group": "rebalancing_timeout rebalancing_check_interval session_timeout heartbeat_interval",
-    "data_maintenance.archiver": "kind archive_expired path",
-    "data_maintenance.archiver.disk": "path",
-    "data_maintenance.archiver.s3": "bucket endpoint key_prefix region tmp_upload_dir",
+    "data_maintenance.archiver.s3": "tmp_upload_dir",
     "data_maintenance.state": "overwrite interval",
     "http": "web_ui",
     "message_cleaner": "enabled interval",
@@ -73,10 +66,6 @@ _IGNORED_TABLES = (
     "system.sharding",
 )
 _IGNORED_SECRETS = (
-    "data_maintenance.archiver.s3.access_key_id",
-    "data_maintenance.archiver.s3.secret_access_key",
-    "data_maintenance.archiver.s3.key_id",
-    "data_maintenance.archiver.s3.key_secret",
     "system.encryption.key",
     "tcp.tls.password",
 )
