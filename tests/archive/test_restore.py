@@ -294,6 +294,7 @@ async def test_a_standby_follows(tmp_path: Path) -> None:
         await until(lambda: len(list(topics.iterdir())) == 1)
         assert await archiver_of(broker).run_once()
         follow()
+    restore(store, target)
     async with running(tmp_path / "new", settings_of(), store) as (broker, client):
         assert [payload for _, payload in await texts(client)] == [b"a", b"b", b"c"]
         assert len(await client.get_topics("shop")) == 1

@@ -141,7 +141,7 @@ async def test_a_server_catches_up_after_its_store_was_down(server: SeaweedServe
         server.start()
         async with asyncio.timeout(60):
             # The store takes requests before it has found all its volumes.
-            while not await archiver_of(broker).run_once():
+            while not await archiver_of(broker).run_once():  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         assert archiver_of(broker).backlog() == (0, 0)
     logs = [key for key in server.objects(bucket) if key.endswith(".log")]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import xxhash
 
-from courser.archive.claiming import ArchiveState, write_state
+from courser.archive.claiming import ArchiveState, read_state, write_state
 from courser.archive.keys import ArchiveKeys
 from courser.archive.objects import Piece
 from courser.archive.restore_plan import PlannedPartition, RestorePlan
@@ -123,7 +123,7 @@ class Restorer:
             ArchiveFailure: the store did not answer. The restore can be continued.
             StorageFailure: the disk refused.
         """
-        self._take_directory(is_forced=is_forced, is_update=is_update)
+        self._take_directory(plan, is_forced=is_forced, is_update=is_update)
         self._done_size = self._downloaded_size = 0
         try:
             replace_file(self.file_system, self.directory / RESTORE_MARKER, plan.name.encode())
@@ -139,8 +139,8 @@ class Restorer:
 
     # --- the directory ---
 
-    def _take_directory(self, *, is_forced: bool, is_update: bool) -> None:
-        is_own = is_update or is_unfinished(self.file_system, self.directory)
+    def _take_directory(self, plan: RestorePlan, *, is_forced: bool, is_update: bool) -> None:
+        is_own = is_update or is_unfinished(self.file_system, self.directory) or self._is_standby(plan)
         if is_own or is_empty(self.file_system, self.directory):
             return
         if not is_forced:
@@ -155,6 +155,14 @@ class Restorer:
                 self.file_system.rename(self.directory / name, aside / name)
         sync_directory(self.file_system, aside)
         sync_directory(self.file_system, self.directory)
+
+    def _is_standby(self, plan: RestorePlan) -> bool:
+        """Whether the directory was restored from the same archive, and no server has used it since."""
+        if not plan.selection.is_everything:
+            return False
+        has_session = any(entry.name == SESSION for entry in list_if_there(self.file_system, self.directory))
+        state = read_state(self.file_system, self.directory)
+        return not has_session and state is not None and state.cluster == plan.cluster
 
     def _remove_metadata(self) -> None:
         """Remove what a later step writes: a directory without it cannot be mistaken for a complete one."""
