@@ -16,7 +16,6 @@ import xxhash
 from courser.archive.claiming import newest_epoch
 from courser.archive.disk_store import DiskStore
 from courser.archive.keys import VERSION, ArchiveKeys, cluster_of, number_of_root
-from courser.archive.object_store import ObjectStore
 from courser.archive.objects import Manifest, ObjectKind, Piece, Root, decode_body, decode_object
 from courser.archive.settings import StoreKind, StoreSettings
 from courser.archive.store import Store, read_if_there
@@ -37,6 +36,9 @@ def open_store(settings: StoreSettings, file_system: FileSystem, nonce: bytes) -
         StoreRefused: the settings are invalid, or the directory cannot be used.
     """
     if settings.kind is not StoreKind.DISK:
+        # The library has threads of its own: only who needs it loads it.
+        from courser.archive.object_store import ObjectStore  # noqa: PLC0415
+
         return ObjectStore(settings)
     try:
         settings.path.mkdir(0o700, parents=True, exist_ok=True)
