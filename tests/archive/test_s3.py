@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
+import courser
 from courser.archive.object_store import ObjectStore
 from courser.archive.reader import ArchiveReader, find_clusters
 from courser.archive.restore_plan import Selection, plan_restore
@@ -19,8 +20,9 @@ from courser.archive.uploading import Pace, Range, upload
 from courser.errors import ArchiveFailure, ObjectMissing
 from courser.storage.local_files import LocalFileSystem
 from tests.archive.brokers import archiver_of, fill, running, settings_of, texts
-from tests.archive.seaweed import READER_KEY, READER_SECRET, SeaweedServer
+from tests.archive.seaweed import ACCESS_KEY, READER_KEY, READER_SECRET, SECRET_KEY, SeaweedServer
 from tests.archive.test_restore import digest, load
+from tests.servers import PATIENCE, RunningServer
 
 PART = 5 * 1024 * 1024
 
@@ -139,10 +141,55 @@ async def test_a_server_catches_up_after_its_store_was_down(server: SeaweedServe
         assert archiver_of(broker).backlog()[0] > 0
         assert [payload for _, payload in await texts(client)] == [b"a", b"b"]
         server.start()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             # The store takes requests before it has found all its volumes.
             while not await archiver_of(broker).run_once():  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         assert archiver_of(broker).backlog() == (0, 0)
     logs = [key for key in server.objects(bucket) if key.endswith(".log")]
     assert len(logs) == 2, "nothing is uploaded twice"
+
+
+async def test_a_server_that_was_killed_comes_back_from_the_bucket_as_another_process(
+    server: SeaweedServer, bucket: str, tmp_path: Path
+) -> None:
+    table = "data_maintenance.archiver"
+    settings = {
+        f"{table}.enabled": "true",
+        f"{table}.kind": "s3",
+        f"{table}.interval": "100ms",
+        f"{table}.active_interval": "100ms",
+        f"{table}.restore_on_start": "true",
+        f"{table}.s3.bucket": bucket,
+        f"{table}.s3.region": "us-east-1",
+        f"{table}.s3.endpoint": server.endpoint,
+        f"{table}.s3.key_id": ACCESS_KEY,
+        f"{table}.s3.key_secret": SECRET_KEY,
+    }
+    store = ObjectStore(server.settings(bucket))
+    with RunningServer(tmp_path / "old", settings=settings) as old:
+        async with courser.connect(f"iggy://iggy:iggy@{old.address}") as client:
+            await client.create_stream("shop")
+            await client.create_topic("shop", "orders")
+            await client.send_messages("shop/orders", partitioning=0, messages=["a", "b", "c"])
+        async with asyncio.timeout(PATIENCE):
+            # The archiver is in another process.
+            while _archived_count(store) < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        old.kill()
+    shutil.rmtree(tmp_path / "old")
+    new = RunningServer(tmp_path / "new", settings=settings).start()
+    try:
+        async with courser.connect(f"iggy://iggy:iggy@{new.address}") as client:
+            assert await texts(client) == [(0, b"a"), (1, b"b"), (2, b"c")]
+    finally:
+        code = new.stop()
+    assert code == 0, new.output
+
+
+def _archived_count(store: ObjectStore) -> int:
+    clusters = find_clusters(store)
+    root = ArchiveReader(store, clusters[0]).newest_root() if clusters else None
+    if root is None:
+        return 0
+    return plan_restore(ArchiveReader(store, clusters[0]), Selection()).message_count

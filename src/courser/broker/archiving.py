@@ -372,6 +372,10 @@ class Archiver:
             # What is being uploaded ends with its next part, unless the store hangs.
             await asyncio.wait((last,), timeout=_PAUSE_MIN)
             last.cancel()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Stop at once. What is not archived now is archived after the next start."""
         self._stop.set()
         self._thread.shutdown(wait=False, cancel_futures=True)
 

@@ -230,6 +230,8 @@ class Broker:
         except BaseException:
             self.partitions.abandon()
             opened.store.close()
+            if self.archiver is not None:
+                self.archiver.abandon()
             raise
 
     def _take_room(self, sizes: dict[tuple[int, int], int]) -> None:
