@@ -1,5 +1,6 @@
 """A real S3 server for the tests: SeaweedFS, on loopback, in a directory of its own."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -93,7 +94,8 @@ class SeaweedServer:
                     self.client.create_bucket(Bucket="ready")
                 self.client.put_object(Bucket="ready", Key="ready", Body=b"ready")
             except Exception:  # noqa: BLE001 - whatever it is: it is not ready
-                time.sleep(0.1)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(0.1)
             else:
                 return
         raise AssertionError("the server is not ready")

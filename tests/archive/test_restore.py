@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from courser.archive.errors import ArchiveDamaged, ArchiveFailure
 from courser.archive.reader import ArchiveReader, find_clusters
 from courser.archive.restore_plan import OFFSET_LEAP, Selection, plan_restore
 from courser.archive.restoring import Restorer, is_unfinished
 from courser.archive.store import Store
 from courser.client.client import Client
 from courser.client.messages import PollingStrategy, SendMessage
-from courser.errors import ArchiveDamaged, ArchiveFailure, StartRefused
+from courser.errors import StartRefused
 from courser.model.permissions import GlobalPermissions, Permissions
 from courser.storage.local_files import LocalFileSystem
 from courser.testing.broker import TestBroker

@@ -11,13 +11,13 @@ import pytest
 import xxhash
 
 import courser
+from courser.archive.errors import ArchiveFailure, ObjectMissing
 from courser.archive.object_store import ObjectStore
 from courser.archive.reader import ArchiveReader, find_clusters
 from courser.archive.restore_plan import Selection, plan_restore
 from courser.archive.restoring import Restorer
 from courser.archive.store import Creation, create, probe
 from courser.archive.uploading import Pace, Range, upload
-from courser.errors import ArchiveFailure, ObjectMissing
 from courser.storage.local_files import LocalFileSystem
 from tests.archive.brokers import archiver_of, fill, running, settings_of, texts
 from tests.archive.seaweed import ACCESS_KEY, READER_KEY, READER_SECRET, SECRET_KEY, SeaweedServer

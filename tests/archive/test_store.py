@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from courser.archive.disk_store import DiskStore
+from courser.archive.errors import ArchiveFailure, ObjectMissing, StoreRefused
 from courser.archive.store import Creation, create, probe
-from courser.errors import ArchiveFailure, ObjectMissing, StoreRefused
 from courser.storage.local_files import LocalFileSystem
 from courser.testing.faults import FaultPlan, SimulatedCrash
 from courser.testing.files import FakeFileSystem

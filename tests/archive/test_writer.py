@@ -5,10 +5,10 @@ import random
 import pytest
 
 from courser.archive.claiming import read_state
+from courser.archive.errors import ArchiveFailure, ArchiveTakenOver
 from courser.archive.keys import segment_name
 from courser.archive.objects import Piece
 from courser.archive.reader import ArchiveReader
-from courser.errors import ArchiveFailure, ArchiveTakenOver
 from courser.storage.paths import LOG_SUFFIX, log_path
 from courser.testing.object_store import FakeStore, StoreFault, StoreKilled
 from tests.archive.writing import (

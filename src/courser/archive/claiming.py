@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from courser import __version__
+from courser.archive.errors import ArchiveTakenOver
 from courser.archive.keys import ArchiveKeys, epoch_of_seal
 from courser.archive.objects import ObjectKind, Origin, Seal, decode_body, encode_body, encode_object
 from courser.archive.store import Creation, Store, create_surely, read_if_there
-from courser.errors import ArchiveTakenOver, StartRefused
+from courser.errors import StartRefused
 from courser.records.checksum import xxh3
 from courser.storage.durable_files import replace_file, storage_failure
 from courser.storage.files import FileSystem, read_exactly

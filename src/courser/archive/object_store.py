@@ -10,9 +10,9 @@ from datetime import timedelta
 from itertools import chain, islice
 from typing import Any
 
+from courser.archive.errors import ArchiveFailure, ObjectMissing, StoreRefused
 from courser.archive.settings import StoreKind, StoreSettings
 from courser.archive.store import StoredObject
-from courser.errors import ArchiveFailure, ObjectMissing, StoreRefused
 
 try:
     import obstore

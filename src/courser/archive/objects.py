@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 import xxhash
 
-from courser.errors import ArchiveDamaged
+from courser.archive.errors import ArchiveDamaged
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.ledger import SegmentFacts
 

@@ -15,11 +15,11 @@ import xxhash
 
 from courser.archive.claiming import newest_epoch
 from courser.archive.disk_store import DiskStore
+from courser.archive.errors import ArchiveDamaged, ArchiveFailure, StoreRefused
 from courser.archive.keys import VERSION, ArchiveKeys, cluster_of, number_of_root
 from courser.archive.objects import Manifest, ObjectKind, Piece, Root, decode_body, decode_object
 from courser.archive.settings import StoreKind, StoreSettings
 from courser.archive.store import Store, read_if_there
-from courser.errors import ArchiveDamaged, ArchiveFailure, StoreRefused
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
 from courser.storage.snapshot import Snapshot, decode_snapshot

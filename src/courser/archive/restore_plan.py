@@ -9,13 +9,13 @@ from pathlib import Path
 
 import xxhash
 
+from courser.archive.errors import ArchiveFailure
 from courser.archive.objects import Manifest, PartitionRoot, Piece, Root
 from courser.archive.reader import ArchiveReader, FoundRoot
 from courser.catalog.directories import identity_of
 from courser.catalog.entities import Partition, Stream, Topic
 from courser.catalog.state import CatalogState
 from courser.catalog.store import load_state
-from courser.errors import ArchiveFailure
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.snapshot import Snapshot
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import xxhash
 
 from courser.archive.claiming import ArchiveState, read_state, write_state
+from courser.archive.errors import ArchiveDamaged
 from courser.archive.keys import ArchiveKeys
 from courser.archive.objects import Piece
 from courser.archive.restore_plan import PlannedPartition, RestorePlan
@@ -20,7 +21,7 @@ from courser.archive.store import Store
 from courser.archive.uploading import Range, hash_file
 from courser.catalog.directories import Directories
 from courser.catalog.store import make_metadata_directory
-from courser.errors import ArchiveDamaged, StartRefused
+from courser.errors import StartRefused
 from courser.model.identifiers import ConsumerKind
 from courser.storage.durable_files import (
     free_name,

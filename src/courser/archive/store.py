@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from courser.errors import ArchiveFailure, ObjectMissing, StoreRefused
+from courser.archive.errors import ArchiveFailure, ObjectMissing, StoreRefused
 
 _ATTEMPT_COUNT = 5
 """Attempts to create an object whose outcome is unknown."""

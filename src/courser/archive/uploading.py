@@ -12,8 +12,8 @@ from threading import Event
 
 import xxhash
 
+from courser.archive.errors import ArchiveFailure
 from courser.archive.store import Store, StoredObject
-from courser.errors import ArchiveFailure
 from courser.storage.files import File, read_exactly
 
 

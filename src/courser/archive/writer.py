@@ -14,6 +14,7 @@ from pathlib import Path
 
 from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
 from courser.archive.claiming import ArchiveState, check_epoch, claim
+from courser.archive.errors import ArchiveFailure
 from courser.archive.keys import ArchiveKeys, segment_name
 from courser.archive.objects import (
     Manifest,
@@ -28,7 +29,6 @@ from courser.archive.objects import (
 from courser.archive.reader import ArchiveReader
 from courser.archive.store import Creation, Store, create_surely, probe
 from courser.archive.uploading import Pace, Range, hash_file, is_stored, upload
-from courser.errors import ArchiveFailure
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
 from courser.storage.ledger import SegmentFacts

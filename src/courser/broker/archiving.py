@@ -15,6 +15,7 @@ from threading import Event
 
 from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
 from courser.archive.claiming import ArchiveState, read_state, write_state
+from courser.archive.errors import ArchiveFailure, ArchiveTakenOver, StoreRefused
 from courser.archive.reader import open_store
 from courser.archive.settings import ArchiveMoment, ArchiveSettings
 from courser.archive.store import Store
@@ -24,15 +25,7 @@ from courser.broker.catalog_service import CatalogService
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.catalog.store import CatalogStore
-from courser.errors import (
-    ArchiveFailure,
-    ArchiveTakenOver,
-    CommandRejected,
-    CourserError,
-    ErrorCode,
-    StartRefused,
-    StoreRefused,
-)
+from courser.errors import CommandRejected, CourserError, ErrorCode, StartRefused
 from courser.model.metrics import MetricKind, Registry
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory

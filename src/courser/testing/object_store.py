@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import Enum
 
+from courser.archive.errors import ArchiveFailure, ObjectMissing
 from courser.archive.store import StoredObject
-from courser.errors import ArchiveFailure, ObjectMissing
 
 
 class StoreFault(Enum):
