@@ -31,7 +31,8 @@ DEVELOPMENT := $(VENV)/.development-installed
 unexport PYTHONDONTWRITEBYTECODE
 
 ARGS ?=
-JOBS ?= 2
+# One more than the processors of a small machine: tests also wait for processes, disks and deadlines.
+JOBS ?= 3
 ROUNDS ?= 1000000
 SECONDS ?= 600
 USUAL := not slow and not root and not languages and not release and not tools
@@ -60,19 +61,33 @@ engine-demo: $(RUNTIME)  ## show what the log engine survives: a kill, a flipped
 demo: $(RUNTIME)  ## a pipeline on Spark, from orders to a lake; installs pyspark, and a Java if there is none
 	$(BIN)/courser demo $(ARGS)
 
+# Programs of Debian that tests use, each named like its package. Without one of them, its tests are skipped and say so.
+PROGRAMS := chromium
+APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get --quiet=2 -o DPkg::Lock::Timeout=600 install --yes --no-install-recommends
+
+.PHONY: programs
+programs:
+	@missing=""; for program in $(PROGRAMS); do \
+		command -v "$$program" >/dev/null || missing="$$missing $$program"; done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+		echo "missing, and only root can install them with apt-get:$$missing"; \
+	elif ! $(APT_INSTALL) $$missing >/dev/null && ! { apt-get --quiet=2 update && $(APT_INSTALL) $$missing >/dev/null; }; then \
+		echo "missing, and apt-get could not install them:$$missing"; fi
+
 .PHONY: test
-test: $(DEVELOPMENT)  ## the tests that take minutes at most, with the same dice each time (ARGS=... to choose)
+test: $(DEVELOPMENT) programs  ## the tests that take minutes at most, with the same dice each time (ARGS=... to choose)
 	$(PYTHON) -m pytest -n $(JOBS) -m "$(USUAL)" $(ARGS)
 
 .PHONY: test-all
 test-all: export COURSER_SEED ?= random
-test-all: $(DEVELOPMENT)  ## every test, with long rounds and new dice; the power cuts too if this is root
+test-all: $(DEVELOPMENT) programs  ## every test, with long rounds and new dice; the power cuts too if this is root
 	$(PYTHON) -m pytest -n $(JOBS) -m "not root and not languages and not release and not tools" --hypothesis-profile=long $(ARGS)
 	@if [ "$$(id -u)" = 0 ] && [ -e /dev/loop-control ]; then $(MAKE) --no-print-directory power-cuts; \
 		else echo "make power-cuts was left out: it needs root and loop devices"; fi
 
 .PHONY: coverage
-coverage: $(DEVELOPMENT)  ## branch coverage of src by the tests: a summary here, the lines in htmlcov (ARGS=... to choose)
+coverage: $(DEVELOPMENT) programs  ## branch coverage of src by the tests: a summary here, the lines in htmlcov (ARGS=... to choose)
 	rm -f .coverage .coverage.*
 	$(PYTHON) -m pytest -n $(JOBS) -m "$(USUAL)" --cov --cov-report= $(ARGS)
 	$(BIN)/coverage html --quiet

@@ -4,6 +4,7 @@ import socket
 import struct
 
 from courser.bench.samples import SampleBatch
+from courser.records.batch import encode_batch
 
 _SIZE = struct.Struct("<I")
 _VSR_HEADER_SIZE = 256
@@ -44,7 +45,7 @@ class BareClient:
         header = bytearray(_VSR_HEADER_SIZE)
         _SIZE.pack_into(header, 48, _VSR_HEADER_SIZE + batch.stored_size)
         header[176] = 160
-        return bytes(header) + batch.encoded_batch()
+        return bytes(header) + encode_batch(batch.batch())
 
     def send(self, request: bytes) -> None:
         self._socket.exchange(request, _VSR_HEADER_SIZE)

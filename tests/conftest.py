@@ -6,6 +6,7 @@ examples. Tests that need random numbers use the ``seed`` fixture. A failure pri
 repeats the run.
 """
 
+import gc
 import os
 import random
 import re
@@ -15,6 +16,7 @@ import zlib
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 pytest_plugins = ["tests.spark_fixtures", "tests.wheels", "tests.container"]
 
@@ -63,6 +65,8 @@ SESSION_SCOPE, CLUSTER_SCOPE, WHEEL_SCOPE = "session", "cluster", "wheel"
 SHARED_FIXTURES = {"spark": SESSION_SCOPE, "cluster": CLUSTER_SCOPE, "image": WHEEL_SCOPE}
 """Fixtures that are so expensive that only one worker may create them."""
 WITH_JAVA_OF_THEIR_OWN = ("tests/demo/", "tests/examples/")
+WITH_SETUP_OF_THEIR_OWN = ("tests/torture/", "tests/replay/test_replay.py", "tests/test_tidy.py")
+"""Modules whose tests share something that takes long to make."""
 SPARK_TIMEOUT = 900.0
 """Timeout of a test with Spark in seconds, instead of the one in pyproject.toml. On a busy machine, Java takes a minute
 to start, and some tests start it several times. A test that is interrupted during a call to Java makes the session
@@ -94,6 +98,9 @@ def pytest_configure() -> None:
     # imports, and takes more than twice the CPU time to start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    # Nobody here multiplies matrices. The threads that NumPy's library starts for that would take a quarter of the CPU
+    # time that a server needs to start.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # In the environment, so that the workers of xdist inherit the same seed.
     chosen = os.environ.get(SEED_VARIABLE) or SEED_DEFAULT
     os.environ[SEED_VARIABLE] = str(random.SystemRandom().randrange(2**32)) if chosen == SEED_DRAWN else chosen
@@ -113,6 +120,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT))
 
 
+def pytest_collection_finish() -> None:
+    # The tests are half a million objects, which stay: the garbage collector need not go through them each time.
+    gc.freeze()
+
+
 def _scope_of(nodeid: str) -> str:
     """The scope of a test. Tests with the same scope run on the same worker, one after another."""
     module = nodeid.partition("::")[0]
@@ -122,7 +134,7 @@ def _scope_of(nodeid: str) -> str:
         return CLUSTER_SCOPE
     if nodeid.startswith(WITH_SPARK):
         return module if module.startswith(WITHOUT_SESSION) else SESSION_SCOPE
-    if nodeid.startswith(("tests/torture/", "tests/replay/test_replay.py", *WITH_JAVA_OF_THEIR_OWN)):
+    if nodeid.startswith((*WITH_SETUP_OF_THEIR_OWN, *WITH_JAVA_OF_THEIR_OWN)):
         return module
     found = re.fullmatch(r"tests/sdk/test_scenarios\.py::\w+\[(\d+\.\d+\.\d+)\b.*", nodeid)
     return found[1] if found else nodeid
@@ -133,13 +145,21 @@ class SharedTogether(LoadScopeScheduling):  # type: ignore[misc]
 
     The scenarios of an SDK release share a child process, and the last one checks which methods none of them has used.
     The tests of the wheel share an environment that takes a minute to install. The replayed sections are replayed once
-    and judged twice. Each module of the torture tests, the demo and the examples has its own expensive setup. All tests
-    with the Spark session share one Java process, and those with the cluster share six. (xdist 3.8 has ``loadgroup``
-    for this, but it does not work with pytest 9.2.)
+    and judged twice. The house rules share the parsed sources. Each module of the torture tests, the demo and the
+    examples has its own expensive setup. All tests with the Spark session share one Java process, and those with the
+    cluster share six. (xdist 3.8 has ``loadgroup`` for this, but it does not work with pytest 9.2.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
         return _scope_of(nodeid)
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        super().mark_test_complete(node, item_index, duration)
+        # For each test that is done, the base class goes through all scopes that the worker was ever given. Most scopes
+        # are a single test, so that would be 20 seconds of CPU time in a run.
+        scope = _scope_of(self.registered_collections[node][item_index])
+        if all(self.assigned_work[node][scope].values()):
+            del self.assigned_work[node][scope]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SharedTogether | None:

@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 60.0
 """Seconds that a start or a stop may take before the test gives up."""
 
+_WORKER_COUNT_MAX = 16
+
 ROOT_NAME = "iggy"
 ROOT_PASSWORD = "iggy"
 
@@ -184,6 +186,9 @@ def free_port() -> int:
     """
     first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = range(10_000, first_given) if first_given > 20_000 else range(61_000, 65_536)
+    # Each worker of a run has ports of its own: the port of a server that is down for a while is not taken by another.
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    ports = ports[worker % _WORKER_COUNT_MAX :: _WORKER_COUNT_MAX]
     for port in random.SystemRandom().sample(ports, 100):
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))

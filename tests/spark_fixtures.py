@@ -115,6 +115,10 @@ class Cluster:
 _EXECUTORS = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
+    # On a busy machine one executor could do all of the work before the other one is there.
+    "spark.cores.max": "2",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
 }
 _DRIVER = """\
 import sys

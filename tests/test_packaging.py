@@ -117,7 +117,7 @@ def test_the_metadata_say_what_it_is(wheel: Path) -> None:
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert (ROOT / "README.md").read_text().strip() == str(metadata.get_payload()).strip()
     assert {"Typing :: Typed", "Operating System :: POSIX :: Linux"} <= set(metadata.get_all("Classifier", []))
-    assert {"arrow", "quic", "spark", "dev"} <= set(metadata.get_all("Provides-Extra", []))
+    assert {"arrow", "otel", "quic", "spark", "dev"} <= set(metadata.get_all("Provides-Extra", []))
 
 
 # --- a clean environment ------------------------------------------------------------------------------
@@ -137,9 +137,9 @@ def test_every_module_can_be_imported_with_what_the_wheel_asks_for(installed: En
         "        if not name.startswith(tuple(sys.argv[1:])) or error.name.startswith('courser'): raise\n"
         "print(len(names), courser.__file__)\n"
     )
-    # Tables, Spark and QUIC are extras. Nothing else may need them to be there.
-    extras = ("client.arrow", "demo.", "jobs.", "lake.", "pipelines.", "spark.", "transports.quic")
-    arguments = [f"courser.{name}" for name in extras]
+    # Tables, OpenTelemetry, Spark and QUIC are extras. Nothing else may need them to be there.
+    extras = ("client.arrow", "client.tracing", "demo.", "jobs.", "lake.", "pipelines.", "server.telemetry", "spark.")
+    arguments = [f"courser.{name}" for name in (*extras, "transports.quic")]
     count, file = run(installed.python, "-c", program, *arguments, cwd=tmp_path).stdout.split(maxsplit=1)
     assert int(count) > 200
     assert Path(file).is_relative_to(installed.directory)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from courser.client.sync import SyncClient as SyncClient
     from courser.client.sync import connect_sync as connect_sync
     from courser.client.targets import Target as Target
+    from courser.client.tracing import trace_context as trace_context
     from courser.errors import CourserError as CourserError
 
 __version__ = "0.1.0"
@@ -34,6 +35,7 @@ _PLACES = {
     "Target": "courser.client.targets",
     "connect": "courser.client.client",
     "connect_sync": "courser.client.sync",
+    "trace_context": "courser.client.tracing",
 }
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from courser.broker.broker import Broker
 from courser.handlers.dispatcher import Dispatcher
 from courser.server.codecs import CodecChooser
+from courser.server.proven_dialects import ProvenDialects
 from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services
@@ -32,7 +33,12 @@ class Listening:
 def listener_of(broker: Broker) -> Listening:
     """On a free port, with the usual settings. It is the caller's to start and to stop."""
     settings = ConnectionSettings()
-    chooser = CodecChooser(settings, verify_frames=broker.settings.verify_frames, user_name=lambda _: None)
+    chooser = CodecChooser(
+        settings,
+        verify_frames=broker.settings.verify_frames,
+        user_name=lambda _: None,
+        proven=ProvenDialects(broker.data.file_system, broker.data.path, broker.pool),
+    )
     services = Services(
         begin=Dispatcher(broker).begin,
         choose_codec=chooser.choose,

@@ -9,7 +9,7 @@ import pytest
 
 from courser.broker.disk_pool import DiskPool, start
 
-TIMEOUT = 10
+TIMEOUT = 60
 
 every_pool = pytest.mark.parametrize("make", [DiskPool, ThreadPoolExecutor])
 

@@ -49,8 +49,9 @@ def test_it_loads_without_a_warning_and_means_what_it_says(profile: str, file: P
 def test_a_server_starts_with_it(file: Path, tmp_path: Path) -> None:
     server = RunningServer(tmp_path / "server", arguments=("--config", str(file), "--with-default-root-credentials"))
     with server:
-        warnings = [line for line in server.output.splitlines() if " WARNING " in line]
-        assert ["lets anyone log in as root" in line for line in warnings] == [True]
+        assert server.stop() == 0
+    warnings = [line for line in server.output.splitlines() if " WARNING " in line]
+    assert ["lets anyone log in as root" in line for line in warnings] == [True]
 
 
 def test_for_programs(profile: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -222,6 +222,19 @@ async def test_arrivals(client: Any) -> None:
     assert await client.wait_for_arrivals("demo/orders", positions={2: 1}, wait=0) == r.Arrivals(0, ())
 
 
+async def test_arrivals_in_several_topics(client: Any) -> None:
+    await client.create_topic("demo/payments")
+    await client.send_messages("demo/orders", partitioning=2, messages=["a"])
+    wanted = {"demo/orders": {0: 0, 2: 0}, ("demo", "payments"): {0: 0}}
+    assert await client.wait_for_topics(wanted) == {"demo/orders": [2]}
+    await client.send_messages("demo/payments", messages=["a"])
+    assert await client.wait_for_topics(wanted) == {"demo/orders": [2], ("demo", "payments"): [0]}
+    assert await client.wait_for_topics({"demo/orders": {2: 1}}, wait=0) == {}
+    for wrong in ({"demo/orders": 3}, ["demo/orders"]):
+        with pytest.raises(TypeError, match="positions must be a mapping"):
+            await client.wait_for_topics(wrong)
+
+
 async def test_users_and_tokens(scene: Twins) -> None:
     client = await scene.connect()
     reader = Permissions(GlobalPermissions(read_streams=True, poll_messages=True))
@@ -392,6 +405,8 @@ async def test_every_command_of_the_server_has_a_method(scene: Twins, monkeypatc
         arguments = {parameter: values[parameter] for parameter in required}
         if name == "wait_for_arrivals":
             arguments["wait"] = 0
+        if name == "wait_for_topics":
+            arguments |= {"positions": {"s/t": {0: 0}}, "wait": 0}
         try:
             await getattr(client, name)(**arguments)
         except (AuthenticationFailed, InvalidRequest, NotFound, NotAllowed, AlreadyExists):

@@ -402,16 +402,20 @@ async def test_a_lost_partition_is_handed_over_in_order(broker: TestBroker, clie
     for partition in range(3):
         await send(client, *(f"{partition}-{number}" for number in range(count)), partition=partition)
     found: list[str] = []
+    is_shared = asyncio.Event()
 
     async def handle(message: Any) -> None:
-        await asyncio.sleep(0.001)
+        # Slowly at first: something has to be left for the second one.
+        await asyncio.sleep(0.001 if is_shared.is_set() else 0.02)
         found.append(message.text())
 
     options: dict[str, Any] = {"sync_interval": 0.01, "commit_interval": 60, "concurrency": 2}
+    other = await broker.connect()
     async with client.process(PLACE, handle, group="app", **options):
         await true_when(lambda: len(found) > 10)
-        async with (await broker.connect()).process(PLACE, handle, group="app", **options) as second:
+        async with other.process(PLACE, handle, group="app", **options) as second:
             await true_when(lambda: second.handled_count > 10)
+            is_shared.set()
         await true_when(lambda: len(found) >= 3 * count)
     assert sorted(found) == sorted(f"{partition}-{number}" for partition in range(3) for number in range(count))
 

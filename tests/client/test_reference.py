@@ -33,6 +33,8 @@ _PLAIN_TYPES = frozenset(
     {"Any", "Callable", "Iterable", "Iterator", "Mapping", "NDArray", "None", "Path", "Sequence"}
     # What only tests and tools use, and what stands for any type.
     | {"Batch", "Command", "Connection", "Decoded", "Dial", "UserHeader"}
+    # Of OpenTelemetry.
+    | {"Context"}
     # What `Partitioning` returns; it is passed on as it is.
     | {"Balanced", "ByKey", "ToPartition"}
 )

@@ -244,7 +244,15 @@ TRACEBACKS: dict[Plant, tuple[str, ...]] = {a_torn_record_that_is_believed: ("un
 """What is not a frame cannot be taken apart."""
 
 
-@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+RARE = (a_sync_believed_after_another_job_failed, an_index_that_is_trusted)
+"""It takes hundreds of seeds to catch one of them."""
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [pytest.param(plant, marks=pytest.mark.slow) if plant in RARE else plant for plant in PLANTS],
+    ids=lambda plant: plant.__name__,
+)
 def test_a_planted_bug_is_caught(plant: Plant, seed: int) -> None:
     failure = first_failure(plant, seed)
     assert failure is not None, f"{SEED_COUNT_MAX} seeds from {seed} on did not notice: {plant.__name__}"

@@ -19,7 +19,7 @@ from tests.servers import free_port
 
 PATIENCE = 60.0
 """Seconds that a start may take."""
-_COMMAND_TIMEOUT = 120
+_COMMAND_TIMEOUT = 280
 _COLUMNS = 120
 _BINARIES = Path(sys.executable).parent
 _SHELL = shutil.which("bash") or "sh"

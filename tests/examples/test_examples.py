@@ -42,6 +42,7 @@ def run(command: list[str], place: Path, variables: Mapping[str, str]) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_notebook(url: str, tmp_path: Path) -> None:
     variables = {"COURSER_URL": url, "TMPDIR": str(tmp_path), "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
     said = run([sys.executable, str(EXAMPLES / "notebook.py")], tmp_path, variables)

@@ -130,6 +130,7 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.ConfirmAssignment: GET_TOPIC,
     c.GetTopicDurability: GET_TOPIC,
     c.WaitForArrivals: POLL,
+    c.WaitForTopics: POLL,
     c.FindMessages: POLL,
     c.StageMessages: SEND,
     # One's own parts only: their targets are looked at when they are staged, and once more when they are published.

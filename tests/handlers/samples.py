@@ -67,6 +67,7 @@ SAMPLES: tuple[c.Command, ...] = (
     c.ConfirmAssignment("s", "t", "g", 0),
     c.GetTopicDurability("s", "t"),
     c.WaitForArrivals(POLL.consumer, "s", "t", ((0, 0),), 0, 0),
+    c.WaitForTopics((("s", "t", 0, 0),), 0),
     c.FindMessages("s", "t", 0, 0, ("text",)),
     c.StageMessages(PART, 0, "s", "t", ToPartition(0), build_batch([NewMessage(b"hello")])),
     c.FinishStage(PART, 1),

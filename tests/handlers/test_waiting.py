@@ -12,8 +12,9 @@ from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import Consumer, ConsumerKind
-from courser.model.messaging import PollingKind
+from courser.model.messaging import PollingKind, ToPartition
 from courser.model.permissions import ALL_PERMISSIONS
+from courser.model.topic_options import TopicOptions
 from tests.handlers.messaging import add_topic, partition_of, send, send_command
 from tests.handlers.scenes import Scene, opened
 
@@ -141,7 +142,7 @@ async def test_a_group_that_is_deleted_ends_the_waits_of_its_members(scene: Scen
     member, _ = await group_of_two(scene)
     task = await begun(scene, member, waiting)
     await scene.ask(scene.root, c.DeleteConsumerGroup("s", "t", "g"))
-    assert task in (await asyncio.wait([task], timeout=5))[0], "it waits for a group that is gone"
+    assert task in (await asyncio.wait([task], timeout=60))[0], "it waits for a group that is gone"
     assert isinstance(error := task.exception(), CommandRejected)
     assert error.code is ErrorCode.GROUP_NOT_FOUND
 
@@ -219,3 +220,53 @@ async def test_a_user_waits_for_so_many_partitions_and_no_more(tmp_path: Path) -
         for task in tasks:
             assert await task == r.Arrivals(0, (0,))
         assert await scene.ask(scene.root, wait(*five)) == r.Arrivals(0, (0,))
+
+
+# --- several topics -----------------------------------------------------------------------------------
+
+
+def wait_for_topics(*positions: tuple[str, str, int, int], seconds: int = 20) -> c.WaitForTopics:
+    return c.WaitForTopics(positions, seconds * SECOND)
+
+
+async def two_topics(scene: Scene) -> None:
+    await add_topic(scene, partition_count=2)
+    await scene.ask(scene.root, c.CreateTopic("s", "u", 1, TopicOptions()))
+
+
+async def test_rows_of_any_topic_with_something_to_read_are_named_at_once(scene: Scene) -> None:
+    await two_topics(scene)
+    await send(scene, "a", to=1)
+    wanted = (("s", "u", 0, 0), ("s", "t", 0, 0), ("s", "t", 1, 0), ("s", "t", 1, 1))
+    assert await scene.ask(scene.root, wait_for_topics(*wanted)) == r.ArrivalsInTopics((2,))
+
+
+async def test_a_message_in_any_topic_ends_the_wait(scene: Scene) -> None:
+    await two_topics(scene)
+    wanted = (("s", "u", 0, 0), ("s", "t", 0, 9), ("s", "t", 0, 0))
+    task = await begun(scene, scene.root, wait_for_topics(*wanted))
+    await send(scene, "at last", to=0)
+    assert await task == r.ArrivalsInTopics((2,))
+    task = await begun(scene, scene.root, wait_for_topics(("s", "t", 0, 1), ("s", "u", 0, 0)))
+    await scene.ask(scene.root, c.SendMessages("s", "u", ToPartition(0), send_command("at last").batches))
+    assert await task == r.ArrivalsInTopics((1,))
+
+
+async def test_a_topic_that_is_deleted_ends_the_wait(scene: Scene) -> None:
+    await two_topics(scene)
+    waiting = scene.connect(0)
+    task = await begun(scene, waiting, wait_for_topics(("s", "t", 0, 0), ("s", "u", 0, 0)))
+    await scene.ask(scene.root, c.DeleteTopic("s", "u"))
+    assert await task == r.ArrivalsInTopics((1,))
+
+
+async def test_every_topic_must_be_there_and_allowed(scene: Scene) -> None:
+    await two_topics(scene)
+    for wanted, code in (
+        (("s", "nothing", 0, 0), ErrorCode.TOPIC_NOT_FOUND),
+        (("nothing", "t", 0, 0), ErrorCode.STREAM_NOT_FOUND),
+        (("s", "u", 7, 0), ErrorCode.PARTITION_NOT_FOUND),
+    ):
+        with pytest.raises(CommandRejected) as refusal:
+            await scene.ask(scene.root, wait_for_topics(("s", "t", 0, 0), wanted))
+        assert refusal.value.code is code

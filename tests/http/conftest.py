@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.serving import HttpClient, HttpServer, serving
+from tests.http.serving import HttpClient, HttpServer, make_topic, serving
 
 
 @pytest.fixture
@@ -16,14 +16,10 @@ async def server(tmp_path: Path) -> AsyncIterator[HttpServer]:
 
 @pytest.fixture
 async def root(server: HttpServer) -> HttpClient:
-    return await server.client.login()
+    return server.root
 
 
 @pytest.fixture
 async def topic(root: HttpClient) -> str:
     """The path of a topic with two partitions."""
-    await root.ask("POST", "/streams", {"name": "s"})
-    options = {"compression_algorithm": "none", "message_expiry": 0, "max_topic_size": 0}
-    reply = await root.ask("POST", "/streams/s/topics", {"name": "t", "partitions_count": 2} | options)
-    assert reply.status == 200
-    return "/streams/s/topics/t"
+    return await make_topic(root)

@@ -1,13 +1,14 @@
 """A broker behind an HTTP port of loopback, and a client that shows every byte of an answer."""
 
 import asyncio
+import base64
 import json
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,16 @@ from courser.broker.access_tokens import AccessTokens, AccessTokenSettings
 from courser.broker.broker import Broker, RootUser
 from courser.broker.credentials import Passwords
 from courser.broker.disk_watch import problems
+from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
 from courser.broker.trusted_issuers import TrustedIssuers
 from courser.handlers.dispatcher import Dispatcher
+from courser.model.clock import Clock
 from courser.storage.data_directory import DataDirectory
 from courser.transports.connections import Connections
 from courser.transports.http import HttpListener
-from courser.transports.http_application import HttpApplication, HttpServices
+from courser.transports.http_application import HttpApplication
+from courser.transports.http_commands import HttpServices
 from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings, HttpSettings
 
@@ -109,8 +113,57 @@ class HttpServer:
     def client(self) -> HttpClient:
         return HttpClient(self.port)
 
+    @property
+    def root(self) -> HttpClient:
+        """As if logged in: checking a password takes long."""
+        token, _ = self.listener._application._services.tokens.issue(0, None)
+        return HttpClient(self.port, token)
 
+    @property
+    def long_polls(self) -> set[Session]:
+        """The sessions of polls that may wait."""
+        return self.listener._application._commands._waiting
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Until a condition holds that nobody announces."""
+    while not condition():  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+
+
+async def until_waiting(server: HttpServer) -> None:
+    """Until a long poll waits: the partition has a waiter."""
+    await until(lambda: any(session.waiting is not None for session in server.long_polls))
+
+
+FIRST = {"kind": "partition_id", "value": "AAAAAA=="}
+"""Partition 0."""
+
+
+def message(payload: bytes = b"x", **fields: object) -> dict[str, object]:
+    """A message in JSON."""
+    return {"payload": base64.b64encode(payload).decode()} | fields
+
+
+async def send(client: HttpClient, topic: str, *messages: dict[str, object], partition_id: int = 0) -> None:
+    """Send messages to one partition."""
+    place = {"kind": "partition_id", "value": base64.b64encode(partition_id.to_bytes(4, "little")).decode()}
+    reply = await client.ask("POST", f"{topic}/messages", {"partitioning": place, "messages": messages})
+    assert reply.status == 201, reply
+
+
+async def make_topic(root: HttpClient, name: str = "t") -> str:
+    """The path of a new topic with two partitions, in the stream s."""
+    await root.ask("POST", "/streams", {"name": "s"})
+    options = {"compression_algorithm": "none", "message_expiry": 0, "max_topic_size": 0}
+    reply = await root.ask("POST", "/streams/s/topics", {"name": name, "partitions_count": 2} | options)
+    assert reply.status == 200
+    return f"/streams/s/topics/{name}"
+
+
+@cache
 def make_root() -> RootUser:
+    """Hashing a password takes long."""
     return RootUser("iggy", Passwords().hash("iggy"))
 
 
@@ -140,6 +193,7 @@ async def http_listener(
         pool=broker.pool,
         draw=os.urandom,
     )
+    access_tokens.on_revoke = broker.subscriptions.review
     trusted = None
     if fetch is not None:
         issuers, skew = token_settings.trusted_issuers, token_settings.clock_skew
@@ -150,6 +204,9 @@ async def http_listener(
         begin=Dispatcher(broker).begin,
         tokens=access_tokens,
         check_trusted=None if trusted is None else trusted.check,
+        sessions=broker.sessions,
+        subscriptions=broker.subscriptions,
+        members=broker.connectionless,
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,
         problems=partial(no_problems, broker),
@@ -171,9 +228,14 @@ async def serving(
     tokens: AccessTokenSettings | None = None,
     tls: ssl.SSLContext | None = None,
     fetch: Fetch | None = None,
+    broker_settings: BrokerSettings | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[HttpServer]:
-    """An empty server with the user iggy."""
-    broker = await Broker.open(DataDirectory.open(directory), BrokerSettings(), make_root=make_root)
+    """A server with the user iggy."""
+    data = DataDirectory.open(directory)
+    if clock is not None:
+        data.clock = clock
+    broker = await Broker.open(data, broker_settings or BrokerSettings(), make_root=make_root)
     limits = limits or ConnectionSettings()
     memory = RequestMemory(limits.request_memory)
     connections = Connections(
@@ -183,11 +245,13 @@ async def serving(
         request_memory=memory,
         reply_memory=broker.buffers,
     )
-    listener = await http_listener(broker, connections, memory, settings, limits, tokens, tls, fetch)
+    listener: HttpListener | None = None
     try:
+        listener = await http_listener(broker, connections, memory, settings, limits, tokens, tls, fetch)
         _, port = await listener.start()
         yield HttpServer(broker, connections, memory, listener, port)
     finally:
-        listener.close()
+        if listener is not None:
+            listener.close()
         await connections.say_goodbye(0)
         await broker.close()

@@ -6,11 +6,14 @@ import json
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from courser.broker.access_tokens import AccessTokens, AccessTokenSettings
 from courser.catalog.state import CatalogState
+from courser.errors import StartRefused
+from courser.model.quantities import SECOND
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem, FaultPlan
 from tests.http.serving import HttpClient, HttpServer, serving
@@ -54,6 +57,49 @@ async def test_a_torn_list_of_revoked_tokens_keeps_what_was_complete(tmp_path: P
         assert not await is_valid(HttpClient(server.port, first.token))
         # Only its entry was torn, and it was never promised to survive that.
         assert await is_valid(HttpClient(server.port, second.token))
+
+
+async def revoke_two(directory: Path) -> tuple[HttpClient, HttpClient, HttpClient]:
+    """Two clients that logged out and one that did not; the first entry of the list is damaged."""
+    async with serving(directory) as server:
+        first, second, kept = [await server.client.login() for _ in range(3)]
+        for client in (first, second):
+            assert (await client.ask("DELETE", "/users/logout")).status == 204
+    path = directory / "access_tokens" / "revoked"
+    data = bytearray(path.read_bytes())
+    data[3] ^= 1
+    path.write_bytes(data)
+    return first, second, kept
+
+
+async def test_a_damaged_list_of_revoked_tokens_ends_all_tokens(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clients = await revoke_two(tmp_path)
+    for _ in range(2):
+        async with serving(tmp_path) as server:
+            for client in clients:
+                assert not await is_valid(HttpClient(server.port, client.token))
+            assert await is_valid(await server.client.login())
+    assert caplog.text.count("1 of the revoked access tokens cannot be read") == 1, "the second start finds no damage"
+
+
+async def test_a_damaged_list_refuses_the_start_if_the_key_is_the_operators(tmp_path: Path) -> None:
+    await revoke_two(tmp_path)
+    with pytest.raises(StartRefused, match=r"1 of the entries are damaged, the first at byte 0"):
+        async with serving(tmp_path, tokens=AccessTokenSettings(secret=b"s" * 32)):
+            pass
+
+
+async def test_an_entry_that_was_never_written_is_torn(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        kept, left = [await server.client.login() for _ in range(2)]
+        assert (await left.ask("DELETE", "/users/logout")).status == 204
+    path = tmp_path / "access_tokens" / "revoked"
+    path.write_bytes(path.read_bytes() + bytes(32))
+    async with serving(tmp_path) as server:
+        assert await is_valid(HttpClient(server.port, kept.token))
+        assert not await is_valid(HttpClient(server.port, left.token))
 
 
 async def test_the_key_is_for_the_server_alone(tmp_path: Path) -> None:
@@ -111,6 +157,34 @@ async def test_a_changed_token_is_not_valid(
 async def test_what_is_no_token(server: HttpServer, token: str) -> None:
     headers = {"authorization": f"Bearer {token}"}
     assert (await server.client.ask("GET", "/streams", headers=headers)).status == 401
+
+
+@pytest.mark.parametrize("name", ["token", "access_token", "authorization", "jwt"])
+async def test_a_token_in_the_query_does_not_count(server: HttpServer, root: HttpClient, name: str) -> None:
+    assert (await server.client.ask("GET", f"/streams?{name}={root.token}")).status == 401
+    assert (await server.client.ask("GET", "/streams", headers={"cookie": f"{name}={root.token}"})).status == 401
+
+
+@pytest.mark.parametrize(
+    ("issuing", "checking", "is_accepted"),
+    [
+        ({}, {}, True),
+        ({"issuer": "other"}, {}, False),
+        ({"audience": "other"}, {}, False),
+        ({"not_before": 3600 * SECOND}, {}, False),
+        ({"algorithm": "HS384"}, {}, False),
+        ({}, {"algorithm": "HS512"}, False),
+        ({}, {"secret": b"another secret, of another server"}, False),
+    ],
+)
+async def test_tokens_that_another_configuration_has_issued(
+    tmp_path: Path, issuing: dict[str, Any], checking: dict[str, Any], is_accepted: bool
+) -> None:
+    secret = b"a secret of the operator, long enough"
+    async with serving(tmp_path, tokens=AccessTokenSettings(**{"secret": secret} | issuing)) as server:
+        token = server.root.token
+    async with serving(tmp_path, tokens=AccessTokenSettings(**{"secret": secret} | checking)) as server:
+        assert await is_valid(HttpClient(server.port, token)) == is_accepted
 
 
 async def test_a_token_expires(tmp_path: Path) -> None:

@@ -5,19 +5,9 @@ import base64
 
 import pytest
 
-from tests.http.serving import HttpClient, HttpServer, read_reply
+from tests.http.serving import FIRST, HttpClient, HttpServer, message, read_reply, send, until, until_waiting
 
 BALANCED = {"kind": "balanced", "value": ""}
-FIRST = {"kind": "partition_id", "value": "AAAAAA=="}
-
-
-def message(payload: bytes = b"x", **fields: object) -> dict[str, object]:
-    return {"payload": base64.b64encode(payload).decode()} | fields
-
-
-async def send(client: HttpClient, topic: str, *messages: dict[str, object]) -> None:
-    reply = await client.ask("POST", f"{topic}/messages", {"partitioning": FIRST, "messages": messages})
-    assert reply.status == 201, reply
 
 
 @pytest.mark.parametrize("number", [1, 2**53 + 1, 2**64 - 1, 2**64, 2**128 - 1])
@@ -85,13 +75,6 @@ async def test_a_bad_wait(root: HttpClient, topic: str, query: str) -> None:
     assert (await root.ask("GET", f"{topic}/messages?{query}")).status == 400
 
 
-async def until_waiting(server: HttpServer) -> None:
-    """Until a long poll waits: the partition has a waiter."""
-    waiting = server.listener._application._waiting
-    while not any(session.waiting is not None for session in waiting):  # noqa: ASYNC110 - nobody tells
-        await asyncio.sleep(0)
-
-
 async def test_a_poll_waits_for_messages(server: HttpServer, root: HttpClient, topic: str) -> None:
     polling = asyncio.create_task(root.ask("GET", f"{topic}/messages?wait=20s"))
     await until_waiting(server)
@@ -106,8 +89,7 @@ async def test_a_client_that_goes_ends_its_wait(server: HttpServer, root: HttpCl
     )
     await until_waiting(server)
     writer.close()
-    while server.listener._application._waiting:  # noqa: ASYNC110 - nobody tells
-        await asyncio.sleep(0)
+    await until(lambda: not server.long_polls)
 
 
 async def test_a_stop_ends_waits_with_a_reply(server: HttpServer, root: HttpClient, topic: str) -> None:
@@ -119,16 +101,22 @@ async def test_a_stop_ends_waits_with_a_reply(server: HttpServer, root: HttpClie
     assert (reply.status, reply.json["count"]) == (200, 0)
 
 
-async def test_messages_that_are_gone_are_an_error_for_those_who_wait(
-    server: HttpServer, root: HttpClient, topic: str
-) -> None:
+async def test_messages_that_are_gone_are_an_error_for_strict_polls(root: HttpClient, topic: str) -> None:
     await send(root, topic, message())
     assert (await root.ask("DELETE", f"{topic}/purge")).status == 204
     await send(root, topic, message())
-    reply = await root.ask("GET", f"{topic}/messages?wait=1s")
-    assert (reply.status, reply.json["code"]) == (410, "offset_gone")
-    assert (await root.ask("GET", f"{topic}/messages")).json["count"] == 1
-    del server
+    for query in ("wait=1s", "max_bytes=1", "strict=true"):
+        reply = await root.ask("GET", f"{topic}/messages?{query}")
+        assert (reply.status, reply.json["code"]) == (410, "offset_gone"), query
+        assert (reply.json["first_offset"], reply.json["end_offset"]) == (0, 1)
+    for query in ("", "strict=false"):
+        assert (await root.ask("GET", f"{topic}/messages?{query}")).json["count"] == 1, query
+    assert (await root.ask("GET", f"{topic}/messages?value=1&strict=true")).json["count"] == 1
+
+
+@pytest.mark.parametrize("query", ["strict=false&wait=1s", "strict=false&max_bytes=1", "strict=yes"])
+async def test_a_poll_that_waits_is_strict(root: HttpClient, topic: str, query: str) -> None:
+    assert (await root.ask("GET", f"{topic}/messages?{query}")).status == 400
 
 
 async def test_requests_on_one_connection_are_answered_in_order(root: HttpClient, topic: str) -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from courser.broker.disk_watch import problems
+from courser.errors import CommandRejected, ErrorCode
 from courser.model.metrics import Family, Histogram, MetricKind, Sample
 from courser.server.certificates import make_self_signed
 from courser.transports.settings import CorsSettings, HttpSettings
 from courser.wire.prometheus import encode_family
 from courser.wire.rest_replies import size_text
 from courser.wire.rest_routes import Router
-from tests.http.serving import HttpClient, HttpServer, serving
+from tests.http.serving import FIRST, HttpClient, HttpServer, message, serving
 
 ORIGIN = {"origin": "https://shop.example"}
 
@@ -32,9 +33,21 @@ async def test_every_page_may_use_the_server_unless_told_otherwise(server: HttpS
     assert reply.headers["access-control-allow-headers"] == "content-type,authorization"
 
 
-@pytest.mark.parametrize(("origin", "allowed"), [("https://shop.example", True), ("https://other.example", False)])
-async def test_only_some_pages(tmp_path: Path, origin: str, allowed: bool) -> None:
-    settings = HttpSettings(port=0, cors=CorsSettings(origins=("https://shop.example",)))
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [
+        ("https://shop.example", True),
+        ("https://other.example", False),
+        ("https://shop.example.evil.example", False),
+        ("http://shop.example", False),
+        ("null", False),
+        ("", False),
+    ],
+)
+@pytest.mark.parametrize("allows_credentials", [False, True])
+async def test_only_some_pages(tmp_path: Path, origin: str, allowed: bool, allows_credentials: bool) -> None:
+    cors = CorsSettings(origins=("https://shop.example",), allows_credentials=allows_credentials)
+    settings = HttpSettings(port=0, cors=cors)
     async with serving(tmp_path, settings) as server:
         headers = (await server.client.ask("GET", "/ping", headers={"origin": origin})).headers
         assert headers.get("access-control-allow-origin") == (origin if allowed else None)
@@ -132,6 +145,27 @@ async def test_a_read_only_partition_is_not_ready(server: HttpServer, topic: str
     assert b"is read-only: a sync failed" in reply.body
     assert (await server.client.ask("GET", "/health/live")).status == 200
     partition.log.failure = None
+
+
+async def test_who_sends_to_a_read_only_partition_is_told_to_come_again(
+    server: HttpServer, root: HttpClient, topic: str
+) -> None:
+    (partition, _) = next(iter(server.broker.partitions)).partitions
+    partition.log.failure = "a sync failed"
+    reply = await root.ask("POST", f"{topic}/messages", {"partitioning": FIRST, "messages": [message()]})
+    assert (reply.status, reply.json["code"], reply.headers["retry-after"]) == (503, "partition_read_only", "1")
+    partition.log.failure = None
+
+
+async def test_who_logs_in_among_too_many_is_told_to_come_again(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise CommandRejected(ErrorCode.SERVER_BUSY, "too many logins at once; try again later")
+
+    monkeypatch.setattr(server.broker.authentication, "login", refuse)
+    reply = await server.client.ask("POST", "/users/login", {"username": "iggy", "password": "iggy"})
+    assert (reply.status, reply.json["code"], reply.headers["retry-after"]) == (429, "server_busy", "1")
 
 
 def test_a_full_disk_is_not_ready(server: HttpServer) -> None:

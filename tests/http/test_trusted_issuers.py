@@ -3,8 +3,10 @@
 import asyncio
 import base64
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from courser.broker.access_tokens import AccessTokenSettings, TrustedIssuer
 from courser.broker.trusted_issuers import _IssuerKeys, parse_key_set
 from courser.model.quantities import SECOND
+from courser.server.certificates import make_self_signed
 from courser.server.http_assembly import fetch_document
 from courser.testing.clocks import ManualClock
 from tests.http.serving import HttpClient, HttpServer, serving
@@ -219,7 +222,7 @@ def test_short_keys_are_not_used() -> None:
 
 
 @asynccontextmanager
-async def replying(reply: bytes) -> AsyncIterator[str]:
+async def replying(reply: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """The URL of a server that says the same to everybody."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -228,14 +231,33 @@ async def replying(reply: bytes) -> AsyncIterator[str]:
         await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls)
     async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys?a=b"
+        scheme = "http" if tls is None else "https"
+        yield f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys?a=b"
 
 
 async def test_a_document_is_fetched() -> None:
     async with replying(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}") as url:
         assert await fetch_document(url) == b"{}"
+
+
+async def test_keys_are_fetched_over_https_from_a_server_with_a_trusted_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    key, certificate = make_self_signed("127.0.0.1", datetime.now(UTC))
+    (tmp_path / "both.pem").write_bytes(key + certificate)
+    (tmp_path / "certificate.pem").write_bytes(certificate)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "both.pem")
+    document = json.dumps(key_set()).encode()
+    reply = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(document), document)
+    async with replying(reply, tls) as url:
+        issuer = TrustedIssuer(issuer="https://login.example", jwks_url=url, audience="shop", user_id=1)
+        assert await _IssuerKeys(issuer, ManualClock(), fetch_document).find("curve") is None
+        assert "certificate verify failed" in caplog.text
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+        assert await _IssuerKeys(issuer, ManualClock(), fetch_document).find("curve") is not None
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from courser.jobs.audit import AuditReport, NothingToAudit, audit
 from courser.storage.local_files import LocalFileSystem
 from tests.inspect.partitions import PER_BATCH, Partition, batch_at, cut, flip, full_partition, stored
 from tests.servers import RunningServer
+from tests.spark_fixtures import PATIENCE
 
 SEGMENT_SIZE = 1024 * 1024
 
@@ -163,7 +164,7 @@ def sender(server: RunningServer, topic: str) -> Iterator[tuple[threading.Semaph
     def send() -> None:
         with courser.connect_sync(server.address, username="iggy", password="iggy") as client:
             client.create_topic("shop", topic, 2)
-            while permits.acquire(timeout=60) and not is_over.is_set():
+            while permits.acquire(timeout=PATIENCE) and not is_over.is_set():
                 client.send_messages("shop", topic, None, [b"x" * 1000] * 200)
                 sent.release()
 
@@ -174,7 +175,7 @@ def sender(server: RunningServer, topic: str) -> Iterator[tuple[threading.Semaph
     finally:
         is_over.set()
         permits.release()
-        thread.join(60)
+        thread.join(PATIENCE)
     assert not thread.is_alive()
 
 
@@ -188,7 +189,7 @@ def test_nothing_is_found_beside_a_server_that_writes(spark: SparkSession, tmp_p
             for _ in range(5):
                 permits.release(20)
                 # The rest, several segments' worth, arrives while the audit runs.
-                assert all(sent.acquire(timeout=60) for _ in range(8))
+                assert all(sent.acquire(timeout=PATIENCE) for _ in range(8))
                 reports.append(audit(spark, server.data))
         assert [
             finding for report in reports for finding in report.findings if finding.severity is not Severity.NOTE
@@ -225,11 +226,11 @@ def test_nothing_is_found_beside_a_server_that_purges_and_deletes(spark: SparkSe
         try:
             reports = []
             for _ in range(4):
-                assert rounds.acquire(timeout=60)
+                assert rounds.acquire(timeout=PATIENCE)
                 reports.append(audit(spark, server.data))
         finally:
             is_over.set()
-            thread.join(60)
+            thread.join(PATIENCE)
         assert [finding for report in reports for finding in damages(report.findings)] == []
         assert not any(report.summary.unreadable_count for report in reports)
         assert server.stop() == 0

@@ -8,8 +8,7 @@ quick. The first one downloads the SDKs from the package registries, and compile
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -44,9 +43,6 @@ CHECKS = (
 CHECKS_WITH_PURGES = (*CHECKS[:-2], "purges", *CHECKS[-2:])
 """The SDKs of Go and Java cannot purge."""
 
-GO_0_8_IS_0_8 = {"tcp.classic_dialects": "*=0.8"}
-"""Go 0.8 calls itself 0.8.0, as Rust 0.6 does, and is taken for that one until it sends: see docs/compatibility.md."""
-
 
 @dataclass(frozen=True)
 class Program:
@@ -60,8 +56,6 @@ class Program:
     start: tuple[str, ...]
     """The command; the address of the server comes behind it."""
     checks: tuple[str, ...] = CHECKS
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """Of the server."""
 
     def __str__(self) -> str:
         return f"{self.language}-{self.release}"
@@ -100,7 +94,7 @@ class Program:
         return done.stdout
 
 
-def go(release: str, settings: Mapping[str, str] | None = None) -> Program:
+def go(release: str) -> Program:
     return Program(
         "go",
         release,
@@ -111,7 +105,6 @@ def go(release: str, settings: Mapping[str, str] | None = None) -> Program:
             ("go", "build", "-o", "program", "."),
         ),
         start=("./program",),
-        settings=settings or {},
     )
 
 
@@ -149,4 +142,4 @@ def rust(release: str) -> Program:
     )
 
 
-PROGRAMS = (go("0.7.0"), go("0.8.0", GO_0_8_IS_0_8), java("0.8.0"), node("0.8.0"), rust("0.8.0"), rust("0.9.0"))
+PROGRAMS = (go("0.7.0"), go("0.8.0"), java("0.8.0"), node("0.8.0"), rust("0.8.0"), rust("0.9.0"))

@@ -30,7 +30,7 @@ def test_what_a_program_does_with_iggy_it_does_with_courser(program: Program, tm
         pytest.fail(f"{missing} not found: install it, or run make test-languages {others}", pytrace=False)
     program.make()
     with (
-        RunningServer(tmp_path / "server", settings=program.settings) as server,
+        RunningServer(tmp_path / "server") as server,
         Conversation("0.9.0", server.address) as python,
     ):
         python.ask("connect", client="own")

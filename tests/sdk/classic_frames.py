@@ -13,7 +13,7 @@ from typing import Self
 
 from tests.wire.classic_client import REPLY_HEAD_SIZE, frame, reply_head
 
-LOGIN, POLL, SEND = 38, 100, 101
+PING, LOGIN, POLL, SEND = 1, 38, 100, 101
 TEXT_KIND = 2
 
 
@@ -51,6 +51,8 @@ class ClassicConnection:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=30)
         self._layout = layout
+        # As the SDKs of the Rust family do when they connect.
+        self._call(PING, b"")
         self._call(LOGIN, short("iggy") + short("iggy") + long(layout.version) + long(""))
 
     def send(self, stream: str, topic: str, index: int, messages: list[Message]) -> None:

@@ -16,6 +16,8 @@ SETTINGS = {
     "websocket.address": "127.0.0.1:0",
     "quic.enabled": "true",
     "quic.address": "127.0.0.1:0",
+    "http.enabled": "true",
+    "http.address": "127.0.0.1:0",
 }
 SCHEMES = {"iggy+ws": "websocket", "iggy+quic": "quic"}
 RELEASES = ("0.6.0", "0.7.0", "0.8.0")
@@ -90,6 +92,12 @@ def exchange(child: Conversation, name: str, options: str) -> None:
 def test_websocket_with_older_releases(server_of_all: RunningServer, release: str) -> None:
     with Conversation(release, place_of(server_of_all, "iggy+ws")) as child:
         exchange(child, f"websocket-{release}", "?heartbeat_interval=1s")
+
+
+@pytest.mark.parametrize("release", [*RELEASES, NEWEST])
+def test_websocket_on_the_port_of_http(server_of_all: RunningServer, release: str) -> None:
+    with Conversation(release, f"iggy+ws://{server_of_all.address_of('http')}") as child:
+        exchange(child, f"upgraded-{release}", "?heartbeat_interval=1s")
 
 
 @pytest.mark.parametrize("release", [*RELEASES, NEWEST])

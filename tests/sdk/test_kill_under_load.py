@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,8 @@ class Load:
             for name, number in producer.latest_number.items()
             if name.startswith("light")
         }
-        for follower in self.followers:
-            follower.follow(latest)
+        with ThreadPoolExecutor(len(self.followers)) as pool:
+            list(pool.map(lambda follower: follower.follow(latest), self.followers))
 
     def finish(self) -> None:
         """Let all producers come to an end."""

@@ -54,6 +54,13 @@ def test_every_release_reads_what_all_of_them_sent(children: Children) -> None:
             assert sorted(own) == sorted([str(turn), str(number)] for turn in turns for number in range(5))
 
 
+def test_a_release_that_only_reads_reads_what_was_sent(children: Children) -> None:
+    payloads = ["one", "two", "three"]
+    children["0.9.0"].ask("send", client="own", payloads=payloads, index=0, **PLACE)
+    for release, read in at_the_same_time(children, "poll", client="own", index=0, **PLACE).items():
+        assert [payload for _, payload, _ in read] == payloads, release
+
+
 def test_ids_and_headers_of_0_9_reach_every_release(children: Children, server: RunningServer) -> None:
     sent: list[tuple[str, int, dict[str, str]]] = [
         ("plain", 7, {}),

@@ -51,6 +51,7 @@ def issuers(*urls: str) -> str:
             "http.tls.cert_file is required",
         ),
         ([issuers("https://a/keys", "https://b/keys")], "names an issuer twice"),
+        (["http.cors.allow_credentials=true"], "list the origins in http.cors.allowed_origins"),
         ([issuers("http://keys.example/a")], "which anybody on the way could replace: use https"),
         (["tcp.tls.enabled=true", "tcp.tls.self_signed=false", "tcp.tls.cert_file=c"], "tcp.tls.key_file is required"),
     ],

@@ -40,7 +40,7 @@ def test_it_says_where_values_come_from(tmp_path: Path) -> None:
     assert 'path = "x"  # IGGY_PATH\n' in text
     assert "enabled = true  # --set\n" in text
     assert "line\\nend.toml" in text
-    assert 'name = "' not in text
+    assert '\nname = "' not in text
     tomllib.loads(text)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import courser
+from courser.broker.access_tokens import TrustedIssuer
 from courser.errors import ConfigurationRefused
-from courser.server.configuration import keys
+from courser.server.configuration import http_keys, keys
 from courser.server.configuration.environment import (
     configuration_path,
     log_levels,
@@ -22,7 +23,7 @@ from courser.server.configuration.key import Key, KeyStatus, variable_name
 from courser.server.configuration.key_index import LIVE_KEYS, all_keys
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration, load
-from tests.server.test_settings import OTHER_VALUES
+from tests.server.test_settings import ONLY_CHECKED, OTHER_VALUES
 
 Load = Callable[..., Configuration]
 
@@ -80,7 +81,7 @@ def test_empty_variables_are_not_set(load_text: Load) -> None:
 
 @pytest.mark.parametrize("key", LIVE_KEYS, ids=lambda key: key.path)
 def test_every_spelling_of_every_key_works_everywhere(key: Key[Any], tmp_path: Path) -> None:
-    text = OTHER_VALUES.get(key.path, "false")
+    text = (OTHER_VALUES | ONLY_CHECKED)[key.path]
     value = key.kind.from_text(text)
     assert value != key.default
     for spelling in key.spellings:
@@ -214,6 +215,31 @@ def test_keys_without_a_meaning_give_one_warning(load_text: Load) -> None:
     )
     (warning,) = configuration.warnings
     assert warning == ("Iggy settings that Courser does not use, ignored: tcp.{ipv6, socket_migration}, cluster")
+
+
+def test_a_list_of_tables_has_variables_for_each_field(load_text: Load) -> None:
+    issuer = {
+        f"IGGY_HTTP_JWT_TRUSTED_ISSUERS_{row}_{name}": value
+        for row, name, value in [
+            *((0, "ISSUER", "https://a"), (0, "JWKS_URL", "https://a/keys"), (0, "AUDIENCE", "shop")),
+            *((0, "USER_ID", "7"), (11, "ISSUER", "https://b"), (11, "JWKS_URL", "https://b/keys")),
+            (11, "AUDIENCE", "shop"),
+        ]
+    }
+    from_file = "[[http.jwt.trusted_issuers]]\nissuer = 'c'\njwks_url = 'https://c/keys'\naudience = 'shop'"
+    configuration = load_text(from_file, **issuer)
+    assert configuration.warnings == ()
+    assert configuration[http_keys.JWT_TRUSTED_ISSUERS] == (
+        TrustedIssuer(issuer="https://a", jwks_url="https://a/keys", audience="shop", user_id=7),
+        TrustedIssuer(issuer="https://b", jwks_url="https://b/keys", audience="shop", user_id=0),
+    )
+
+
+def test_an_incomplete_table_in_variables_is_refused(load_text: Load) -> None:
+    (problem,) = problems_of(lambda: load_text(COURSER_HTTP_JWT_TRUSTED_ISSUERS_0_ISSUER="https://a"))
+    assert "http.jwt.trusted_issuers" in problem
+    assert "COURSER_HTTP_JWT_TRUSTED_ISSUERS_0_ISSUER" in problem
+    assert "expected a list of tables with issuer, jwks_url" in problem
 
 
 def test_unknown_variables_are_warnings(load_text: Load) -> None:

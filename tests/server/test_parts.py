@@ -7,21 +7,26 @@ import signal
 import stat
 import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from courser.api.commands import LoginWithToken
 from courser.api.replies import LoggedIn
+from courser.broker.sessions import Session
 from courser.model.messaging import Transport
 from courser.records.classic import Dialect
 from courser.server.allocator import find_trim
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import load
+from courser.server.proven_dialects import ProvenDialects
 from courser.server.server import masked_configuration, write_certificate, write_configuration
 from courser.server.signals import IGNORED_SIGNALS, Signals
 from courser.server.system_limits import connection_count_max, raise_file_limit
+from courser.storage.local_files import LocalFileSystem
 from courser.transports.settings import ConnectionSettings
 from courser.wire.classic import ClassicCodec
 from courser.wire.codec import FrameRefused, Incoming
@@ -30,20 +35,30 @@ from courser.wire.vsr import VsrCodec
 CLASSIC_PING = bytes.fromhex("0400000001000000")
 
 
-def chooser(**settings: object) -> CodecChooser:
+SESSION = Session(1, Transport.TCP, "127.0.0.1:1", now=0)
+
+
+@pytest.fixture
+def proven(tmp_path: Path) -> Iterator[ProvenDialects]:
+    with ThreadPoolExecutor(1) as pool:
+        yield ProvenDialects(LocalFileSystem(), tmp_path, pool)
+
+
+def chooser(proven: ProvenDialects, **settings: object) -> CodecChooser:
     names = {0: "iggy", 1: "alice"}
     return CodecChooser(
         ConnectionSettings(**settings),  # type: ignore[arg-type]
         verify_frames=False,
         user_name=names.get,
+        proven=proven,
     )
 
 
 # --- codecs -------------------------------------------------------------------------------------------
 
 
-def test_the_first_bytes_decide() -> None:
-    choose = chooser().choose
+def test_the_first_bytes_decide(proven: ProvenDialects) -> None:
+    choose = partial(chooser(proven).choose, session=SESSION)
     assert choose(memoryview(b"")) is None
     assert isinstance(choose(memoryview(CLASSIC_PING)), ClassicCodec)
     assert isinstance(choose(memoryview(bytes(256))), VsrCodec)
@@ -51,20 +66,20 @@ def test_the_first_bytes_decide() -> None:
         choose(memoryview(b"GET / HTTP/1.1\r\n"))
 
 
-def test_each_connection_has_its_own() -> None:
-    choose = chooser().choose
+def test_each_connection_has_its_own(proven: ProvenDialects) -> None:
+    choose = partial(chooser(proven).choose, session=SESSION)
     assert choose(memoryview(CLASSIC_PING)) is not choose(memoryview(CLASSIC_PING))
 
 
-def test_the_dialect_of_a_listener() -> None:
-    codec = chooser(classic_dialect=Dialect.SDK_0_6).choose(memoryview(CLASSIC_PING))
+def test_the_dialect_of_a_listener(proven: ProvenDialects) -> None:
+    codec = chooser(proven, classic_dialect=Dialect.SDK_0_6).choose(memoryview(CLASSIC_PING), SESSION)
     assert isinstance(codec, ClassicCodec)
     assert codec.dialect is Dialect.SDK_0_6
 
 
 @pytest.mark.parametrize(("user_id", "dialect"), [(0, Dialect.SDK_0_8), (1, Dialect.SDK_0_5), (7, Dialect.SDK_0_8)])
-def test_the_dialect_of_a_user(user_id: int, dialect: Dialect) -> None:
-    codec = chooser(classic_dialects={"alice": Dialect.SDK_0_5}).choose(memoryview(CLASSIC_PING))
+def test_the_dialect_of_a_user(proven: ProvenDialects, user_id: int, dialect: Dialect) -> None:
+    codec = chooser(proven, classic_dialects={"alice": Dialect.SDK_0_5}).choose(memoryview(CLASSIC_PING), SESSION)
     assert isinstance(codec, ClassicCodec)
     assert codec.dialect is Dialect.SDK_0_8
     codec.encode_reply(Incoming(LoginWithToken("token")), LoggedIn(user_id, 1))
@@ -72,9 +87,9 @@ def test_the_dialect_of_a_user(user_id: int, dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize(("user_id", "dialect"), [(0, Dialect.SDK_0_7), (1, Dialect.SDK_0_5), (7, Dialect.SDK_0_7)])
-def test_the_dialect_of_all_users_that_are_not_named(user_id: int, dialect: Dialect) -> None:
+def test_the_dialect_of_all_users_that_are_not_named(proven: ProvenDialects, user_id: int, dialect: Dialect) -> None:
     settings = {"alice": Dialect.SDK_0_5, "*": Dialect.SDK_0_7}
-    codec = chooser(classic_dialects=settings).choose(memoryview(CLASSIC_PING))
+    codec = chooser(proven, classic_dialects=settings).choose(memoryview(CLASSIC_PING), SESSION)
     assert isinstance(codec, ClassicCodec)
     codec.encode_reply(Incoming(LoginWithToken("token")), LoggedIn(user_id, 1))
     assert codec.dialect is dialect

@@ -1,8 +1,6 @@
 """Topics without a server: tests say what is in them, and what time it is."""
 
-from collections.abc import Mapping
-
-from courser.spark.topic_metadata import Bounds, ListedSegment, TopicFacts
+from courser.spark.topic_metadata import Bounds, Following, ListedSegment, TopicFacts
 
 UUID = bytes(range(16))
 
@@ -23,13 +21,16 @@ class KnownTopic:
         self.waits: list[float] = []
         """Seconds."""
         self.has_arrivals = False
+        self.waited_for: dict[str, dict[int, int]] = {}
+        """By topic, in the last wait."""
 
     def facts(self) -> TopicFacts:
         self.asked += 1
         return facts(*self.heads, uuid=self.uuid)
 
-    def wait(self, following: Mapping[int, int], seconds: float) -> bool:
+    def wait(self, following: Following, seconds: float) -> bool:
         self.waits.append(seconds)
+        self.waited_for = {str(place[-1]): dict(heads) for place, heads in following.items()}
         return self.has_arrivals
 
     def segments(self, partition: int) -> list[ListedSegment]:

@@ -10,7 +10,7 @@ from tests.spark.topics import STREAM, client_of, make_topic, numbered, options_
 from tests.spark_fixtures import Cluster
 
 
-def test_a_topic_is_read_and_written_by_executors_of_both_workers(
+def test_a_topic_is_read_and_written_by_executors_of_both_workers_one_of_which_is_killed(
     cluster: Cluster, server: RunningServer, tmp_path: Path
 ) -> None:
     """One driver does everything: starting it takes longer than its work."""
@@ -18,17 +18,21 @@ def test_a_topic_is_read_and_written_by_executors_of_both_workers(
         make_topic(client, "source", partitions=2)
         make_topic(client, "copy", partitions=2)
         make_topic(client, "stream-copy", partitions=1)
+        make_topic(client, "executor", partitions=2)
         for partition in (0, 1):
             send(client, "source", partition, numbered(500, first=1000 * partition))
         reads = {
             "server": options_of(server, "source"),
             "segments": options_of(server, "source", source="segments", path=server.data),
         }
+        marker = tmp_path / "died"
         jobs = {
             "reads": reads,
             "copy": options_of(server, "copy"),
             "stream_copy": options_of(server, "stream-copy"),
             "checkpoint": str(tmp_path / "checkpoint"),
+            "deadly": options_of(server, "executor", batchBytes=2000),
+            "marker": str(marker),
         }
         found = json.loads(cluster.run(DRIVER, json.dumps(jobs)))
         copied = {
@@ -36,18 +40,22 @@ def test_a_topic_is_read_and_written_by_executors_of_both_workers(
             for partition in (0, 1)
         }
         streamed = client.poll_messages(STREAM, "stream-copy", 0, count=10_000)
+        survived = everything(client, "executor")
     expected = {"0": [payload.decode() for payload in numbered(500)]}
     expected["1"] = [payload.decode() for payload in numbered(500, first=1000)]
     assert found["server"] == found["segments"] == expected
     assert found["worker_count"] == 2
     assert copied == {0: numbered(500), 1: numbered(500, first=1000)}
     assert sorted(message.payload for message in streamed) == sorted(numbered(500) + numbered(500, first=1000))
+    assert marker.exists(), "no executor was killed"
+    assert Counter(survived) == Counter(str(number).encode() for number in range(4000))
 
 
 DRIVER = """
 import json
 import os
 from collections import defaultdict
+from tests.spark.suicide import die_once
 
 jobs = json.loads(sys.argv[1])
 found = {}
@@ -65,7 +73,7 @@ query = (
     spark.readStream.format("courser")
     .options(**jobs["reads"]["server"])
     .option("startingOffsets", "earliest")
-    .option("maxOffsetsPerTrigger", "400")
+    .option("maxOffsetsPerTrigger", "600")
     .load()
     .select("payload")
     .writeStream.format("courser")
@@ -85,25 +93,11 @@ def parent(batches):
 
 parents = source.mapInArrow(parent, "parent long").collect()
 found["worker_count"] = len({row.parent for row in parents})
+
+# The process of a task dies in the middle of its rows, and another one begins anew.
+spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+rows = spark.range(0, 4000, numPartitions=2).selectExpr("cast(id as string) as value")
+deadly = rows.mapInArrow(lambda batches: die_once(batches, jobs["marker"]), "value string")
+deadly.write.format("courser").options(**jobs["deadly"]).mode("append").save()
 print(json.dumps(found))
 """
-
-
-JOB = """
-from tests.spark.suicide import die_once
-target, marker = __import__("json").loads(sys.argv[1])
-rows = spark.range(0, 4000, numPartitions=2).selectExpr("cast(id as string) as value")
-deadly = rows.mapInArrow(lambda batches: die_once(batches, marker), "value string")
-deadly.write.format("courser").options(**target).mode("append").save()
-"""
-
-
-def test_an_executor_killed_in_the_middle_of_a_task(cluster: Cluster, server: RunningServer, tmp_path: Path) -> None:
-    marker = tmp_path / "died"
-    target = options_of(server, "executor", batchBytes=2000)
-    settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
-    with client_of(server) as client:
-        make_topic(client, "executor", 2)
-        cluster.run(JOB, json.dumps([target, str(marker)]), settings=settings)
-        assert marker.exists(), "nobody was killed"
-        assert Counter(everything(client, "executor")) == Counter(str(number).encode() for number in range(4000))

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from courser.errors import ClientFailure
 from courser.spark.failures import is_slow_start, keep_trace, one_line
 from courser.spark.java import JavaMissing
+from tests.spark_fixtures import PATIENCE
 
 SUGGESTION = "Did you mean one of the following? [`a`] (line 1, position 7)"
 
@@ -87,7 +88,7 @@ def test_a_failed_query_of_a_stream_is_the_line_of_its_function(spark: SparkSess
     stream = spark.readStream.format("rate").load().writeStream.foreachBatch(refuse)
     query = stream.option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(Exception) as caught:  # noqa: PT011
-        query.awaitTermination(60)
+        query.awaitTermination(int(PATIENCE))
     assert one_line(caught.value) == "ValueError: batch 0 is refused"
 
 

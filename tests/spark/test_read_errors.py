@@ -1,6 +1,7 @@
 """What goes wrong when a topic is read: at once, with the facts, and never in silence."""
 
 import logging
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,22 @@ def test_a_planned_range_that_is_beyond_the_head_when_it_is_read_is_data_loss(
     (task,) = reader.partitions(start, end)
     with pytest.raises(DataLost, match="offsets 3 to 9 are beyond the head"):
         rows_of(reader, task)
+
+
+def test_numbers_that_no_message_has_at_the_end_of_a_partition_are_no_loss(
+    server: RunningServer, client: SyncClient, tmp_path: Path
+) -> None:
+    make_topic(client, "crashed")
+    send(client, "crashed", 0, numbered(3))
+    # A copy of the files of a running server looks like the files after a power cut.
+    shutil.copytree(server.data, tmp_path / "copy" / server.data.name)
+    with RunningServer(tmp_path / "copy") as copy:
+        reader = stream_of(copy, "crashed")
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, LIMIT)
+        assert end["p"]["0"] > 3
+        (task,) = reader.partitions(start, end)
+        assert len(rows_of(reader, task)) == 3
 
 
 def test_a_partition_that_is_gone_is_data_loss(server: RunningServer, client: SyncClient) -> None:

@@ -146,17 +146,15 @@ def test_messages_of_all_topics_count_for_a_micro_batch_that_waits_for_enough(mo
     assert reader.latestOffset(start, LIMIT) == reached(orders=4, payments=6)
 
 
-def test_an_idle_query_waits_for_each_topic_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_query_waits_for_all_topics_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     known = topics(4, 5)
     reader = reader_of(known, monkeypatch)
     idle = reached(orders=4, payments=5)
     assert reader.latestOffset(idle, LIMIT) == idle
-    assert known["orders"].waits == known["payments"].waits == [IDLE_WAIT / 2]
-    known["orders"].has_arrivals = True
-    reader.latestOffset(idle, LIMIT)
-    assert (len(known["orders"].waits), len(known["payments"].waits)) == (2, 1)
+    assert (known["orders"].waits, known["payments"].waits) == ([IDLE_WAIT], [])
+    assert known["orders"].waited_for == {"orders": {0: 4}, "payments": {0: 5}}
     reader.latestOffset(reached(orders=4, payments=4), LIMIT)
-    assert (len(known["orders"].waits), len(known["payments"].waits)) == (2, 1), "it has something to read"
+    assert (known["orders"].waits, known["payments"].waits) == ([IDLE_WAIT], []), "it has something to read"
 
 
 def test_what_is_lost_is_said_of_the_topic_and_counted_there(monkeypatch: pytest.MonkeyPatch) -> None:

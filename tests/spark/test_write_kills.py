@@ -1,4 +1,7 @@
-"""Writes whose drivers are killed: what is in the source is in the sink, once."""
+"""Writes whose drivers are killed: what is in the source is in the sink, once.
+
+A usual run kills the driver of a pipeline (``tests/pipelines/test_kills.py``).
+"""
 
 import json
 import os
@@ -56,6 +59,7 @@ def killed_driver(server: RunningServer, place: Path, moment: str) -> None:
         driver.wait()
 
 
+@pytest.mark.slow
 def test_drivers_killed_before_and_behind_the_publish(
     spark: SparkSession, server: RunningServer, client: SyncClient, tmp_path: Path
 ) -> None:

@@ -13,6 +13,8 @@ SINK = "a query"
 CHUNK_COUNT = 48
 MESSAGE_COUNT = 100
 PADDING = b"." * 10_000
+ROUND_COUNT_MAX = 20
+"""Three are usual. On a busy machine a publish may be over before it is noticed, and the kill comes too late."""
 
 
 def stage(client: SyncClient, batch: int) -> Counter[bytes]:
@@ -50,12 +52,12 @@ def test_a_server_killed_in_the_middle_of_a_publish(tmp_path: Path) -> None:
     ):
         driver.create_stream("s")
         driver.create_topic("s", "t", 2)
-        for batch in range(3):
+        for batch in range(ROUND_COUNT_MAX):
             expected += stage(driver, batch)
             publishing = thread.submit(driver.publish_staged, SINK, batch, {0: 1})
-            while witness.get_sink(SINK).batch != batch:
+            while witness.get_sink(SINK).batch != batch and not publishing.done():
                 # The entry that decides is not written yet.
-                assert not publishing.done()
+                continue
             server.kill()
             server.start()
             # The driver's connection came back, and it asked once more.
@@ -63,4 +65,6 @@ def test_a_server_killed_in_the_middle_of_a_publish(tmp_path: Path) -> None:
             assert seen(witness) == expected
             assert not witness.get_sink(SINK).is_open
             assert not list((server.data / "staging").iterdir())
-        assert "publish finished" in server.output, "no kill came in the middle of a publish"
+            if batch >= 2 and "publish finished" in server.output:
+                return
+    raise AssertionError("no kill came in the middle of a publish")

@@ -1,6 +1,7 @@
 """What a read gives: by offset, by time, the first, the last; limited by count and bytes; right at every border."""
 
 import errno
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from courser.errors import StorageFailure
 from courser.model.durability import Durability
 from courser.storage.jobs import perform
+from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.read_result import ReadBuffer, SkippedRange, SkipReason
 from courser.storage.recovery_cases import StopKind
 from courser.storage.segment_index import IndexCache
@@ -273,6 +275,30 @@ def test_a_gap_at_the_end_is_passed_only_when_something_follows() -> None:
     engine.restart(StopKind.CRASHED)
     result = engine.log.read(6, count=10, size_max=ALL)
     assert (result.message_count, result.next_offset) == (0, 6)
+    assert engine.log.visible_end > engine.log.readable_end == 6
+
+
+def test_gaps_of_several_crashes_at_the_end_hold_no_messages() -> None:
+    engine = Engine(SMALL)
+    engine.fill(2)
+    engine.sync()
+    for _ in range(3):
+        engine.restart(StopKind.CRASHED)
+        assert engine.log.readable_end == 6
+    engine.fill(1)
+    assert engine.log.readable_end == engine.log.visible_end
+
+
+def test_a_read_that_copies_a_lot_is_left_to_another_thread() -> None:
+    engine = Engine(replace(SMALL, limits=replace(DEFAULT_LIMITS, quick_read_size=1000)))
+    engine.append(numbered(0, 50, size=20))
+    engine.append(numbered(50, 1, size=900))
+    engine.append(numbered(51, 1, size=20))
+    for offset, count in ((0, 50), (0, 20), (50, 1)):
+        with pytest.raises(BlockingIOError):
+            engine.log.read(offset, count, ALL, wait=False)
+        assert engine.log.read(offset, count, ALL).message_count == count
+    assert engine.log.read(51, 1, ALL, wait=False).message_count == 1
 
 
 # --- by time --------------------------------------------------------------------------------------------

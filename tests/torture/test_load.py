@@ -33,7 +33,7 @@ MakeTarget = Callable[..., Target]
 SEND = c.SendMessages("s", "t", ToPartition(0), [])
 SPARE = 48 * MIB
 """Bytes by which the server may be larger than before: caches, buffers that are kept."""
-HOLD_UP = 0.5
+HOLD_UP = 2.0
 """Seconds of a round below which nobody says that it was held up: a busy machine alone may take as long."""
 
 
@@ -117,7 +117,11 @@ def test_few_descriptors(make_target: MakeTarget) -> None:
         clients[-1].do(c.Ping())
         for client in clients:
             client.send(client.request(c.Ping()))
-        assert [client.fate() is not None for client in clients] == [False] * 28 + [True] * 32
+        is_served = [client.fate() is not None for client in clients]
+        gone = is_served.count(False)
+        assert is_served == [False] * gone + [True] * (60 - gone)
+        # The server may not have seen yet that the two connections of its start are closed.
+        assert gone in (28, 29, 30)
     until(lambda: process.descriptor_count < 30, "closing")
     with target.connect("vsr") as root:
         root.do(c.CreateTopic("s", "many", 100, TopicOptions()))
@@ -158,7 +162,7 @@ def test_a_hundred_readers_that_never_read(make_target: MakeTarget, wire: str) -
         # Messages once as they were read, once as they are sent; a quarter of a MiB for everybody in any case.
         assert process.memory_peak < (64 + 25) * 2 * MIB + 150 * MIB
         until(lambda: process.descriptor_count < 30, "the end of all readers")
-    assert "it did not read its reply in time" in target.server.output
+    until(lambda: "it did not read its reply in time" in target.server.output, "the reason is logged")
 
 
 @every_wire
@@ -213,7 +217,7 @@ def send_until_stuck(client: Client) -> int:
 
 
 def test_slow_senders_are_cut_off(make_target: MakeTarget) -> None:
-    target = make_target(settings={"tcp.frame_deadline": "1s", "tcp.login_deadline": "1s"})
+    target = make_target(settings={"tcp.frame_deadline": "2s", "tcp.login_deadline": "2s"})
     with back_to_normal(target), target.watch(), Crowd() as dripping, Crowd() as silent:
         silent.extend(VsrClient(target.port) for _ in range(50))
         dripping.extend(target.connect(("classic", "vsr")[number % 2]) for number in range(50))
@@ -228,7 +232,7 @@ def test_slow_senders_are_cut_off(make_target: MakeTarget) -> None:
 
 
 def test_who_announces_much_and_sends_little_gets_no_memory_for_it(make_target: MakeTarget) -> None:
-    target = make_target(settings={"tcp.frame_deadline": "1s", "tcp.request_memory": "16 MiB"})
+    target = make_target(settings={"tcp.frame_deadline": "2s", "tcp.request_memory": "16 MiB"})
     with back_to_normal(target) as process, target.watch(), Crowd() as liars:
         before = process.memory
         liars.extend(target.connect(("classic", "vsr")[number % 2]) for number in range(6))

@@ -188,7 +188,7 @@ class Peer:
         )
         self.loop = kind(services, self.session, self.wire)
 
-    def _choose(self, head: memoryview) -> Codec | None:
+    def _choose(self, head: memoryview, _session: Session) -> Codec | None:
         return EchoCodec() if len(head) >= 2 else None
 
     def _count_sent(self, session: Session) -> None:

@@ -1,6 +1,7 @@
 """QUIC as a carrier, with the client of the same library: one stream per request."""
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,8 +18,9 @@ from courser.model.messaging import Transport
 from courser.server.certificates import Certificate
 from courser.server.configuration.settings import TlsSettings
 from courser.storage.local_clock import SystemClock
+from courser.testing.clocks import ManualClock
 from courser.transports.quic import REPLY_SIZE_MAX, QuicClient, QuicListener, QuicServices
-from courser.transports.quic_requests import StreamMemory
+from courser.transports.quic_retry import RetryTokens
 from courser.transports.settings import ConnectionSettings, QuicSettings
 from tests.transports.echo import frame
 from tests.transports.tcp_servers import GRACE, MIB, SECOND, Server
@@ -27,12 +29,9 @@ from tests.transports.tcp_servers import GRACE, MIB, SECOND, Server
 class QuicEcho(Server):
     """The echo server, over QUIC."""
 
-    def __init__(
-        self, certificate: Certificate, settings: ConnectionSettings, count_max: int = 100, memory: int = 64 * MIB
-    ) -> None:
+    def __init__(self, certificate: Certificate, settings: ConnectionSettings, count_max: int = 100) -> None:
         super().__init__(settings, count_max)
-        self.stream_memory = StreamMemory(memory)
-        shared = QuicServices(self.services, self.connections, self.stream_memory, self._open, self._close)
+        shared = QuicServices(self.services, self.connections, self._open, self._close, os.urandom)
         self.quic = QuicListener(QuicSettings(port=0), shared, certificate.pem, certificate.key_pem)
 
     @property
@@ -141,7 +140,7 @@ async def test_every_request_and_its_reply_have_a_stream(certificate: Certificat
         assert server.sessions[0].transport is Transport.QUIC
         assert server.sessions[0].address.startswith("127.0.0.1:")
         assert await peer.say(b"much%d" % (9 * MIB)) == bytes(9 * MIB)
-        assert server.stream_memory.size == 0
+        assert server.client.requests.size == 0
         peer.close()
         await server.until(lambda: len(server.closed) == 1)
         assert server.connections.count == 0
@@ -186,12 +185,12 @@ async def test_a_stream_that_is_given_up_is_forgotten(certificate: Certificate) 
     async with one(certificate) as (server, peer):
         stream = peer.begin(frame(b"x" * 1000)[:500])
         async with asyncio.timeout(GRACE):
-            while not server.stream_memory.size:  # noqa: ASYNC110 - it is about to
+            while not server.client.requests.size:  # noqa: ASYNC110 - it is about to
                 await asyncio.sleep(0)
         peer._quic.reset_stream(stream, 0)
         peer.transmit()
         assert await peer.say(b"still here") == b"still here"
-        assert server.stream_memory.size == 0
+        assert server.services.memory.size == 0
 
 
 async def test_new_connections_get_a_new_certificate(certificate: Certificate) -> None:
@@ -238,7 +237,7 @@ async def test_streams_that_no_client_may_send_end_the_connection(
         await peer.send(data)
         assert await peer.end() == reason
         await server.until(lambda: len(server.closed) == 1)
-        assert server.stream_memory.size == 0
+        assert server.services.memory.size == 0
         async with connected(server) as other:
             assert await other.say(b"hello") == b"hello"
 
@@ -263,20 +262,38 @@ async def test_strangers_may_send_little(certificate: Certificate) -> None:
         for _ in range(3):
             peer.begin(frame(b"x" * 1000)[:500])
         assert await peer.end() == "more than 1024 bytes before a login"
-        assert server.stream_memory.size == 0
+        assert server.services.memory.size == 0
 
 
-async def test_streams_share_a_budget_and_who_exceeds_it_is_refused(certificate: Certificate) -> None:
-    async with one(certificate, memory=100_000) as (server, peer), connected(server) as other:
+async def test_streams_share_the_budget_of_all_transports_and_who_exceeds_it_is_refused(
+    certificate: Certificate,
+) -> None:
+    settings = ConnectionSettings(request_memory=MIB)
+    async with one(certificate, settings) as (server, peer), connected(server) as other:
         assert await other.say(b"login") == b"login"
-        other.begin(frame(b"x" * 60_000)[:50_000])
+        held = frame(b"x" * 900_000)
+        other.begin(held[:700_000])
         async with asyncio.timeout(GRACE):
-            while server.stream_memory.size < 50_000:  # noqa: ASYNC110 - it is about to
+            while server.services.memory.size < 700_000:  # noqa: ASYNC110 - it is about to
                 await asyncio.sleep(0)
-        await peer.send(frame(b"x" * 60_000))
-        assert await peer.end() == "requests over QUIC take all of the 100000 bytes that they may"
-        assert server.stream_memory.size == 50_000
+        await peer.send(frame(b"x" * 900_000))
+        assert await peer.end() == "the server is busy with large requests; try again"
+        async with asyncio.timeout(GRACE):
+            while server.services.memory.size > 800_000:  # noqa: ASYNC110 - it is about to
+                await asyncio.sleep(0)
         assert await other.say(b"still here") == b"still here"
+    assert server.services.memory.size == 0
+
+
+async def test_a_slow_sender_makes_room_when_others_wait_for_memory(certificate: Certificate) -> None:
+    settings = ConnectionSettings(request_memory=MIB, frame_deadline=100 * SECOND)
+    async with one(certificate, settings) as (server, peer):
+        peer.begin(frame(b"x" * 900_000)[:800_000])
+        async with asyncio.timeout(GRACE):
+            while server.client.requests.size < 800_000:  # noqa: ASYNC110 - it is about to
+                await asyncio.sleep(0)
+        server.clock.advance(10 * SECOND)
+        assert server.client.lent_to_sender(server.clock.monotonic()) == (80_000, server.services.memory.size)
 
 
 async def test_other_datagrams_are_ignored(certificate: Certificate) -> None:
@@ -299,6 +316,41 @@ async def test_other_datagrams_are_ignored(certificate: Certificate) -> None:
 
 
 # --- limits -------------------------------------------------------------------------------------------
+
+
+async def test_an_address_takes_no_place_before_it_is_proven(certificate: Certificate) -> None:
+    async with serving(QuicEcho(certificate, ConnectionSettings())) as server:
+        quic = QuicConnection(configuration=trusting())
+        quic.connect(("127.0.0.1", server.port), now=0.0)
+        loop = asyncio.get_running_loop()
+        answers: asyncio.Queue[bytes] = asyncio.Queue()
+
+        class Collecting(asyncio.DatagramProtocol):
+            def datagram_received(self, data: bytes, addr: object) -> None:
+                answers.put_nowait(data)
+
+        transport, _ = await loop.create_datagram_endpoint(Collecting, remote_addr=("127.0.0.1", server.port))
+        for data, _ in quic.datagrams_to_send(now=0.0):
+            transport.sendto(data)
+        answer = await asyncio.wait_for(answers.get(), GRACE)
+        assert answer[0] & 0xF0 == 0xF0, "a Retry packet"
+        assert len(answer) < 200, "much less than was received: nobody can be flooded with answers"
+        assert server.connections.count == 0
+        transport.close()
+
+
+def test_a_token_is_valid_for_its_address_and_for_a_while() -> None:
+    clock = ManualClock()
+    tokens = RetryTokens(clock, os.urandom)
+    token = tokens.create_token(("127.0.0.1", 5), b"original", b"retry id")
+    assert tokens.validate_token(("127.0.0.1", 5), token) == (b"original", b"retry id")
+    others = [(("127.0.0.1", 6), token), (("127.0.0.2", 5), token), (("127.0.0.1", 5), token[:-1] + b"x")]
+    for address, other in [*others, (("127.0.0.1", 5), b""), (("127.0.0.1", 5), b"x" * 300)]:
+        with pytest.raises(ValueError, match="not made here"):
+            tokens.validate_token(address, other)
+    clock.advance(31 * SECOND)
+    with pytest.raises(ValueError, match="expired"):
+        tokens.validate_token(("127.0.0.1", 5), token)
 
 
 async def test_more_connections_than_allowed_are_turned_away(certificate: Certificate) -> None:
@@ -330,7 +382,7 @@ async def test_who_does_not_finish_a_request_is_cut_off_in_time(certificate: Cer
     async with one(certificate, ConnectionSettings(frame_deadline=SECOND)) as (server, peer):
         peer.begin(frame(b"x" * 1000)[:500])
         async with asyncio.timeout(GRACE):
-            while not server.stream_memory.size:  # noqa: ASYNC110 - it is about to
+            while not server.client.requests.size:  # noqa: ASYNC110 - it is about to
                 await asyncio.sleep(0)
         for _ in range(2):
             server.connections.enforce_deadlines()

@@ -218,8 +218,9 @@ async def say_raw(client: Client, text: bytes) -> bytes:
 async def test_the_client_learns_the_path() -> None:
     async with websocket_serving() as server:
         with pytest.raises(InvalidStatus) as refusal:
-            await connect(f"ws://127.0.0.1:{server.port}/subscribe", proxy=None)
-        assert refusal.value.response.body == b"The binary protocol is served at /\n"
+            await connect(f"ws://127.0.0.1:{server.port}/elsewhere", proxy=None)
+        expected = b"The binary protocol is at /, subscriptions in JSON are at /subscribe\n"
+        assert refusal.value.response.body == expected
 
 
 @pytest.mark.parametrize(

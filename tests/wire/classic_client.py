@@ -190,6 +190,12 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             head = w.consumer(command.consumer) + w.identifier(command.stream) + w.identifier(command.topic)
             numbers = struct.pack("<QQI", command.generation, command.wait, len(command.positions))
             return head + numbers + b"".join(struct.pack("<IQ", *position) for position in command.positions)
+        case c.WaitForTopics():
+            places = [
+                w.identifier(stream) + w.identifier(topic) + struct.pack("<IQ", partition_id, offset)
+                for stream, topic, partition_id, offset in command.positions
+            ]
+            return struct.pack("<I", len(places)) + b"".join(places) + struct.pack("<Q", command.wait)
         case c.StageMessages():
             target = w.identifier(command.stream) + w.identifier(command.topic) + w.partitioning(command.partitioning)
             return part_name(command.name) + struct.pack("<I", command.chunk) + target + encode_batch(command.batch)
@@ -496,6 +502,7 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.SegmentList: _segments,
     r.TopicDurability: _durability,
     r.Arrivals: _arrivals,
+    r.ArrivalsInTopics: lambda cursor: r.ArrivalsInTopics(tuple(cursor.number("I") for _ in range(cursor.number("I")))),
     r.FoundMessages: lambda cursor: r.FoundMessages(*cursor.unpack("QQQ")),
     r.StagedPart: lambda cursor: r.StagedPart(*cursor.unpack("QQ")),
     r.Published: lambda cursor: r.Published(*cursor.unpack("?QQ")),

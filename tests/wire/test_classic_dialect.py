@@ -9,7 +9,7 @@ from courser.model.messaging import PollingKind, ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.classic import Dialect
 from courser.wire.classic import ClassicCodec
-from courser.wire.classic_dialect import DialectEvidence
+from courser.wire.classic_dialect import DialectEvidence, Proof
 from tests.wire.classic_client import VERSIONS, Message, frame, request
 
 G5, G6, G7, G8 = Dialect.SDK_0_5, Dialect.SDK_0_6, Dialect.SDK_0_7, Dialect.SDK_0_8
@@ -118,6 +118,95 @@ def test_a_version_that_only_one_release_has_beats_every_setting(version: str, d
     assert codec.dialect is dialect
 
 
+# --- what is guessed ----------------------------------------------------------------------------------
+
+SECOND = 1_000_000
+
+
+def aging_codec() -> tuple[ClassicCodec, list[int]]:
+    """A codec, and the age of its connection in a list."""
+    age = [0]
+    return ClassicCodec(None, lambda count: b"\5" * 16 * count, age=lambda: age[0]), age
+
+
+def test_a_client_that_polls_without_an_early_ping_is_go() -> None:
+    codec, _ = aging_codec()
+    login(codec, "0.8.0")
+    assert codec.dialect is G6
+    feed(codec, POLL, G8)
+    assert codec.dialect is G8
+
+
+def test_a_ping_after_the_interval_of_go_says_nothing() -> None:
+    codec, age = aging_codec()
+    login(codec, "0.8.0")
+    age[0] = 5 * SECOND
+    feed(codec, c.Ping(), G8)
+    feed(codec, POLL, G8)
+    assert codec.dialect is G8
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_early_ping_before_or_after_the_login_or_the_poll_is_of_the_rust_family(place: int) -> None:
+    codec, age = aging_codec()
+    requests: list[c.Command] = [c.LoginUser("iggy", "iggy", "0.8.0", ""), POLL]
+    requests.insert(place, c.Ping())
+    for command in requests:
+        age[0] += SECOND
+        feed(codec, command, G6)
+    assert codec.dialect is G6
+
+
+def test_a_login_in_between_changes_no_guess() -> None:
+    codec, _ = aging_codec()
+    login(codec, "0.8.0")
+    feed(codec, POLL, G8)
+    login(codec, "0.8.0")
+    assert codec.dialect is G8
+
+
+def test_the_first_poll_counts_even_if_the_numbering_was_proven_before() -> None:
+    codec, _ = aging_codec()
+    login(codec, "0.8.0")
+    feed(codec, c.GetConsumerOffset(SINGLE, 0, 1, 2), G8)
+    feed(codec, POLL, G8)
+    assert codec.dialect is G8
+
+
+@pytest.mark.parametrize(("version", "dialect"), [("0.9.0", G7), ("0.10.0", G8), ("", G8)])
+def test_pings_say_nothing_about_others(version: str, dialect: Dialect) -> None:
+    for is_pinging in (True, False):
+        codec, _ = aging_codec()
+        login(codec, version)
+        if is_pinging:
+            feed(codec, c.Ping(), dialect)
+        feed(codec, POLL, dialect)
+        assert codec.dialect is dialect
+
+
+def test_go_0_7_has_long_headers_whatever_the_listener_assumes() -> None:
+    codec = new_codec(G6)
+    login(codec, "0.7.0")
+    assert codec.dialect is G5
+    feed(codec, POLL, G7)
+    assert codec.dialect.has_long_header
+
+
+def test_what_others_have_proven_beats_a_guess_but_no_setting_and_no_proof() -> None:
+    evidence = DialectEvidence()
+    evidence.note_version("0.8.0", "")
+    evidence.note_memory(Proof(has_long_header=True))
+    evidence.note_ping(0)
+    assert evidence.dialect is G8
+    evidence.note_setting(G6)
+    assert evidence.dialect is G6
+    evidence.note_memory(Proof(has_long_header=True))
+    assert evidence.dialect is G6
+    evidence.note_header(G8.header_size)
+    evidence.note_memory(Proof(first_id=1, has_long_header=False))
+    assert evidence.dialect is G8
+
+
 # --- what is proven -----------------------------------------------------------------------------------
 
 
@@ -174,6 +263,7 @@ def test_go_0_7_says_what_python_0_5_says_until_a_layout_shows_it() -> None:
 def test_go_0_8_says_what_python_0_6_says_until_a_message_shows_it() -> None:
     codec = new_codec()
     login(codec, "0.8.0")
+    feed(codec, c.Ping(), G8)
     feed(codec, POLL, G8)
     assert codec.dialect is G6
     assert isinstance(feed(codec, SEND, G8), c.SendMessages)

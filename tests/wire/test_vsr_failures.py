@@ -73,6 +73,7 @@ REQUESTS: dict[type[c.Command], bytes] = {
     c.GetSegments: read(60003, PLACE + bytes(4)),
     c.GetTopicDurability: read(60015, PLACE),
     c.WaitForArrivals: read(60004, b"\x01" + identifier(1) + PLACE + bytes(20)),
+    c.WaitForTopics: read(60019, bytes(12)),
     c.ConfirmAssignment: read(60013, GROUP + bytes(8)),
     c.StageMessages: read(60005, PART + bytes(4) + PLACE + b"\x01\x00" + encode_batch(build_batch([NewMessage(b"x")]))),
     c.FinishStage: read(60006, PART + bytes(4)),

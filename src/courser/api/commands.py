@@ -513,6 +513,16 @@ class WaitForArrivals(Command, frozen=True):
     """How long to wait for messages, in microseconds; at most 20 seconds."""
 
 
+@command(60019, r.ArrivalsInTopics, Action.POLL_MESSAGES)
+class WaitForTopics(Command, frozen=True):
+    """Wait until a partition of one of several topics has something to read, for readers that keep their positions."""
+
+    positions: Annotated[tuple[tuple[Identifier, Identifier, U32, U64], ...], Counted(POSITION_COUNT_MAX)]
+    """A stream, a topic and a partition, and the offset that its reader wants next."""
+    wait: U64
+    """How long to wait for messages, in microseconds; at most 20 seconds."""
+
+
 @command(60016, r.FoundMessages, Action.POLL_MESSAGES)
 class FindMessages(Command, frozen=True):
     """Where the next messages of a partition are that may match a filter. Looks at a limited number of them."""

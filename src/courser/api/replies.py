@@ -128,6 +128,13 @@ class Arrivals(Reply, frozen=True):
     partition_ids: Annotated[tuple[U32, ...], Counted()]
 
 
+class ArrivalsInTopics(Reply, frozen=True):
+    """Which partitions of several topics have something to read."""
+
+    numbers: Annotated[tuple[U32, ...], Counted()]
+    """Of the rows in the request, from 0."""
+
+
 class FoundMessages(Reply, frozen=True):
     """A range that contains all messages that match, among those that were looked at; empty if none does."""
 

@@ -50,11 +50,6 @@ class Pacer:
         self._begin = 0
         self._done = 0
 
-    @property
-    def is_limited(self) -> bool:
-        """Whether a rate is set."""
-        return self._interval is not None
-
     def start(self, begin: int) -> None:
         """Start at this time, with nothing sent."""
         self._begin = begin

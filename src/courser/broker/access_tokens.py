@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,11 +25,11 @@ import xxhash
 
 from courser.catalog.entities import User
 from courser.catalog.state import CatalogState
-from courser.errors import CommandRejected, ErrorCode, StorageFailure
+from courser.errors import CommandRejected, ErrorCode, StartRefused, StorageFailure
 from courser.model.clock import Clock
 from courser.model.topic_options import NEVER
-from courser.storage.durable_files import make_directories, replace_file, storage_failure, sync_file
-from courser.storage.files import File, FileSystem, read_exactly, write_all
+from courser.storage.durable_files import make_directories, read_if_there, replace_file, storage_failure, sync_file
+from courser.storage.files import File, FileSystem, write_all
 from courser.storage.paths import ACCESS_TOKENS, REVOKED_TOKENS, TOKEN_KEY
 
 _log = logging.getLogger(__name__)
@@ -122,6 +122,8 @@ class AccessTokens:
         self._key = key
         self._revoked = revoked
         self._draw = draw
+        self.on_revoke: Callable[[], None] = lambda: None
+        """Called when a token has become invalid: whoever uses it for longer than one request checks it again."""
         self._head = _encoded(msgspec.json.encode({"typ": "JWT", "alg": settings.algorithm}))
 
     @classmethod
@@ -136,12 +138,25 @@ class AccessTokens:
         pool: Executor,
         draw: Callable[[int], bytes],
     ) -> "AccessTokens":
-        """Read the key and the list of revoked tokens. Raises ``StorageFailure``."""
+        """Read the key and the list of revoked tokens.
+
+        Raises:
+            StorageFailure: the disk refused.
+            StartRefused: the list is damaged, and the key is set by the operator.
+        """
 
         def read() -> tuple[bytes, _RevokedList]:
             directory = data_directory / ACCESS_TOKENS
-            key = settings.secret or _stored_key(file_system, data_directory, directory / TOKEN_KEY, draw)
-            return key, _RevokedList(file_system, directory / REVOKED_TOKENS, pool, clock.now() // _SECOND)
+            revoked = _RevokedList(file_system, directory / REVOKED_TOKENS, pool, clock.now() // _SECOND)
+            if revoked.damage and settings.secret:
+                raise _damaged_list(directory / REVOKED_TOKENS, revoked.damage)
+            key_path = directory / TOKEN_KEY
+            # A revoked token must not become valid again, and nobody knows which it was: a new key ends all of them.
+            key = settings.secret or _stored_key(
+                file_system, data_directory, key_path, draw, replaces=bool(revoked.damage)
+            )
+            revoked.drop_damage()
+            return key, revoked
 
         return cls(settings, state, clock, *await asyncio.get_running_loop().run_in_executor(pool, read), draw)
 
@@ -190,6 +205,18 @@ class AccessTokens:
             raise invalid_token("it was revoked")
         skew = -(-self._settings.clock_skew // _SECOND)
         await self._revoked.add(access.token_id, access.expires_at + skew, self._clock.now() // _SECOND)
+        self.on_revoke()
+
+    def check_again(self, access: Access) -> None:
+        """Raise ``CommandRejected`` (40) if a token that was valid has expired or was revoked."""
+        if self.is_revoked(access.token_id):
+            raise invalid_token("it was revoked")
+        if self.time_left(access) <= 0:
+            raise invalid_token("it is expired")
+
+    def time_left(self, access: Access) -> int:
+        """Microseconds until a token expires."""
+        return access.expires_at * _SECOND + self._settings.clock_skew - self._clock.now()
 
     def is_revoked(self, token_id: bytes) -> bool:
         """Whether a token was made invalid."""
@@ -243,10 +270,22 @@ def decode_part(text: bytes) -> bytes:
 # --- files --------------------------------------------------------------------------------------------
 
 
-def _stored_key(file_system: FileSystem, data_directory: Path, path: Path, draw: Callable[[int], bytes]) -> bytes:
+def _damaged_list(path: Path, damage: Sequence[int]) -> StartRefused:
+    return StartRefused(
+        path,
+        f"{len(damage)} of the entries are damaged, the first at byte {damage[0]}: tokens that were revoked would be "
+        "valid again",
+        "change http.jwt.encoding_secret and http.jwt.decoding_secret, so that everybody has to log in again, and "
+        "delete the file",
+    )
+
+
+def _stored_key(
+    file_system: FileSystem, data_directory: Path, path: Path, draw: Callable[[int], bytes], *, replaces: bool
+) -> bytes:
     """The key of earlier starts, or a new one. A damaged one is replaced: users log in again, and nothing else."""
-    data = _contents(file_system, path)
-    if len(data) != _KEY_SIZE:
+    data = read_if_there(file_system, path)
+    if len(data) != _KEY_SIZE or replaces:
         data = draw(_KEY_SIZE)
         try:
             make_directories(file_system, path.parent, below=data_directory)
@@ -257,26 +296,10 @@ def _stored_key(file_system: FileSystem, data_directory: Path, path: Path, draw:
     return data
 
 
-def _contents(file_system: FileSystem, path: Path) -> bytes:
-    """All bytes of a file; none if it does not exist."""
-    try:
-        file = file_system.open(path)
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise storage_failure("open", path, error) from error
-    try:
-        return bytes(read_exactly(file, 0, file.size()) or b"")
-    except OSError as error:
-        raise storage_failure("read", path, error) from error
-    finally:
-        file.close()
-
-
 class _RevokedList:
     """The revoked tokens that have not expired. Each is appended and synced; a torn last entry is overwritten.
 
-    A start only reads: it must succeed on a full disk.
+    A start succeeds on a full disk: it writes only if it finds damage, and does without if that fails.
     """
 
     def __init__(self, file_system: FileSystem, path: Path, pool: Executor, now: int) -> None:
@@ -286,15 +309,41 @@ class _RevokedList:
         self._pool = pool
         self._expiries: dict[bytes, int] = {}
         self._lock = asyncio.Lock()
-        data = _contents(file_system, path)
+        data = read_if_there(file_system, path)
+        damage, checksum = [], 0
         for position in range(0, len(data) - _REVOKED.size + 1, _REVOKED.size):
             token_id, expires_at, checksum = _REVOKED.unpack_from(data, position)
-            if checksum == _checksum(token_id, expires_at) and expires_at > now:
+            if checksum != _checksum(token_id, expires_at):
+                damage.append(position)
+            elif expires_at > now:
                 self._expiries[token_id] = expires_at
         self._entry_count = len(data) // _REVOKED.size
+        if damage and damage[-1] + 2 * _REVOKED.size > len(data) and not checksum:
+            # The last entry is torn: its checksum was never written, and its revocation was never confirmed.
+            damage.pop()
+            self._entry_count -= 1
+        self.damage: tuple[int, ...] = tuple(damage)
+        """Positions of entries that cannot be read. Each was a revoked token."""
 
     def __contains__(self, token_id: bytes) -> bool:
         return token_id in self._expiries
+
+    def drop_damage(self) -> None:
+        """Write the list without its damaged entries: the key that signed their tokens is replaced. Blocks."""
+        if not self.damage:
+            return
+        _log.error(
+            "%d of the revoked access tokens cannot be read, because %s is damaged from byte %d on; the key was "
+            "replaced, and everybody has to log in again. Tokens of trusted issuers that were revoked by a logout may "
+            "be valid until they expire",
+            len(self.damage),
+            self._path,
+            self.damage[0],
+        )
+        try:
+            self._rewrite(self._packed())
+        except (OSError, StorageFailure) as error:
+            _log.warning("could not write the list of revoked tokens; the next start finds the damage again: %s", error)
 
     async def add(self, token_id: bytes, expires_at: int, now: int) -> None:
         """Add a token. Durable on return; it counts at once."""

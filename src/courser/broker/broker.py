@@ -19,6 +19,7 @@ from courser.broker.access import AccessControl
 from courser.broker.archiving import Archiver
 from courser.broker.authentication import Authentication
 from courser.broker.catalog_service import CatalogService
+from courser.broker.connectionless import ConnectionlessMembers
 from courser.broker.consuming import Polls
 from courser.broker.credentials import Passwords
 from courser.broker.diagnosis import Diagnosis
@@ -41,6 +42,7 @@ from courser.broker.staging import Staging
 from courser.broker.start_report import log_catalog, log_partitions
 from courser.broker.statistics import Machine
 from courser.broker.stored_offsets import StoredOffsets
+from courser.broker.subscriptions import Subscriptions
 from courser.broker.tokens import Tokens
 from courser.catalog.changes import UserCreation
 from courser.catalog.opening import OpenedCatalog, open_catalog
@@ -96,6 +98,7 @@ class Broker:
             retry_delay=limits.change_retry_delay,
         )
         self.sessions = Sessions(self.clock, self.groups)
+        self.connectionless = ConnectionlessMembers(self.sessions, self.clock, limits, draw)
         self.quotas = Quotas(self.catalog.state, settings)
         self.access = AccessControl(self.catalog.state)
         self.finder = Finder(self.catalog, self.access, self.partitions)
@@ -118,6 +121,8 @@ class Broker:
         self.reply_sent = self.buffers.give_back
         """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
         self.polls = Polls(self.catalog.state, self.partitions, self.groups, self.buffers, settings)
+        self.subscriptions = Subscriptions(self.catalog, self.access, self.finder, self.partitions, self.polls)
+        self.catalog.on_change = self.subscriptions.metadata_changed
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
         self.figures = Figures(self.partitions, settings.topic_defaults, data.path)
         register_broker_metrics(self.metrics, self.partitions, self.polls.counters, self.retention.counters)

@@ -88,6 +88,8 @@ class CatalogService:
         self._retry_delay = retry_delay
         self.version = 0
         """Increases with every change of the state."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when a change was applied to the state and to the open partitions, or failed."""
         self._turn = asyncio.Lock()
         self._background = Background()
         self._closing: set[asyncio.Task[bool]] = set()
@@ -172,6 +174,7 @@ class CatalogService:
                 # Also after a failure: removing deleted directories may free the space that is missing.
                 self._clean_up()
                 self._catch_up_later()
+                self.on_change()
 
     async def _carry_out(self, change: changes.AnyChange) -> Created:
         if not isinstance(change, changes.TopicPurge | changes.StreamPurge):
@@ -266,6 +269,7 @@ class CatalogService:
             except CourserError as error:
                 _log.error("metadata is read-only until a restart reason=%s", error)
             self._catch_up_later()
+            self.on_change()
 
     def note_behind(self, places: Iterable[StreamOrTopic]) -> None:
         """At a start: retry these descriptors, and purges that partitions missed, which are found here."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from courser.api.commands import FindMessages, PollMessages, WaitForArrivals, WaitForMessages
-from courser.api.replies import Arrivals, FoundMessages, Polled
+from courser.api.replies import Arrivals, ArrivalsInTopics, FoundMessages, Polled
 from courser.broker.finding import find_group
 from courser.broker.groups import ConsumerGroups
 from courser.broker.partition import Partition
@@ -40,6 +40,8 @@ _NEXT, _OFFSET, _FIRST, _LAST = PollingKind.NEXT, PollingKind.OFFSET, PollingKin
 _NOBODY = Consumer(ConsumerKind.CONSUMER, 0)
 WAIT_MAX = 20_000_000
 """Microseconds that a poll may wait for messages."""
+_NOTHING = Polled(0, 0, 0, (), 0)
+"""For a member without messages, which may be one without partitions."""
 _KNOWN_COUNT_MAX = 1000
 """Damaged ranges that were logged already, and consumers whose keys are at hand."""
 _NUMBER = b"\x01"
@@ -65,7 +67,7 @@ def group_key(group_id: int) -> ConsumerKey:
 
 def current_offset(partition: Partition) -> int:
     """The offset of the newest message that polls can see; 0 if there never was one."""
-    return max(partition.log.visible_end - 1, 0)
+    return max(partition.log.readable_end - 1, 0)
 
 
 @dataclass(slots=True)
@@ -279,6 +281,8 @@ class Polls:
         deadline = loop.time() + min(command.wait, WAIT_MAX) / 1_000_000
         size_max = max(min(command.size_max, self._size_max), 1)
         named = poll.partition_id
+        if named is None and poll.consumer.kind is _GROUP:
+            return await self._wait_in_turn(session, topic, poll, size_max, deadline, check_access)
         while True:
             partition, key = self._target(session, topic, poll.consumer, named)
             # If it has to wait: the same one again, if it is still the member's.
@@ -295,13 +299,66 @@ class Polls:
                 return _nothing(partition)
             # Or for what is wanted, if that is further away: other messages need not wake it.
             awaited = max(seen_end, start_of_poll(partition, key, poll) or 0)
-            if partition.log.visible_end == seen_end and not await _wait_for_any(
+            if partition.log.visible_end == seen_end and not await wait_for_any(
                 session, [(partition, awaited)], remaining
             ):
                 check_access()
                 return _nothing(partition)
             if partition.is_deleted:
                 raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, f"partition {named} was deleted meanwhile")
+
+    async def _wait_in_turn(
+        self,
+        session: Session,
+        topic: OpenTopic,
+        poll: PollMessages,
+        size_max: int,
+        deadline: float,
+        check_access: Callable[[], None],
+    ) -> Polled:
+        """The same for a member that names no partition: read the next of its partitions that has messages.
+
+        It waits for all of them, and for others that it may be given meanwhile.
+        """
+        group, loop = self.group_of(topic, poll.consumer.identifier), asyncio.get_running_loop()
+        while True:
+            assignment = self._groups.assignment(session, group)
+            awaited: list[tuple[Partition, int]] = []
+            for _ in assignment.partition_ids:
+                partition, key = self._target(session, topic, poll.consumer, None)
+                seen_end = partition.log.visible_end
+                result = await self._read_strictly(session, partition, key, poll, size_max)
+                check_access()
+                if result is not None and result.message_count:
+                    if poll.auto_commit:
+                        await self._commit(session, topic, partition, key, poll, result)
+                    return _polled(partition, result)
+                awaited.append((partition, max(seen_end, start_of_poll(partition, key, poll) or 0)))
+                if self._groups.assignment(session, group).generation != assignment.generation:
+                    break
+            remaining = deadline - loop.time()
+            if not poll.count or remaining <= 0:
+                return _NOTHING
+            if self._groups.assignment(session, group).generation != assignment.generation or any(
+                partition.log.visible_end > offset for partition, offset in awaited
+            ):
+                continue
+            with self._counted(session.user_id, len(awaited)):
+                is_woken = await wait_for_any(session, awaited, remaining)
+            if not is_woken:
+                check_access()
+                return _NOTHING
+
+    async def read(
+        self, session: Session, partition: Partition, offset: int, count: int, size_max: int
+    ) -> tuple[Polled, int, tuple[SkippedRange, ...]] | None:
+        """Read on, for a subscription: messages, the next offset, and what was passed over. None: nothing is there."""
+        result = await self._read(session, partition, offset, count, size_max)
+        if result is None:
+            return None
+        for skipped in result.skipped:
+            self.counters.note(partition, skipped)
+        return _polled(partition, result), result.next_offset, result.skipped
 
     async def find(
         self, session: Session, address: TopicAddress, command: FindMessages, wanted: MessageFilter
@@ -338,15 +395,48 @@ class Polls:
         with self._counted(session.user_id, len(command.positions)):
             while True:
                 generation = self._generation(session, topic, command.consumer)
-                ready = [place for place, offset in places if place.log.visible_end > offset or place.is_unavailable]
+                ready = [partition for partition, offset in places if _has_arrived(partition, offset)]
                 remaining = deadline - loop.time()
                 if ready or generation != command.generation or remaining <= 0 or is_hurried:
                     return Arrivals(generation, tuple(partition.log.identity.partition_id for partition in ready))
-                is_hurried = not await _wait_for_any(session, places, remaining)
+                is_hurried = not await wait_for_any(session, places, remaining)
+
+    async def wait_for_topics(
+        self, session: Session, wanted: Sequence[tuple[TopicAddress, int, int]], wait: int
+    ) -> ArrivalsInTopics:
+        """Wait until there is a message at one of several offsets, each in a partition of any topic.
+
+        Raises:
+            CommandRejected: no such partition (3007), or too many waits (20010).
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(wait, WAIT_MAX) / 1_000_000
+        places = [
+            (self._partitions.at(address).partition(partition_id), offset) for address, partition_id, offset in wanted
+        ]
+        # A partition may be in several rows.
+        lowest: dict[Partition, int] = {}
+        for partition, offset in places:
+            lowest[partition] = min(offset, lowest.get(partition, offset))
+        is_hurried = False
+        with self._counted(session.user_id, len(places)):
+            while True:
+                ready = tuple(number for number, place in enumerate(places) if _has_arrived(*place))
+                remaining = deadline - loop.time()
+                if ready or remaining <= 0 or is_hurried:
+                    return ArrivalsInTopics(ready)
+                is_hurried = not await wait_for_any(session, list(lowest.items()), remaining)
 
     @contextmanager
     def _counted(self, user_id: int | None, count: int) -> Iterator[None]:
-        """Count ``count`` partitions against the limits while a wait for them lasts. Raises 20010."""
+        self.reserve(user_id, count)
+        try:
+            yield
+        finally:
+            self.release(user_id, count)
+
+    def reserve(self, user_id: int | None, count: int) -> None:
+        """Count so many partitions against the limits until they are released. Raises 20010."""
         limits, count_of_user = self._limits, self._row_counts[user_id]
         if self._row_count + count > limits.row_count_max or count_of_user + count > limits.row_count_of_user_max:
             reason = (
@@ -356,13 +446,13 @@ class Polls:
             raise CommandRejected(ErrorCode.SERVER_BUSY, reason)
         self._row_count += count
         self._row_counts[user_id] += count
-        try:
-            yield
-        finally:
-            self._row_count -= count
-            self._row_counts[user_id] -= count
-            if not self._row_counts[user_id]:
-                del self._row_counts[user_id]
+
+    def release(self, user_id: int | None, count: int) -> None:
+        """So many partitions are not waited for any more."""
+        self._row_count -= count
+        self._row_counts[user_id] -= count
+        if not self._row_counts[user_id]:
+            del self._row_counts[user_id]
 
     def _generation(self, session: Session, topic: OpenTopic, consumer: Consumer) -> int:
         if consumer.kind is not _GROUP:
@@ -388,6 +478,11 @@ class Polls:
         return result
 
 
+def _has_arrived(partition: Partition, offset: int) -> bool:
+    """Whether there is a message at ``offset`` or later, or there can never be one."""
+    return partition.log.readable_end > offset or partition.is_unavailable
+
+
 def _check_present(session: Session, partition: Partition) -> None:
     """After a wait: raise if the client or the partition is gone."""
     if session.ended is not None:
@@ -410,11 +505,11 @@ def _nothing(partition: Partition) -> Polled:
     return Polled(partition.log.identity.partition_id, current_offset(partition), 0, (), 0)
 
 
-async def _wait_for_any(session: Session, places: Sequence[tuple[Partition, int]], seconds: float) -> bool:
+async def wait_for_any(session: Session, places: Sequence[tuple[Partition, int]], seconds: float | None) -> bool:
     """Wait until there may be a message at an offset of one of several partitions.
 
-    Returns False if the time is over, or if the client asks for something else meanwhile. Raises ``CommandRejected`` if
-    the connection goes.
+    ``seconds`` is None if there is no limit. Returns False if the time is over, or if the client asks for something
+    else meanwhile. Raises ``CommandRejected`` if the connection goes.
     """
     session.waiting = woken = asyncio.get_running_loop().create_future()
     for partition, offset in places:

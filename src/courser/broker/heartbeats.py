@@ -9,6 +9,7 @@ import logging
 from courser.broker.sessions import Session, Sessions
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.clock import Clock
+from courser.model.messaging import Transport
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +28,10 @@ class Heartbeats:
     def stale_sessions(self, now: int) -> list[Session]:
         """The group members that sent nothing for more than 1.2 intervals. ``now`` is monotonic time."""
         oldest = now - self._interval * 6 // 5
-        members = [session for session in self._sessions.all() if session.groups]
+        # Those over HTTP have a time to live of their own.
+        members = [
+            session for session in self._sessions.all() if session.groups and session.transport is not Transport.HTTP
+        ]
         for session in members:
             if session.waiting is not None:
                 # A request is running: the client waits for the server.

@@ -24,6 +24,10 @@ class BrokerLimits:
     """Members of a group: every join and leave affects all other members."""
     membership_count_max: int = 1000
     """How many groups one connection may join."""
+    connectionless_count_max: int = 4000
+    """Members of groups over HTTP, which outlive their connections: they are not limited by those."""
+    connectionless_count_of_user_max: int = 3000
+    """The same for one user: a quarter is always left for other users."""
     row_count_max: int = 200_000
     """Partitions that all waits for arrivals together may wait for: about 50 MiB."""
     row_count_of_user_max: int = 50_000

@@ -1,7 +1,7 @@
 """The base of all parts of a client: send a command and check the type of its reply."""
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
@@ -10,15 +10,19 @@ from courser.client.link import Link
 from courser.errors import AlreadyExists, TargetRefused, Uncertain
 from courser.model.identifiers import Identifier
 
+if TYPE_CHECKING:
+    from courser.client.tracing import Tracing
+
 Answer = TypeVar("Answer", bound=Reply)
 
 
 class Asking:
     """Sends commands over one link."""
 
-    def __init__(self, link: Link, encryptor: Encryptor | None = None) -> None:
+    def __init__(self, link: Link, encryptor: Encryptor | None = None, tracing: "Tracing | None" = None) -> None:
         self._link = link
         self._encryptor = encryptor
+        self._tracing = tracing
 
     async def _ask(self, command: Command, kind: type[Answer]) -> Answer:
         reply = await self._link.request(command)

@@ -24,7 +24,11 @@ from courser.client.producer import Producer, ProducerSettings
 from courser.client.sinks import SinkCommands
 from courser.client.starting import Start
 from courser.client.targets import Target
+from courser.errors import TargetRefused
 from courser.model.identifiers import Identifier
+
+if TYPE_CHECKING:
+    from courser.client.tracing import Tracing
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -72,6 +76,15 @@ class ProcessOptions(TypedDict, total=False):
     create_group: bool
 
 
+def _tracing() -> "Tracing":
+    try:
+        # Import it only if it is switched on: the library is an extra.
+        from courser.client.tracing import Tracing  # noqa: PLC0415
+    except ImportError as error:
+        raise TargetRefused("tracing needs an extra that is not installed: pip install 'courser[otel]'") from error
+    return Tracing()
+
+
 class Client(GroupResets, Accounts, SinkCommands):
     """A connection to a server that reconnects automatically. Create it with ``connect``.
 
@@ -82,7 +95,8 @@ class Client(GroupResets, Accounts, SinkCommands):
     """
 
     def __init__(self, target: Target, dial: Dial = open_connection) -> None:
-        super().__init__(Link(target, dial), Encryptor(target.encryption_key) if target.encryption_key else None)
+        encryptor = Encryptor(target.encryption_key) if target.encryption_key else None
+        super().__init__(Link(target, dial), encryptor, _tracing() if target.tracing else None)
         self._dial = dial
         self._consumers: set[Consumer] = set()
         self._producers: set[Producer] = set()
@@ -143,12 +157,22 @@ class Client(GroupResets, Accounts, SinkCommands):
                 await producer.send({"n": 1}, key="customer-7")
         """
         settings = settings_of("producer", ProducerSettings, options)
+        return self._make_producer(place_of(stream, topic), partitioning, settings, self._tracing)
+
+    def _make_producer(
+        self,
+        place: tuple[Identifier, Identifier],
+        partitioning: AnyPartitioning,
+        settings: ProducerSettings,
+        tracing: "Tracing | None",
+    ) -> Producer:
         producer = Producer(
             self._link,
-            *place_of(stream, topic),
+            *place,
             partitioning=partitioning,
             settings=settings,
             encryptor=self._encryptor,
+            tracing=tracing,
         )
         self._producers = {other for other in self._producers if not other.is_closed} | {producer}
         return producer
@@ -255,7 +279,7 @@ class Client(GroupResets, Accounts, SinkCommands):
         settings, place = settings_of("processor", ProcessSettings, options), place_of(stream, topic)
         origin = "/".join(map(str, place))
         dead_letters = None if dead_letter is None else self._dead_letters(dead_letter, origin, str(group))
-        handling = Handling(handler, settings, origin, decoder_of(payload_type), dead_letters)
+        handling = Handling(handler, settings, origin, decoder_of(payload_type), dead_letters, self._tracing)
 
         def make_consumer(on_revoked: PartitionsCallback) -> Consumer:
             return self.consumer(*place, group=group, start=start, on_revoked=on_revoked, **consumer_options(settings))
@@ -265,8 +289,10 @@ class Client(GroupResets, Accounts, SinkCommands):
         return processor
 
     def _dead_letters(self, topic: str, origin: str, group: str) -> DeadLetters:
-        producer = self.producer(topic, delivery_timeout=DELIVERY_TIMEOUT)
-        return DeadLetters(self, place_of(topic, None), producer, origin=origin, group=group)
+        place, settings = place_of(topic, None), ProducerSettings(delivery_timeout=DELIVERY_TIMEOUT)
+        # A dead letter keeps the trace context that it has.
+        producer = self._make_producer(place, None, settings, tracing=None)
+        return DeadLetters(self, place, producer, origin=origin, group=group)
 
     async def close(self, *, failed: bool = False) -> None:
         """Close the connection and all producers and consumers. May be called more than once.

@@ -7,8 +7,9 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 import msgspec
 
@@ -16,6 +17,9 @@ from courser.client.dead_letters import DeadLetters
 from courser.client.messages import Decoded, Message
 from courser.client.workload import Ordering, Strand
 from courser.errors import HandlerFailed
+
+if TYPE_CHECKING:
+    from courser.client.tracing import Tracing
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +133,13 @@ class Handling:
     """Calls one handler."""
 
     def __init__(
-        self, handler: Handler, settings: ProcessSettings, topic: str, decode: Decoder, dead_letters: DeadLetters | None
+        self,
+        handler: Handler,
+        settings: ProcessSettings,
+        topic: str,
+        decode: Decoder,
+        dead_letters: DeadLetters | None,
+        tracing: "Tracing | None" = None,
     ) -> None:
         """``topic`` is its name for people. Raises ``TypeError`` if the handler cannot be called."""
         if not callable(handler):
@@ -139,6 +149,7 @@ class Handling:
         self._topic = topic
         self._decode = decode
         self._dead_letters = dead_letters
+        self._tracing = tracing
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._threads: ThreadPoolExecutor | None = None
         if not _is_async(handler):
@@ -221,7 +232,8 @@ class Handling:
                 raise Dropped
             strand.progress.begin(received[-1].offset)
             try:
-                await self._call([msgspec.structs.replace(message, attempt=attempt) for message in received])
+                with nullcontext() if self._tracing is None else self._tracing.handling(received, self._topic):
+                    await self._call([msgspec.structs.replace(message, attempt=attempt) for message in received])
             except Exception as error:
                 if strand.is_ending:
                     raise Dropped from error

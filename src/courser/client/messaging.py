@@ -24,6 +24,7 @@ from courser.client.messages import (
 from courser.client.outbox import Outbox
 from courser.errors import OffsetsUnavailable
 from courser.model.identifiers import Consumer, ConsumerKind, Identifier
+from courser.model.messaging import Partitioning
 from courser.records.batch import Batch
 
 POLL_SIZE_MAX = 3 * 1024 * 1024
@@ -58,6 +59,15 @@ def make_batch(messages: Iterable[SendMessage], encryptor: Encryptor | None = No
     return outbox.pack(encryptor)
 
 
+def _check_positions(positions: object) -> None:
+    if not isinstance(positions, Mapping) or not all(isinstance(offsets, Mapping) for offsets in positions.values()):
+        raise TypeError(f"positions must be a mapping of topics to partitions and offsets, not {positions!r}")
+
+
+def _names_of(topic: str | tuple[Identifier, Identifier]) -> tuple[Identifier, Identifier]:
+    return topic if isinstance(topic, tuple) else place_of(topic, None)
+
+
 def _microseconds(wait: float) -> int:
     return int(check_seconds("wait", wait) * 1_000_000)
 
@@ -90,8 +100,17 @@ class Messaging(Asking):
             sent = await client.send_messages("shop/orders", partitioning=1, messages=["text", b"bytes", {"n": 1}])
             print(sent.partition_id, sent.base_offset)
         """
-        batch = make_batch(outgoing(messages), self._encryptor, self._link)
-        return await self._ask(c.SendMessages(*place_of(stream, topic), partitioning_of(partitioning), [batch]), r.Sent)
+        place, wanted, several = place_of(stream, topic), partitioning_of(partitioning), outgoing(messages)
+        if self._tracing is None:
+            return await self._append(place, wanted, several)
+        with self._tracing.sending(list(several), "/".join(map(str, place))) as marked:
+            return await self._append(place, wanted, marked)
+
+    async def _append(
+        self, place: tuple[Identifier, Identifier], partitioning: Partitioning, messages: Iterable[SendMessage]
+    ) -> r.Sent:
+        batch = make_batch(messages, self._encryptor, self._link)
+        return await self._ask(c.SendMessages(*place, partitioning, [batch]), r.Sent)
 
     async def poll_messages(
         self,
@@ -293,6 +312,34 @@ class Messaging(Asking):
         who = consumer_of(consumer, group)
         command = c.WaitForArrivals(who, *place_of(stream, topic), rows, generation, _microseconds(wait))
         return await self._ask(command, r.Arrivals)
+
+    async def wait_for_topics(
+        self, positions: Mapping[str | tuple[Identifier, Identifier], Mapping[int, int]], *, wait: float = 20.0
+    ) -> dict[str | tuple[Identifier, Identifier], list[int]]:
+        """Wait until a partition of one of several topics has messages. Returns the partitions by topic.
+
+        Args:
+            positions: By topic, the next offset to read in each partition. A topic is ``"stream/topic"``, or a tuple.
+            wait: Seconds, at most 20. Another request on this connection also ends the wait.
+
+        Raises:
+            NotFound: a stream, topic or partition does not exist.
+
+        Example:
+            arrived = await client.wait_for_topics({"shop/orders": {0: 3}, ("shop", "orders"): {1: 0}}, wait=0.1)
+            print(arrived)
+        """
+        _check_positions(positions)
+        places = [(topic, partition_id) for topic, offsets in positions.items() for partition_id in offsets]
+        rows = tuple(
+            (*_names_of(topic), partition_id, positions[topic][partition_id]) for topic, partition_id in places
+        )
+        arrivals = await self._ask(c.WaitForTopics(rows, _microseconds(wait)), r.ArrivalsInTopics)
+        found: dict[str | tuple[Identifier, Identifier], list[int]] = {}
+        for number in arrivals.numbers:
+            topic, partition_id = places[number]
+            found.setdefault(topic, []).append(partition_id)
+        return found
 
     # --- stored offsets -------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ module ``delivery`` sends batches that are full or have waited long enough.
 import asyncio
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from courser.api import commands as c
 from courser.api.replies import TopicDetails
@@ -32,6 +32,9 @@ from courser.model.buffers import Buffer
 from courser.model.identifiers import Identifier
 from courser.model.messaging import Balanced, ByKey, Partitioning, ToPartition
 from courser.records.message_keys import partition_of_key
+
+if TYPE_CHECKING:
+    from courser.client.tracing import Tracing
 
 _REQUEST_RESERVE = 2048
 """Bytes of a request besides its batch: a header, and the names of stream and topic."""
@@ -58,8 +61,10 @@ class Producer:
         partitioning: AnyPartitioning = None,
         settings: ProducerSettings | None = None,
         encryptor: Encryptor | None = None,
+        tracing: "Tracing | None" = None,
     ) -> None:
         self._link = link
+        self._tracing = tracing
         self._stream, self._topic = stream, topic
         self._partitioning = partitioning_of(partitioning)
         self.settings = settings or ProducerSettings()
@@ -267,6 +272,7 @@ class Producer:
             await self._get_ready()
         if message_id is not None or timestamp is not None:
             check_numbers(message_id, timestamp)
+        headers = self.traced(headers)
         block = write_headers(headers, None if key is None else key_bytes(key))
         self.check_size(len(payload) + len(block))
         parcel = self._parcel_for(key, partition)
@@ -280,9 +286,22 @@ class Producer:
         if number >= self._last_number:
             self._seal(parcel)
             await self._delivery.make_room()
-        elif key is None and partition is None and not parcel.has_times:
+        elif key is None and partition is None and not parcel.has_times and self._tracing is None:
             self._current = parcel
         return Ticket(parcel, number)
+
+    def traced(self, headers: Headers | None = None) -> Headers | None:
+        """Headers with the current trace context, if tracing is switched on. ``send`` adds it by itself.
+
+        Call it where the context is current, if the message is sent from elsewhere.
+
+        Example:
+            async with client.producer("shop/orders") as producer:
+                print(producer.traced({"source": "web"}))
+        """
+        if self._tracing is None:
+            return headers
+        return self._tracing.marked(headers, f"{self._stream}/{self._topic}")
 
     def check_size(self, size: int) -> None:
         """Check the size of a message: its payload and headers in bytes.

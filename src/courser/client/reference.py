@@ -50,6 +50,7 @@ PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "courser.client.messages:Partitioning",
             "courser.client.messages:AnyPartitioning",
             "courser.client.messages:PollingStrategy",
+            "courser.client.tracing:trace_context",
         ),
     ),
     "producer": (

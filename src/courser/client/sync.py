@@ -223,6 +223,7 @@ class SyncClient:
     poll_batches = blocking(Client.poll_batches)
     find_messages = blocking(Client.find_messages)
     wait_for_arrivals = blocking(Client.wait_for_arrivals)
+    wait_for_topics = blocking(Client.wait_for_topics)
     get_consumer_offset = blocking(Client.get_consumer_offset)
     store_consumer_offset = blocking(Client.store_consumer_offset)
     delete_consumer_offset = blocking(Client.delete_consumer_offset)

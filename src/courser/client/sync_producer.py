@@ -98,6 +98,8 @@ class SyncProducer:
             raise error
         data = payload_bytes(payload)
         self._original.check_size(len(data))
+        # Here, on the caller's thread, where its trace context is current.
+        headers = self._original.traced(headers)
         message = SendMessage(data if type(data) is bytes else bytes(data), id, headers, key, timestamp)
         ticket = SyncTicket(self)
         with self._lock:

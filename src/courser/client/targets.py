@@ -71,6 +71,9 @@ class Target:
     """The longest pause between two attempts."""
     encryption_key: str | bytes | None = field(default=None, repr=False)
     """AES-256-GCM key for payloads: 32 bytes, or their Base64."""
+    tracing: bool = False
+    """Whether sent messages carry the trace context of OpenTelemetry, and handlers continue it; needs the extra
+    ``otel``."""
 
     @property
     def address(self) -> str:
@@ -205,7 +208,7 @@ def with_options(target: Target, options: Mapping[str, object]) -> Target:
 _DURATIONS = frozenset(
     {"connect_timeout", "request_timeout", "heartbeat_interval", "reconnect_interval", "reconnect_interval_max"}
 )
-_FLAGS = frozenset({"tls", "tls_verify", "reconnect"})
+_FLAGS = frozenset({"tls", "tls_verify", "reconnect", "tracing"})
 
 
 def _value_of(key: str, text: str) -> object:

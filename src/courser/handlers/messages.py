@@ -1,14 +1,17 @@
 """Messages and stored offsets. Every message takes this path: look up, one call, nothing else."""
 
 from collections.abc import Coroutine
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.api.table import CommandRow
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
 from courser.broker.waiting import Waiting
 from courser.errors import CommandRejected, ErrorCode
+from courser.model.identifiers import Identifier
 from courser.records.message_filter import MessageFilter
 
 
@@ -50,6 +53,31 @@ async def wait_for_arrivals(broker: Broker, session: Session, command: c.WaitFor
     arrivals = await broker.polls.wait_for_arrivals(session, address, command)
     # The wait may have been long, and the permission may have been revoked.
     broker.finder.check(session, command, *address)
+    return arrivals
+
+
+@dataclass(frozen=True, slots=True)
+class _WaitedFor:
+    """One of the topics that a command waits for."""
+
+    row: ClassVar[CommandRow] = c.WaitForTopics.row
+    stream: Identifier
+    topic: Identifier
+
+
+async def wait_for_topics(broker: Broker, session: Session, command: c.WaitForTopics) -> r.ArrivalsInTopics:
+    """Which partitions of several topics have something to read, once one has."""
+    finder = broker.finder
+    topics = dict.fromkeys(_WaitedFor(stream, topic) for stream, topic, _, _ in command.positions)
+    addresses = {topic: finder.address(session, topic) for topic in topics}
+    places = [
+        (addresses[_WaitedFor(stream, topic)], partition_id, offset)
+        for stream, topic, partition_id, offset in command.positions
+    ]
+    arrivals = await broker.polls.wait_for_topics(session, places, command.wait)
+    # The wait may have been long, and permissions may have been revoked.
+    for topic, address in addresses.items():
+        finder.check(session, topic, *address)
     return arrivals
 
 

@@ -37,6 +37,8 @@ class SettingKind(Generic[Value]):
     from_text: Callable[[str], Value]
     """For environment variables and the command line."""
     to_toml: Callable[[Value], str]
+    row_fields: frozenset[str] = frozenset()
+    """Of a list of tables: their fields. Each has environment variables of its own, such as ``NAME_0_FIELD``."""
 
 
 def quoted(text: str) -> str:

@@ -37,6 +37,8 @@ _DISK_INTERVAL = 10 * SECOND
 """Microseconds between two checks for a full disk and for read-only partitions."""
 _HANDOVER_INTERVAL = 5 * SECOND
 """Microseconds between two checks for group members that hold lost partitions for too long."""
+_MEMBER_INTERVAL = SECOND
+"""Microseconds between two checks for members over HTTP that nobody uses any more."""
 _MIB = 1024 * 1024
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -99,6 +101,7 @@ def keep_background_tasks(
     tasks.every(_SNAPSHOT_CHECK_INTERVAL, "snapshots", broker.catalog.take_due_snapshot)
     tasks.every(_STAGING_INTERVAL, "staging", broker.look_after_staging)
     tasks.every(_HANDOVER_INTERVAL, "hand-overs", partial(_expire_handovers, broker))
+    tasks.every(_MEMBER_INTERVAL, "members over HTTP", partial(_expire_members, broker))
     disk_watch = DiskWatch(broker.partitions, broker.pool, broker.machine.disk_space)
     tasks.every(_DISK_INTERVAL, "disk", disk_watch.look)
     if (trim := find_trim()) is not None:
@@ -126,6 +129,10 @@ async def _in_pool(broker: Broker, work: Callable[[], None]) -> None:
 
 async def _expire_handovers(broker: Broker) -> None:
     broker.groups.expire()
+
+
+async def _expire_members(broker: Broker) -> None:
+    broker.connectionless.expire()
 
 
 async def _check_logs(logs: Logs) -> None:

@@ -1,10 +1,13 @@
 """Choose the codec of a connection: its first bytes show which protocol generation the client speaks."""
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 
 from courser.api.replies import LoggedIn, Reply
+from courser.broker.sessions import Session
 from courser.model.buffers import Buffer
+from courser.server.proven_dialects import ProvenDialects
 from courser.transports.settings import ConnectionSettings
 from courser.wire.classic import USUAL_LIMITS, ClassicCodec, ClassicWireLimits
 from courser.wire.classic_requests import HEADER_SIZE as CLASSIC_HEADER_SIZE
@@ -12,29 +15,56 @@ from courser.wire.codec import Codec, Incoming
 from courser.wire.generation import Generation, generation_of
 from courser.wire.vsr import VsrCodec
 
+_log = logging.getLogger(__name__)
+
 _ID_SIZE = 16
 _EVERYBODY = "*"
 """Stands for all users that are not named. It cannot be a user's name, because it is too short."""
 
 
-class ConfiguredClassicCodec(ClassicCodec):
-    """A classic codec that applies, after a login, the SDK release configured for that user."""
+class ServedClassicCodec(ClassicCodec):
+    """A classic codec that knows its user: which release is configured for that user, and what others have proven."""
 
-    __slots__ = ("_chooser",)
+    __slots__ = ("_chooser", "_has_said", "_session")
 
-    def __init__(self, chooser: "CodecChooser") -> None:
-        super().__init__(chooser.settings.classic_dialect, _random_ids, chooser.classic_limits)
+    def __init__(self, chooser: "CodecChooser", session: Session) -> None:
+        super().__init__(
+            chooser.settings.classic_dialect,
+            _random_ids,
+            chooser.classic_limits,
+            age=lambda: session.last_seen - session.connected_at,
+        )
         self._chooser = chooser
+        self._session = session
+        self._has_said = False
 
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
         """See ``Codec``."""
-        if isinstance(reply, LoggedIn):
-            dialects = self._chooser.settings.classic_dialects
-            name = self._chooser.user_name(reply.user_id)
+        if type(reply) is LoggedIn:
+            chooser, evidence = self._chooser, self._evidence
+            evidence.note_memory(chooser.proven.recall(reply.user_id, evidence.login))
+            dialects = chooser.settings.classic_dialects
+            name = chooser.user_name(reply.user_id)
             dialect = dialects.get(name or _EVERYBODY, dialects.get(_EVERYBODY))
             if dialect is not None:
                 self.assume(dialect)
         return super().encode_reply(incoming, reply)
+
+    def learned(self) -> None:
+        """Remember what is proven. Log what is only guessed once it matters, which is when the client polls."""
+        session, evidence = self._session, self._evidence
+        if session.user_id is None:
+            return
+        self._chooser.proven.note(session.user_id, evidence.login, evidence.proof)
+        if evidence.has_polled and evidence.is_header_guessed and not self._has_said:
+            self._has_said = True
+            _log.info(
+                "client %d at %s does not identify its SDK (version %r), assuming %s; see tcp.classic_dialects",
+                session.client_id,
+                session.address,
+                evidence.login.version,
+                evidence.dialect.value,
+            )
 
 
 class CodecChooser:
@@ -44,13 +74,20 @@ class CodecChooser:
         settings: which SDK release to assume for old clients.
         verify_frames: whether to verify the checksum of each message that is sent.
         user_name: returns the name of a user, given the id.
+        proven: what classic clients have proven about their release.
     """
 
     def __init__(
-        self, settings: ConnectionSettings, *, verify_frames: bool, user_name: Callable[[int], str | None]
+        self,
+        settings: ConnectionSettings,
+        *,
+        verify_frames: bool,
+        user_name: Callable[[int], str | None],
+        proven: ProvenDialects,
     ) -> None:
         self.settings = settings
         self.user_name = user_name
+        self.proven = proven
         self._verify_frames = verify_frames
         size_max = settings.frame_size_max - CLASSIC_HEADER_SIZE
         self.classic_limits = ClassicWireLimits(
@@ -58,8 +95,8 @@ class CodecChooser:
             send_size_max=min(USUAL_LIMITS.send_size_max, size_max),
         )
 
-    def choose(self, head: memoryview) -> Codec | None:
-        """The codec for a connection whose first bytes are ``head``; None if more bytes are needed.
+    def choose(self, head: memoryview, session: Session) -> Codec | None:
+        """The codec for the connection of a session whose first bytes are ``head``; None if more bytes are needed.
 
         Raises:
             FrameRefused: the client speaks another protocol.
@@ -69,9 +106,7 @@ class CodecChooser:
             return None
         if generation is Generation.VSR:
             return VsrCodec(verify_frames=self._verify_frames, frame_size_max=self.settings.frame_size_max)
-        if self.settings.classic_dialects:
-            return ConfiguredClassicCodec(self)
-        return ClassicCodec(self.settings.classic_dialect, _random_ids, self.classic_limits)
+        return ServedClassicCodec(self, session)
 
 
 def _random_ids(count: int) -> bytes:

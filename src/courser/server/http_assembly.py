@@ -15,7 +15,9 @@ from courser.broker.disk_watch import problems
 from courser.server.configuration.settings import ServerSettings
 from courser.transports.connections import Connections
 from courser.transports.http import HttpListener
-from courser.transports.http_application import HttpApplication, HttpServices
+from courser.transports.http_application import HttpApplication
+from courser.transports.http_commands import HttpServices
+from courser.transports.http_connection import Upgrade
 from courser.transports.session_loop import Services
 
 _FETCH_DEADLINE = 5.0
@@ -23,16 +25,8 @@ _FETCH_DEADLINE = 5.0
 _DOCUMENT_SIZE_MAX = 256 * 1024
 
 
-async def make_http_listener(
-    settings: ServerSettings,
-    broker: Broker,
-    services: Services,
-    connections: Connections,
-    *,
-    tls: ssl.SSLContext | None,
-) -> HttpListener:
-    """Not started yet. Raises ``StorageFailure`` if the access tokens cannot be read."""
-    assert settings.http is not None, "HTTP is enabled"
+async def make_http_services(settings: ServerSettings, broker: Broker, services: Services) -> HttpServices:
+    """What requests over HTTP need. Raises ``StorageFailure`` if the access tokens cannot be read."""
     tokens = await AccessTokens.open(
         settings.access_tokens,
         broker.catalog.state,
@@ -42,10 +36,14 @@ async def make_http_listener(
         pool=broker.pool,
         draw=os.urandom,
     )
-    http_services = HttpServices(
+    tokens.on_revoke = broker.subscriptions.review
+    return HttpServices(
         begin=services.begin,
         tokens=tokens,
         check_trusted=_trusted_check(settings, broker, tokens),
+        sessions=broker.sessions,
+        subscriptions=broker.subscriptions,
+        members=broker.connectionless,
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,
         problems=partial(_problems, broker),
@@ -55,8 +53,20 @@ async def make_http_listener(
         draw=os.urandom,
         slow_work=services.slow_work,
     )
+
+
+def make_http_listener(
+    settings: ServerSettings,
+    http_services: HttpServices,
+    connections: Connections,
+    *,
+    tls: ssl.SSLContext | None,
+    upgrade: Upgrade | None,
+) -> HttpListener:
+    """Not started yet. ``upgrade`` is None if connections cannot become WebSocket connections."""
+    assert settings.http is not None, "HTTP is enabled"
     application = HttpApplication(http_services, settings.http, settings.connections)
-    return HttpListener(settings.http, settings.connections, application, connections, tls=tls)
+    return HttpListener(settings.http, settings.connections, application, connections, tls=tls, upgrade=upgrade)
 
 
 def _trusted_check(

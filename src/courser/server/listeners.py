@@ -2,8 +2,11 @@
 
 import importlib.util
 import logging
+import os
+import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from courser.broker.broker import Broker
@@ -19,6 +22,7 @@ from courser.transports.tcp import TcpListener
 
 if TYPE_CHECKING:
     from courser.server.certificates import Certificate
+    from courser.transports.http_commands import HttpServices
     from courser.transports.quic import QuicListener
 
 _log = logging.getLogger(__name__)
@@ -63,7 +67,9 @@ class Listeners:
             self._tls[Transport.HTTP] = settings.http_tls
         self._settings = settings
         self._listeners: list[Listener] = []
-        self._quic: QuicListener | None = None
+        self._quic: list[QuicListener] = []
+        self._websocket: TcpListener | None = None
+        self._http_services: HttpServices | None = None
         self.certificates: dict[Transport, Certificate] = {}
         """Of the transports that are encrypted."""
 
@@ -93,16 +99,41 @@ class Listeners:
             StorageFailure: the access tokens of HTTP cannot be read.
         """
         addresses = {}
+        if self._settings.http is not None:
+            # Import it only if HTTP is enabled: the library takes a while to load.
+            from courser.server.http_assembly import make_http_services  # noqa: PLC0415
+
+            self._http_services = await make_http_services(self._settings, dependencies.broker, dependencies.services)
         for transport, wanted in self._wanted.items():
-            listener = await self._make(transport, dependencies)
+            listener = self._make(transport, dependencies)
             self._listeners.append(listener)
             try:
                 address = addresses[transport] = Address(*await listener.start())
             except OSError as error:
                 raise AddressRefused(str(wanted), error, _key_of(transport)) from error
-            tls = "on" if transport in self.certificates else "off"
-            _log.info("listening transport=%s address=%s tls=%s", name_of(transport), address, tls)
+            self._log_address(transport, address)
+        quic, http = addresses.get(Transport.QUIC), addresses.get(Transport.HTTP)
+        if quic is not None and http is not None and quic != http:
+            await self._open_quic_beside_http(dependencies, http)
         return addresses
+
+    def _log_address(self, transport: Transport, address: Address) -> None:
+        tls = "on" if transport in self.certificates else "off"
+        _log.info("listening transport=%s address=%s tls=%s", name_of(transport), address, tls)
+
+    async def _open_quic_beside_http(self, dependencies: Dependencies, address: Address) -> None:
+        """Serve QUIC on the address of HTTP too: one is a UDP port, and the other a TCP port.
+
+        A port that is taken is no reason not to start, because clients find QUIC at its own address.
+        """
+        listener = self._make_quic(dependencies, address)
+        try:
+            await listener.start()
+        except OSError as error:
+            _log.warning("not listening for QUIC on %s, the address of HTTP: %s", address, error)
+            return
+        self._listeners.append(listener)
+        self._log_address(Transport.QUIC, address)
 
     def close(self) -> None:
         """Accept nobody any more. May be repeated."""
@@ -122,13 +153,13 @@ class Listeners:
                 has_files = True
                 try:
                     certificate.reload()
-                    if transport is Transport.QUIC and self._quic is not None:
-                        self._quic.use_certificate(certificate.pem, certificate.key_pem)
+                    for listener in self._quic if transport is Transport.QUIC else ():
+                        listener.use_certificate(certificate.pem, certificate.key_pem)
                 except (StartRefused, ValueError) as refusal:
                     _log.error("could not reload the certificate; keeping the old one: %s", refusal)
         return has_files
 
-    async def _make(self, transport: Transport, dependencies: Dependencies) -> Listener:
+    def _make(self, transport: Transport, dependencies: Dependencies) -> Listener:
         certificate = self.certificates.get(transport)
         tls = None if certificate is None else certificate.context
         services, connections = dependencies.services, dependencies.connections
@@ -143,46 +174,61 @@ class Listeners:
                 tls=tls,
             )
         if transport is Transport.QUIC:
-            assert certificate is not None, "QUIC is always encrypted"
-            self._quic = self._make_quic(dependencies, certificate)
-            return self._quic
+            return self._make_quic(dependencies, self._wanted[transport])
         if transport is Transport.HTTP:
             # Import it only if HTTP is enabled: the library takes a while to load.
             from courser.server.http_assembly import make_http_listener  # noqa: PLC0415
 
-            return await make_http_listener(self._settings, dependencies.broker, services, connections, tls=tls)
+            assert self._http_services is not None, "made before"
+            upgrade = None if self._websocket is None else self._websocket.adopt
+            return make_http_listener(self._settings, self._http_services, connections, tls=tls, upgrade=upgrade)
+        self._websocket = self._make_websocket(dependencies, tls)
+        return self._websocket
+
+    def _make_websocket(self, dependencies: Dependencies, tls: ssl.SSLContext | None) -> TcpListener:
         # Import it only if WebSocket is enabled: the library takes a while to load.
+        from courser.transports.subscription_loop import SubscriptionServices  # noqa: PLC0415
         from courser.transports.websocket import assemble_websocket  # noqa: PLC0415
 
         assert self._settings.websocket is not None
+        services, broker, http = dependencies.services, dependencies.broker, self._http_services
+        subscribing = SubscriptionServices(
+            services,
+            broker.subscriptions,
+            None if http is None else http.tokens,
+            None if http is None else http.check_token,
+        )
         return TcpListener(
             self._settings.websocket,
             services,
-            connections,
-            open_session=sessions.open,
-            close_session=sessions.close,
+            dependencies.connections,
+            open_session=broker.sessions.open,
+            close_session=broker.sessions.close,
             tls=tls,
-            transport=transport,
-            assemble=assemble_websocket,
+            transport=Transport.WEBSOCKET,
+            assemble=partial(assemble_websocket, subscribing=subscribing),
         )
 
-    def _make_quic(self, dependencies: Dependencies, certificate: "Certificate") -> "QuicListener":
+    def _make_quic(self, dependencies: Dependencies, address: Address) -> "QuicListener":
         # Import it only if QUIC is enabled: the library is an extra.
         from courser.server.certificates import is_p256  # noqa: PLC0415
         from courser.transports.quic import QuicListener, QuicServices  # noqa: PLC0415
-        from courser.transports.quic_requests import StreamMemory  # noqa: PLC0415
 
         assert self._settings.quic is not None
-        if not is_p256(certificate.pem):
+        certificate = self.certificates[Transport.QUIC]
+        if not self._quic and not is_p256(certificate.pem):
             _log.warning("Iggy's SDKs accept only P-256 certificates over QUIC unless they validate certificates")
         shared = QuicServices(
             dependencies.services,
             dependencies.connections,
-            StreamMemory(self._settings.connections.request_memory),
             dependencies.broker.sessions.open,
             dependencies.broker.sessions.close,
+            os.urandom,
         )
-        return QuicListener(self._settings.quic, shared, certificate.pem, certificate.key_pem)
+        settings = replace(self._settings.quic, host=address.host, port=address.port)
+        listener = QuicListener(settings, shared, certificate.pem, certificate.key_pem)
+        self._quic.append(listener)
+        return listener
 
 
 def _has_quic() -> bool:

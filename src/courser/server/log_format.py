@@ -43,7 +43,7 @@ class JsonFormatter(TextFormatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        for name, value in (*_facts_in_message(record), *_facts(record)):
+        for name, value in facts_of(record).items():
             contents.setdefault(name, value)
         if trace := self._trace(record):
             contents["trace"] = trace
@@ -59,6 +59,11 @@ def escaped(text: str) -> str:
 
 def _escape(letter: str) -> str:
     return letter.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def facts_of(record: logging.LogRecord) -> dict[str, object]:
+    """All facts by name. Those in the message take precedence."""
+    return dict(_facts(record)) | dict(_facts_in_message(record))
 
 
 def _facts(record: logging.LogRecord) -> Iterator[tuple[str, object]]:

@@ -4,12 +4,14 @@ import contextlib
 import gc
 import logging
 import os
+import random
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from courser import __version__
@@ -29,6 +31,7 @@ from courser.server.configuration.loading import Configuration
 from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Dependencies, Listeners, name_of
 from courser.server.logs import Logs
+from courser.server.proven_dialects import ProvenDialects
 from courser.server.root_user import RootCredentials
 from courser.server.signals import Signals
 from courser.server.system_limits import (
@@ -42,6 +45,9 @@ from courser.storage.paths import SESSION
 from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services
+
+if TYPE_CHECKING:
+    from courser.server.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +106,7 @@ class Server:
         self._logs = logs
         self._listeners = Listeners(orders.settings)
         self._is_first_start = False
+        self._telemetry: Telemetry | None = None
 
     async def run(self) -> bool:
         """Start, serve until a signal requests a stop, and stop. Return whether the stop was clean.
@@ -119,6 +126,14 @@ class Server:
             raise refusal from error
 
     async def _run(self) -> bool:
+        self._telemetry = _start_telemetry(self._settings)
+        try:
+            return await self._run_broker()
+        finally:
+            if self._telemetry is not None:
+                await self._telemetry.close()
+
+    async def _run_broker(self) -> bool:
         signals = Signals(on_hang_up=self._reload_certificates)
         is_clean = False
         try:
@@ -178,9 +193,11 @@ class Server:
             settings.connections,
             verify_frames=settings.broker.verify_frames,
             user_name=partial(_user_name, broker),
+            proven=ProvenDialects(broker.data.file_system, broker.data.path, broker.pool),
         )
+        begin = Dispatcher(broker).begin
         return Services(
-            begin=Dispatcher(broker).begin,
+            begin=begin if self._telemetry is None else self._telemetry.traced(begin),
             choose_codec=chooser.choose,
             reply_sent=broker.reply_sent,
             reply_unread=broker.reply_unread,
@@ -220,6 +237,9 @@ class Server:
             addresses = await self._listeners.open(dependencies)
             broker.node = _node(addresses)
             keep_background_tasks(background, broker, connections, self._settings, self._logs)
+            if self._telemetry is not None and self._settings.telemetry is not None:
+                export = partial(self._telemetry.export_metrics, broker.metrics)
+                background.every(self._settings.telemetry.metrics_interval, "telemetry", export)
             self._write_runtime_files(addresses)
             self._say_where(addresses[Transport.TCP], broker)
             await signals.stop.wait()
@@ -325,6 +345,15 @@ def _node(addresses: Mapping[Transport, Address]) -> Node:
         http_port=ports.get(Transport.HTTP, 0),
         websocket_port=ports.get(Transport.WEBSOCKET, 0),
     )
+
+
+def _start_telemetry(settings: ServerSettings) -> "Telemetry | None":
+    if settings.telemetry is None:
+        return None
+    # Import it only if it is enabled: the libraries are an extra.
+    from courser.server.telemetry import Telemetry  # noqa: PLC0415
+
+    return Telemetry(settings.telemetry, random.random)
 
 
 def _user_name(broker: Broker, user_id: int) -> str | None:

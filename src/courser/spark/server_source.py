@@ -38,7 +38,7 @@ class ServerSource:
         while offset < end:
             polled = coming.result()
             if not polled.message_count:
-                if (head := polled.current_offset + 1) < end:
+                if (head := self._head(connection, partition)) < end:
                     reason = f"beyond the head of the partition, which is now {head} and was at least {end} at planning"
                     raise OffsetsUnavailable(
                         ErrorCode.OFFSET_GONE, first_offset=max(offset, head), end_offset=end, reason=reason
@@ -54,6 +54,11 @@ class ServerSource:
                 yield Fetched(records, offset)
             yield Fetched(polled.pieces[-1], min(behind, end))
             offset = behind
+
+    def _head(self, connection: BackgroundClient, partition: int) -> int:
+        """The next offset of a partition; 0 if it does not exist any more."""
+        bounds = connection.sync.get_partition_bounds(self.stream, self.topic)
+        return next((found.next_offset for found in bounds.partitions if found.partition_id == partition), 0)
 
     def _poll(self, connection: BackgroundClient, partition: int, start: int, end: int) -> "Future[PolledBatches]":
         return connection.begin(

@@ -31,7 +31,7 @@ from courser.spark.planning import TopicRead, resolve_start
 from courser.spark.read_options import ReadOptions, StreamOptions
 from courser.spark.source_choice import server_topic, sources_in
 from courser.spark.sources import Range
-from courser.spark.topic_metadata import ServerTopic, TopicFacts
+from courser.spark.topic_metadata import Following, ServerTopic, TopicFacts
 
 _log = logging.getLogger(__name__)
 
@@ -98,12 +98,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._ask() if self._target is None and reached == heads and self._wait(facts) else facts
 
     def _wait(self, facts: Facts) -> bool:
-        """Wait a moment for a message. Returns whether one arrived.
-
-        A connection waits on one topic at a time, so the topics take turns. A message that arrives after its topic's
-        turn is found by the next request, which Spark makes at once.
-        """
-        return any(self._metadata(topic).wait(_heads(found), IDLE_WAIT / len(facts)) for topic, found in facts.items())
+        """Wait a moment for a message in any topic. Returns whether one arrived."""
+        places = {topic: (options.stream, options.topic) for topic, options in self._reads.items()}
+        following: Following = {places[topic]: _heads(found) for topic, found in facts.items()}
+        # All topics of a query are on one server.
+        return self._metadata(next(iter(facts))).wait(following, IDLE_WAIT)
 
     def _matched(self, saved: QueryOffsets, facts: Facts) -> QueryOffsets:
         """The saved offsets of the topics that the query reads now. Raises ``ReadFailed``."""

@@ -6,16 +6,19 @@ Planning works with ``TopicFacts``. They come from the server, or from the files
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from courser.client.messages import PollingStrategy
 from courser.client.targets import Target
 from courser.errors import NotFound
+from courser.model.identifiers import Identifier
 from courser.spark.background_clients import BackgroundClient, connection_to, with_retries
 from courser.spark.errors import SourceMissing
 
 _WAIT_COUNT_MAX = 1000
 """Partitions that one request can wait on."""
+Following: TypeAlias = Mapping[str | tuple[Identifier, Identifier], Mapping[int, int]]
+"""The next offset of each partition, by stream and topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +118,16 @@ class ServerTopic:
         """See ``TopicMetadata``. Unknown here: the server tells only when it is asked for the messages."""
         return False
 
-    def wait(self, following: Mapping[int, int], seconds: float) -> bool:
-        """Wait up to ``seconds`` for a message at the next offset of any partition. Returns whether one arrived."""
-        if not following or len(following) > _WAIT_COUNT_MAX:
+    def wait(self, following: Following, seconds: float) -> bool:
+        """Wait up to ``seconds`` for a message in this or another topic of its server. Returns whether one arrived."""
+        if not 0 < sum(map(len, following.values())) <= _WAIT_COUNT_MAX:
             time.sleep(seconds)
             return True
         try:
-            arrivals = self.connection.sync.wait_for_arrivals(
-                self._stream, self._topic, following, consumer=0, wait=seconds
-            )
+            return bool(self.connection.sync.wait_for_topics(following, wait=seconds))
         except NotFound:
-            # The caller's next request finds out what is gone: a partition or the topic.
+            # The caller's next request finds out what is gone: a partition or a topic.
             return True
-        return bool(arrivals.partition_ids)
 
     def offset_at_time(self, partition: int, moment: int) -> int | None:
         """See ``TopicMetadata``."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from courser.errors import DiskFull, StorageFailure
 from courser.model.buffers import Buffer
-from courser.storage.files import DirectoryEntry, EntryKind, File, FileSystem, read_into, write_all
+from courser.storage.files import DirectoryEntry, EntryKind, File, FileSystem, read_exactly, read_into, write_all
 from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.paths import TEMPORARY_SUFFIX
 
@@ -154,6 +154,22 @@ def list_if_there(file_system: FileSystem, path: Path) -> list[DirectoryEntry]:
         return []
     except OSError as error:
         raise storage_failure("list", path, error) from error
+
+
+def read_if_there(file_system: FileSystem, path: Path) -> bytes:
+    """All bytes of a small file; none if it does not exist."""
+    try:
+        file = file_system.open(path)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise storage_failure("open", path, error) from error
+    try:
+        return bytes(read_exactly(file, 0, file.size()) or b"")
+    except OSError as error:
+        raise storage_failure("read", path, error) from error
+    finally:
+        file.close()
 
 
 def unlink_if_there(file_system: FileSystem, path: Path) -> bool:

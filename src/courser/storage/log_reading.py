@@ -68,10 +68,10 @@ class SegmentReader:
         """Collect messages from ``offset`` up to ``end_offset``. Returns the offset after the last one.
 
         Raises:
-            BlockingIOError: with ``wait=False``, if the read must wait for the disk.
+            BlockingIOError: with ``wait=False``, if the read must wait for the disk, or reads a lot.
         """
         limit = segment.size
-        loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, wait)
+        loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, wait, self._limits.quick_read_size)
         base_offset, position, (claimed_size, claimed_count) = self._ends.get(offset, _NO_END)
         anchor = offset
         if base_offset != segment.base_offset:

@@ -315,7 +315,8 @@ class PartitionLog(PartitionState):
         """Messages from ``offset`` on: at most ``count``, at most ``size_max`` bytes, but at least one if there is one.
 
         Raises:
-            BlockingIOError: with ``wait=False``, if the read must wait for the disk. Repeat it on another thread.
+            BlockingIOError: with ``wait=False``, if the read must wait for the disk, or reads a lot. Repeat it on
+                another thread.
             StorageFailure: the disk cannot be read.
         """
         collector = Collector(count, size_max)
@@ -388,6 +389,18 @@ class PartitionLog(PartitionState):
             except OSError as error:
                 raise storage_failure("read", log_path(self.directory, segment.base_offset), error) from error
         return found
+
+    @property
+    def readable_end(self) -> int:
+        """The offset after the last visible message. After a power cut, it is below ``visible_end``.
+
+        The numbering then continues after a gap, and no message follows the gap until the next one is appended.
+        """
+        end, gaps = self.visible_end, self.ledger.state.gaps
+        for gap in reversed(gaps):
+            if gap.end_offset == end:
+                end = gap.first_offset
+        return end
 
     def offset_of_last(self, count: int) -> int:
         """The offset of the first of the newest ``count`` visible messages. Gaps in the numbering do not count."""

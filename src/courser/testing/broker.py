@@ -243,7 +243,7 @@ class TestBroker:
         dispatcher = Dispatcher(broker)
         self._services = Services(
             begin=dispatcher.begin,
-            choose_codec=lambda _: VsrCodec(),
+            choose_codec=lambda _head, _session: VsrCodec(),
             reply_sent=broker.reply_sent,
             reply_unread=broker.reply_unread,
             clock=broker.clock,

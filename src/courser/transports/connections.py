@@ -15,7 +15,6 @@ from courser.broker.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
 from courser.transports.request_memory import RequestMemory
-from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import ConnectionSettings
 
 _log = logging.getLogger(__name__)
@@ -31,11 +30,44 @@ _PRESSURE_FACTOR = 16
 disconnected."""
 
 
+class Conversation(Protocol):
+    """What happens on a connection, as whoever looks after connections sees it: requests, or a subscription."""
+
+    session: Session
+    unsent_since: int | None
+    """Since when the client has not read what was sent to it."""
+    frame_since: int | None
+    """When the first bytes of the request that is being received came."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being received or sent, and nobody waits for anything."""
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being carried out."""
+
+    def is_frame_overdue(self, now: int) -> bool:
+        """Whether the client sends a request too slowly."""
+
+    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
+        """The rate in bytes per second at which a large request arrives, and its borrowed memory."""
+
+    def sent(self) -> None:
+        """The kernel has all that was sent."""
+
+    def end(self, error: CourserError) -> None:
+        """Close the connection after the reply in progress."""
+
+    def lost(self) -> None:
+        """Handle the loss of the connection."""
+
+
 class Connection(Protocol):
     """A connection of any transport."""
 
     @property
-    def loop(self) -> SessionLoop | None:
+    def loop(self) -> Conversation | None:
         """None during a TLS handshake, and always for HTTP, which has a session for each request."""
 
     @property
@@ -236,7 +268,7 @@ class Connections:
         if needed_size:
             self._free_request_memory(needed_size, now)
 
-    def _overdue(self, connection: Connection, loop: SessionLoop, now: int) -> str | None:
+    def _overdue(self, connection: Connection, loop: Conversation, now: int) -> str | None:
         """Why a connection must be closed; None if it has met all deadlines."""
         settings, session = self._settings, loop.session
         if loop.unsent_since is not None:

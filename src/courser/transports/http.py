@@ -1,6 +1,5 @@
-"""The HTTP listener: a listening socket."""
+"""The HTTP listener: a listening socket, whose connections may become WebSocket connections."""
 
-import asyncio
 import logging
 import ssl
 from functools import partial
@@ -10,7 +9,8 @@ from uvicorn.server import ServerState
 
 from courser.transports.connections import Connections
 from courser.transports.http_application import HttpApplication
-from courser.transports.http_connection import HttpConnection, HttpSeat, make_config
+from courser.transports.http_connection import HttpConnection, HttpSeat, Upgrade, make_config
+from courser.transports.plain_door import PlainDoor
 from courser.transports.settings import ConnectionSettings, HttpSettings
 from courser.transports.tls_door import TlsDoor
 
@@ -28,14 +28,16 @@ class HttpListener:
         connections: Connections,
         *,
         tls: ssl.SSLContext | None = None,
+        upgrade: Upgrade | None = None,
     ) -> None:
         self._settings = settings
         self._connection_settings = connection_settings
         self._application = application
         self._connections = connections
         self._tls = tls
+        self._upgrade = upgrade
         self._state = ServerState()
-        self._door: asyncio.Server | TlsDoor | None = None
+        self._door: PlainDoor | TlsDoor | None = None
 
     async def start(self) -> tuple[str, int]:
         """Listen. Return the real address."""
@@ -47,18 +49,17 @@ class HttpListener:
             return self._make_seat(config).protocol
 
         host, port = self._settings.host, self._settings.port
-        if self._tls is not None:
-            self._door = door = TlsDoor(self._tls, self._connections, make_connection=partial(self._make_seat, config))
-            return await door.open(host, port, _BACKLOG)
-        self._door = server = await asyncio.get_running_loop().create_server(
-            make_connection, host, port, backlog=_BACKLOG
-        )
-        host, port = server.sockets[0].getsockname()[:2]
-        return host, port
+        if self._tls is None:
+            self._door = PlainDoor(make_connection)
+        else:
+            self._door = TlsDoor(self._tls, self._connections, make_connection=partial(self._make_seat, config))
+        return await self._door.open(host, port, _BACKLOG)
 
     def _make_seat(self, config: Config) -> HttpSeat:
         seat = HttpSeat()
-        seat.protocol = HttpConnection(config, self._state, self._connections, self._connection_settings, seat)
+        seat.protocol = HttpConnection(
+            config, self._state, self._connections, self._connection_settings, seat, self._upgrade
+        )
         return seat
 
     def close(self) -> None:

@@ -6,11 +6,10 @@ Each request has a session of its own, with the user that its access token names
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from email.utils import formatdate
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import TypeAlias
 
 import msgspec
 
@@ -18,15 +17,12 @@ from courser import __version__
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.api.table import CommandRow
-from courser.broker.access_tokens import Access, AccessTokens
+from courser.broker.access_tokens import Access
 from courser.broker.sessions import Session
-from courser.broker.waiting import Waiting
 from courser.errors import CommandRejected, CourserError, ErrorCode
-from courser.handlers.audit import Answer as DispatchAnswer
-from courser.model.clock import Clock
-from courser.model.messaging import Transport
-from courser.model.metrics import Registry
+from courser.transports.http_commands import HttpCommands, HttpServices
 from courser.transports.http_cors import Cors
+from courser.transports.http_events import EventRoute
 from courser.transports.http_exchange import (
     REQUEST_ID,
     Answer,
@@ -37,15 +33,17 @@ from courser.transports.http_exchange import (
     Send,
     text_answer,
 )
-from courser.transports.request_memory import RequestMemory
+from courser.transports.http_members import MemberRoutes
 from courser.transports.session_loop import InternalFailure
 from courser.transports.settings import ConnectionSettings, HttpSettings
 from courser.wire import prometheus
+from courser.wire.api_page import HTML_TYPE, PAGE_HEADERS, api_page
 from courser.wire.codec import QUICK_SIZE_MAX
-from courser.wire.openapi import openapi_document
+from courser.wire.openapi import Json, openapi_document
 from courser.wire.rest_failures import encode_failure
 from courser.wire.rest_fields import BAD_REQUEST, RestRefused
-from courser.wire.rest_messages import decode_poll, decode_send, encode_polled, encode_sent, wants_acknowledgement
+from courser.wire.rest_messages import decode_poll, decode_send, encode_sent, wants_acknowledgement
+from courser.wire.rest_own_routes import RefreshBody, own_routes
 from courser.wire.rest_replies import encode_reply, identity
 from courser.wire.rest_requests import JSON_TYPE, Decoder, RestRequest, decoder_of, from_json, has_body
 from courser.wire.rest_routes import Router
@@ -58,43 +56,19 @@ _RETRY_AFTER = "1"
 _CONSISTENCIES = ("serializable", "linearizable")
 
 
-@dataclass(frozen=True, slots=True)
-class HttpServices:
-    """What requests need."""
-
-    begin: Callable[[Session, c.Command], DispatchAnswer]
-    """The dispatcher."""
-    tokens: AccessTokens
-    check_trusted: Callable[[str], Awaitable[Access | None]] | None
-    """Checks a token of a trusted issuer; returns None for tokens of others. None: no issuer is trusted."""
-    reply_sent: Callable[[Session], None]
-    """The memory of a reply may be used again."""
-    reply_unread: Callable[[Session, int, bool], None]
-    """A reply of so many bytes is on its way."""
-    problems: Callable[[], Awaitable[list[str]]]
-    """Why the server is not ready; empty if it is."""
-    metrics: Registry
-    memory: RequestMemory
-    """For large bodies; shared with all transports."""
-    clock: Clock
-    draw: Callable[[int], bytes]
-    slow_work: Executor
-    """For conversions that would hold other connections up."""
+RouteAnswer: TypeAlias = Callable[[Exchange, Mapping[str, str], Access | None], Awaitable[Answer]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Route:
     """What a method and a path lead to."""
 
-    answer: Callable[[Exchange, Mapping[str, str], Access | None], Awaitable[Answer]]
+    name: str
+    answer: RouteAnswer
     is_public: bool
 
 
-class _RefreshBody(msgspec.Struct):
-    token: str
-
-
-_refresh_decoder = msgspec.json.Decoder(_RefreshBody)
+_refresh_decoder = msgspec.json.Decoder(RefreshBody)
 
 
 class HttpApplication:
@@ -105,30 +79,38 @@ class HttpApplication:
         self._settings = settings
         self._connections = connections
         self._cors = None if settings.cors is None else Cors(settings.cors)
-        self._waiting: set[Session] = set()
-        """Long polls."""
+        self._commands = HttpCommands(services)
+        self._events = EventRoute(services)
         self._request_count = services.metrics.counter("courser_http_requests_total", "Requests received over HTTP.")
         self._date = (0, "")
         self._router: Router[_Route] = Router()
         for row in c.COMMANDS:
             if row.route is not None:
                 answer = partial(self._answer_command, row, self._decoder_of(row))
-                self._router.add(row.route.method, row.route.path, _Route(answer, row.is_public))
-        self._add_other_routes()
+                self._router.add(row.route.method, row.route.path, _Route(row.kind.__name__, answer, row.is_public))
+        self._add_own_routes()
 
-    def _add_other_routes(self) -> None:
-        others = [
-            ("GET", "/", self._answer_root),
-            ("GET", "/ping", self._answer_ping),
-            ("GET", "/health/live", self._answer_ping),
-            ("GET", "/health/ready", self._answer_ready),
-            ("GET", "/openapi.json", self._answer_openapi),
-            ("POST", "/users/refresh-token", self._answer_refresh),
-        ]
-        if self._settings.metrics_path is not None:
-            others.append(("GET", self._settings.metrics_path, self._answer_metrics))
-        for method, path, answer in others:
-            self._router.add(method, path, _Route(answer, is_public=True))
+    def _add_own_routes(self) -> None:
+        members = MemberRoutes(self._commands, self._services.members)
+        answers: Mapping[str, RouteAnswer] = {
+            "get_root": self._answer_root,
+            "ping": self._answer_ping,
+            "get_liveness": self._answer_ping,
+            "get_readiness": self._answer_ready,
+            "get_metrics": self._answer_metrics,
+            "get_openapi": self._answer_openapi,
+            "get_api_page": self._answer_api_page,
+            "refresh_token": self._answer_refresh,
+            "subscribe_to_events": self._events.subscribe,
+            "create_member": members.create,
+            "get_member": members.get,
+            "poll_as_member": members.poll,
+            "commit_as_member": members.commit,
+            "delete_member": members.delete,
+        }
+        for route in own_routes(self._settings.metrics_path):
+            answer = answers[route.name]
+            self._router.add(route.method, route.path, _Route(route.name, answer, route.is_public))
 
     def _decoder_of(self, row: CommandRow) -> Decoder:
         if row.kind is c.SendMessages:
@@ -136,9 +118,9 @@ class HttpApplication:
         return decode_poll if row.kind is c.PollMessages else decoder_of(row)
 
     def hurry(self) -> None:
-        """The server stops: long polls end with what they have."""
-        for session in self._waiting:
-            session.hurry()
+        """The server stops: long polls end with what they have, and streams of events end."""
+        self._commands.hurry()
+        self._events.stop()
 
     # --- every request ---
 
@@ -156,12 +138,13 @@ class HttpApplication:
             exchange.release()
             if exchange.session is not None:
                 self._services.reply_sent(exchange.session)
+            await exchange.held.aclose()
 
     def _headers(self, exchange: Exchange, status: int) -> dict[str, str]:
         second = self._services.clock.now() // 1_000_000
         if second != self._date[0]:
             self._date = (second, formatdate(second, usegmt=True))
-        headers = {"date": self._date[1], REQUEST_ID: exchange.request_id}
+        headers = {"date": self._date[1], REQUEST_ID: exchange.request_id, "x-content-type-options": "nosniff"}
         if self._cors is not None:
             headers |= self._cors.headers(exchange.header(b"origin"))
         if status in _RETRY_STATUSES:
@@ -191,7 +174,15 @@ class HttpApplication:
             return Answer(_NOT_ALLOWED, headers={"allow": match.allowed})
         if access is None and not route.is_public:
             access = await self._check_token(exchange)
-        return await route.answer(exchange, match.values(method), access)
+        try:
+            return await route.answer(exchange, match.values(method), access)
+        except (CourserError, RestRefused, ClientGone, asyncio.CancelledError):
+            raise
+        except Exception:  # noqa: BLE001 - one defect of ours must not take the connection down
+            _log.exception(
+                "%s over HTTP failed for a reason that is a defect request=%s", route.name, exchange.request_id
+            )
+            return _failure(None, InternalFailure())
 
     async def _check_token(self, exchange: Exchange) -> Access:
         # Until its token is found to be valid, it makes room for others.
@@ -199,10 +190,7 @@ class HttpApplication:
         scheme, _, token = exchange.header(b"authorization").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise CommandRejected(ErrorCode.ACCESS_TOKEN_MISSING, "the request has no access token; log in first")
-        token, check_trusted = token.strip(), self._services.check_trusted
-        access = None if check_trusted is None else await check_trusted(token)
-        if access is None:
-            access = self._services.tokens.check(token)
+        access = await self._services.check_token(token.strip())
         exchange.seat.is_stranger = False
         return access
 
@@ -211,23 +199,13 @@ class HttpApplication:
     async def _answer_command(
         self, row: CommandRow, decode: Decoder, exchange: Exchange, values: Mapping[str, str], access: Access | None
     ) -> Answer:
-        session = Session(0, Transport.HTTP, exchange.address, now=self._services.clock.monotonic())
-        exchange.session = session
-        session.request_id = exchange.request_id
-        if access is not None:
-            session.user_id, session.token_name = access.user.user_id, access.token_name
+        session = self._commands.make_session(exchange, access)
         try:
             command = await self._decode(row, decode, exchange, values)
-            reply = await self._carry_out(exchange, session, command)
+            reply = await self._commands.carry_out(exchange, session, command)
             return await self._success(row, command, reply, session, access, exchange)
         except CourserError as error:
             return _failure(row.kind, error)
-        except (RestRefused, ClientGone, asyncio.CancelledError):
-            raise
-        except Exception:  # noqa: BLE001 - one defect of ours must not take the connection down
-            name, request_id = row.kind.__name__, exchange.request_id
-            _log.exception("%s over HTTP failed for a reason that is a defect request=%s", name, request_id)
-            return _failure(row.kind, InternalFailure())
 
     async def _decode(
         self, row: CommandRow, decode: Decoder, exchange: Exchange, values: Mapping[str, str]
@@ -238,8 +216,7 @@ class HttpApplication:
             size_max = self._settings.request_size_max
             if row.is_public:
                 size_max = min(size_max, self._connections.login_frame_size_max)
-            services = self._services
-            body = await exchange.read_body(size_max, services.memory, services.clock)
+            body = await self._commands.read_body(exchange, size_max)
         query = exchange.query()
         consistency = query.get("consistency", _CONSISTENCIES[0])
         if consistency not in _CONSISTENCIES:
@@ -251,25 +228,6 @@ class HttpApplication:
         if len(body) > QUICK_SIZE_MAX:
             return await asyncio.get_running_loop().run_in_executor(self._services.slow_work, decode, request)
         return decode(request)
-
-    async def _carry_out(self, exchange: Exchange, session: Session, command: c.Command) -> r.Reply | None:
-        begun = self._services.begin(session, command)
-        if not isinstance(begun, Waiting):
-            return begun
-        if not isinstance(command, c.WaitForMessages):
-            return await _awaited(begun)
-        self._waiting.add(session)
-        gone = asyncio.ensure_future(exchange.wait_for_disconnect())
-        gone.add_done_callback(lambda _: _cancel_wait(session))
-        try:
-            return await _awaited(begun)
-        except asyncio.CancelledError:
-            if gone.done() and not gone.cancelled():
-                raise ClientGone from None
-            raise
-        finally:
-            self._waiting.discard(session)
-            gone.cancel()
 
     async def _success(
         self,
@@ -284,7 +242,7 @@ class HttpApplication:
         status = row.route.status
         match reply:
             case r.Polled():
-                return Answer(status, await self._encode_polled(session, reply), JSON_TYPE)
+                return Answer(status, await self._commands.encode_polled(session, reply), JSON_TYPE)
             case r.Sent():
                 if not wants_acknowledgement(exchange.query()):
                     return Answer(_ACCEPTED)
@@ -301,14 +259,6 @@ class HttpApplication:
                     await self._services.tokens.revoke(access)
                 return Answer(status)
         return Answer(status, encode_reply(reply), JSON_TYPE)
-
-    async def _encode_polled(self, session: Session, polled: r.Polled) -> bytes:
-        if polled.size > QUICK_SIZE_MAX:
-            body = await asyncio.get_running_loop().run_in_executor(self._services.slow_work, encode_polled, polled)
-        else:
-            body = encode_polled(polled)
-        self._services.reply_unread(session, len(body), True)
-        return body
 
     # --- other routes ---
 
@@ -331,11 +281,18 @@ class HttpApplication:
         return Answer(_OK, "".join(parts).encode(), prometheus.CONTENT_TYPE)
 
     async def _answer_openapi(self, _: Exchange, _values: Mapping[str, str], _access: Access | None) -> Answer:
-        return Answer(_OK, msgspec.json.encode(openapi_document(__version__)), JSON_TYPE)
+        return Answer(_OK, msgspec.json.encode(self._document), JSON_TYPE)
+
+    async def _answer_api_page(self, _: Exchange, _values: Mapping[str, str], _access: Access | None) -> Answer:
+        return Answer(_OK, api_page(self._document), HTML_TYPE, PAGE_HEADERS)
+
+    @cached_property
+    def _document(self) -> Json:
+        return openapi_document(__version__, self._settings.metrics_path)
 
     async def _answer_refresh(self, exchange: Exchange, values: Mapping[str, str], _: Access | None) -> Answer:
-        services, tokens = self._services, self._services.tokens
-        body = await exchange.read_body(self._connections.login_frame_size_max, services.memory, services.clock)
+        tokens = self._services.tokens
+        body = await self._commands.read_body(exchange, self._connections.login_frame_size_max)
         request = RestRequest(values, {}, exchange.header(b"content-type"), body)
         token: str = from_json(request, _refresh_decoder).token
         try:
@@ -349,16 +306,6 @@ class HttpApplication:
             raise CommandRejected(ErrorCode.INVALID_ACCESS_TOKEN, error.reason) from None
         user_id = access.user.user_id
         return Answer(_OK, identity(user_id, *tokens.issue(user_id, access.token_name)), JSON_TYPE)
-
-
-async def _awaited(waiting: Waiting[Any]) -> r.Reply | None:
-    reply: r.Reply | None = await waiting
-    return reply
-
-
-def _cancel_wait(session: Session) -> None:
-    if session.waiting is not None:
-        session.waiting.cancel()
 
 
 def _failure(command: type[c.Command] | None, error: CourserError) -> Answer:

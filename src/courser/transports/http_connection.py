@@ -1,10 +1,12 @@
 """A connection that speaks HTTP/1.1: uvicorn's, with the limits that it does not have.
 
 It counts among the connections of all transports. The head of a request has a size limit and a deadline; what follows
-the reply to a request that was refused unread is dropped, for a limited time.
+the reply to a request that was refused unread is dropped, for a limited time. A client that asks for WebSocket gets it:
+from then on, the connection is like those on the port of WebSocket.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.config import Config
@@ -12,10 +14,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from courser.errors import CourserError
-from courser.transports.connections import Connections
+from courser.transports.connections import Connections, Conversation
 from courser.transports.http_body import BodyMemory
-from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import ConnectionSettings
+from courser.transports.tcp_connection import TcpConnection
+
+Upgrade = Callable[[asyncio.Transport], TcpConnection]
+"""Makes a WebSocket connection, not connected yet, for the transport of an HTTP connection."""
 
 HEAD_SIZE_MAX = 64 * 1024
 """Bytes of the request line and all headers."""
@@ -46,7 +51,7 @@ class HttpSeat:
         """Whether the connection may send requests."""
 
     @property
-    def loop(self) -> SessionLoop | None:
+    def loop(self) -> Conversation | None:
         """None: requests over HTTP have a session each, not one for the connection."""
         return None
 
@@ -100,12 +105,14 @@ class HttpConnection(HttpToolsProtocol):
         connections: Connections,
         settings: ConnectionSettings,
         seat: HttpSeat,
+        upgrade: Upgrade | None,
     ) -> None:
         # The state is handed to the application with each request.
         super().__init__(config, state, {"seat": seat})
         self._places = connections
         self._settings = settings
         self._seat = seat
+        self._upgrade = upgrade
         self._deadline: asyncio.TimerHandle | None = None
         self._head_size = 0
         self._is_in_head = True
@@ -145,6 +152,40 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.abort()
         else:
             super().timeout_keep_alive_handler()
+
+    # --- WebSocket ---
+
+    def _should_upgrade_to_ws(self) -> bool:
+        return self._upgrade is not None
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over. The WebSocket connection answers the request itself."""
+        assert self._upgrade is not None, "asked before"
+        head = b"".join(
+            (
+                *(self.scope["method"].encode(), b" ", self.url, b" HTTP/1.1\r\n"),
+                *(piece for name, value in self.headers for piece in (name, b": ", value, b"\r\n")),
+                b"\r\n",
+            )
+        )
+        if self.is_answering or len(head) > HEAD_SIZE_MAX:
+            # It has not waited for the reply to an earlier request, or its head is too large.
+            self.transport.abort()
+            return
+        self._stop_deadline()
+        self.connections.discard(self)
+        transport = self.transport
+        # Event loops choose how to read for the protocol when they start to read.
+        transport.pause_reading()
+        # Its place is taken by the new connection.
+        self._places.remove(self._seat)
+        connection = self._upgrade(transport)
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        if not transport.is_closing():
+            connection.get_buffer(len(head))[: len(head)] = head
+            connection.buffer_updated(len(head))
+            transport.resume_reading()
 
     # --- limits ---
 

@@ -18,9 +18,9 @@ class Cors:
         """Those of every answer."""
         settings = self._settings
         found = {"vary": _VARY}
-        if self._is_open and not settings.allows_credentials:
+        if self._is_open:
             found["access-control-allow-origin"] = "*"
-        elif origin and (self._is_open or origin in settings.origins):
+        elif origin in settings.origins:
             found["access-control-allow-origin"] = origin
         if settings.allows_credentials:
             found["access-control-allow-credentials"] = "true"

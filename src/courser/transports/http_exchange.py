@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
@@ -22,7 +23,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _SECOND = 1_000_000
 _PIECE_SIZE = 256 * 1024
 """Bytes that are handed to the connection at once: the rest of a large reply waits until the client reads."""
-_BAD_REQUEST, _REQUEST_TIMEOUT, _TOO_LARGE, _UNAVAILABLE = 400, 408, 413, 503
+_BAD_REQUEST, _REQUEST_TIMEOUT, _TOO_LARGE, _UNSUPPORTED, _UNAVAILABLE = 400, 408, 413, 415, 503
 REQUEST_ID = "x-request-id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 TEXT_TYPE = "text/plain; charset=utf-8"
@@ -40,6 +41,8 @@ class Answer:
     body: bytes = b""
     content_type: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    pieces: AsyncGenerator[bytes, None] | None = None
+    """A body whose size is not known, instead of ``body``."""
 
 
 def text_answer(status: int, text: str) -> Answer:
@@ -70,9 +73,13 @@ class Exchange:
         self.seat: HttpSeat = scope["state"]["seat"]
         self.session: Session | None = None
         """Of a request that is a command."""
+        self.held = AsyncExitStack()
+        """What is given back when the answer is sent."""
         self._receive = receive
         self._send = send
         self._settings = settings
+        self._patience = settings.send_deadline / _SECOND
+        """Seconds in which the connection must take a piece."""
         self._memory: BodyMemory | None = None
         self._is_body_complete = False
 
@@ -81,17 +88,23 @@ class Exchange:
         return self.headers.get(name, b"").decode("latin-1")
 
     def query(self) -> dict[str, str]:
-        """The query. Raises ``RestRefused``."""
+        """The query; the last value of each name. Raises ``RestRefused``."""
+        return dict(self.query_pairs())
+
+    def query_pairs(self) -> list[tuple[str, str]]:
+        """All names and values of the query. Raises ``RestRefused``."""
         try:
-            pairs = parse_qsl(self._query_string.decode("ascii"), keep_blank_values=True, errors="strict")
+            return parse_qsl(self._query_string.decode("ascii"), keep_blank_values=True, errors="strict")
         except ValueError:
             raise RestRefused(_BAD_REQUEST, "invalid query: it is not UTF-8") from None
-        return dict(pairs)
 
     # --- the body ---
 
     async def read_body(self, size_max: int, memory: RequestMemory, clock: Clock) -> bytearray:
         """The whole body. Raises ``RestRefused`` as soon as it is too large or too slow, and ``ClientGone``."""
+        if self.header(b"content-encoding").lower() not in ("", "identity"):
+            # Little that is sent could become much.
+            raise RestRefused(_UNSUPPORTED, "the body must not be compressed: Content-Encoding is not supported")
         declared = self.header(b"content-length")
         if declared and int(declared) > size_max:
             raise _too_large(size_max)
@@ -150,18 +163,24 @@ class Exchange:
         fields = [(name.encode(), value.encode("latin-1")) for name, value in {**headers, **answer.headers}.items()]
         if answer.content_type is not None:
             fields.append((b"content-type", answer.content_type.encode()))
-        if answer.status != 204:
+        if answer.status != 204 and answer.pieces is None:
             fields.append((b"content-length", str(len(answer.body)).encode()))
         await self._send({"type": "http.response.start", "status": answer.status, "headers": fields})
-        body = b"" if self.method == "HEAD" else answer.body
-        loop = asyncio.get_running_loop()
-        patience = self._settings.send_deadline / _SECOND
+        if answer.pieces is not None:
+            async with aclosing(answer.pieces) as pieces:
+                async for piece in pieces:
+                    await self._send_body(piece)
+        elif self.method != "HEAD":
+            await self._send_body(answer.body)
+        async with asyncio.timeout(self._patience):
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_body(self, body: bytes) -> None:
+        """Return when the connection has taken all of it but the last pieces."""
         for start in range(0, len(body), _PIECE_SIZE):
             piece = body[start : start + _PIECE_SIZE]
-            async with asyncio.timeout_at(loop.time() + patience):
+            async with asyncio.timeout(self._patience):
                 await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-        async with asyncio.timeout_at(loop.time() + patience):
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _too_large(size_max: int) -> RestRefused:

@@ -6,6 +6,7 @@ the order in which they were complete. The library ``qh3`` does the protocol; it
 
 import asyncio
 import logging
+import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ from courser.model.buffers import Buffer
 from courser.model.messaging import Transport
 from courser.transports.connections import Connections
 from courser.transports.pace import Pace
-from courser.transports.quic_requests import StreamedRequests, StreamMemory, StreamRefused
+from courser.transports.quic_requests import StreamedRequests, StreamRefused
+from courser.transports.quic_retry import RetryTokens
 from courser.transports.reply_progress import ReplyProgress
 from courser.transports.session_loop import Services, SessionLoop
 from courser.transports.settings import QuicSettings
@@ -56,9 +58,10 @@ class QuicServices:
 
     services: Services
     connections: Connections
-    memory: StreamMemory
     open_session: Callable[[Transport, str], Session]
     close_session: Callable[[Session], None]
+    draw: Callable[[int], bytes]
+    """So many random bytes."""
 
 
 class QuicSessionLoop(SessionLoop):
@@ -96,13 +99,15 @@ class QuicSessionLoop(SessionLoop):
 class QuicClient(ReplyProgress, QuicConnectionProtocol):
     """One connection."""
 
+    loop: SessionLoop | None
+
     def __init__(
         self, quic: QuicConnection, shared: QuicServices, stream_handler: Any = None, *, is_welcome: bool = True
     ) -> None:
         ReplyProgress.__init__(self, shared.services.settings)
         QuicConnectionProtocol.__init__(self, quic, stream_handler)
         self._shared = shared
-        self.requests = StreamedRequests(shared.services.settings, shared.memory)
+        self.requests = StreamedRequests(shared.services.settings, shared.services.memory)
         self.host = "unknown"
         self._address = ""
         self._is_welcome = is_welcome
@@ -220,6 +225,7 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
                 self._pass_on(loop)
             elif loop.is_idle:
                 # It has taken the request, and has nothing to say.
+                self.requests.passed_on()
                 self._finish_stream(self._stream)
             else:
                 return
@@ -229,6 +235,8 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         piece = self._request[: len(room)]
         self._request = self._request[len(piece) :]
         room[: len(piece)] = piece
+        if not self._request:
+            self.requests.passed_on()
         loop.received(len(piece))
         if not self._request and not self._is_over and self._stream is not None and loop.frame_since is not None:
             self._refuse("a stream ended in the middle of a request")
@@ -252,6 +260,7 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
             # Nobody asked, so there is no stream for it: the reason for the close has to do.
             return True
         self._request = memoryview(b"")
+        self.requests.passed_on()
         self._reply_stream, self._stream = stream, None
         self._rest.extend(memoryview(buffer).cast("B") for buffer in buffers if len(buffer))
         self._rest_size = sum(map(len, self._rest))
@@ -296,6 +305,10 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
             self._serve_later()
             if self._close_reason is not None:
                 self.close(self._close_reason)
+
+    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
+        """The rate in bytes per second at which a large request arrives, and its borrowed memory."""
+        return self.requests.lent_to_sender(now) or super().lent_to_sender(now)
 
     @property
     def unsent_size(self) -> int:
@@ -385,14 +398,27 @@ class QuicListener:
         """Listen. Return the actual address."""
         # The library warns of every client that closes its connection.
         logging.getLogger("quic").setLevel(logging.ERROR)
-        self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-            self._make_server, local_addr=(self._settings.host, self._settings.port)
+        loop = asyncio.get_running_loop()
+        places = await loop.getaddrinfo(
+            self._settings.host, self._settings.port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
         )
+        family, _, _, _, address = places[0]
+        bound = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            bound.setblocking(False)
+            bound.bind(address)
+        except OSError:
+            bound.close()
+            raise
+        self._transport, _ = await loop.create_datagram_endpoint(self._make_server, sock=bound)
         host, port = self._transport.get_extra_info("sockname")[:2]
         return host, port
 
     def _make_server(self) -> QuicServer:
-        return QuicServer(configuration=self._configuration, create_protocol=self._make_client)
+        server = QuicServer(configuration=self._configuration, create_protocol=self._make_client)
+        # In place of the library's own, which are expensive to check.
+        server._retry = RetryTokens(self._shared.services.clock, self._shared.draw)  # type: ignore[assignment]
+        return server
 
     def _make_client(self, quic: QuicConnection, stream_handler: Any = None) -> QuicClient:
         return QuicClient(quic, self._shared, stream_handler, is_welcome=not self._is_closed)

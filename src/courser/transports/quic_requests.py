@@ -1,25 +1,23 @@
 """Requests that arrive on the streams of QUIC connections, one on each.
 
-A stream is collected here until the client has ended it. The library confirms bytes to the client as they arrive, so a
-client cannot be told to wait: what all streams may hold is one budget, and whoever would exceed it is refused.
+A stream is collected here until the client has ended it, in memory of the budget that all transports share. The library
+confirms bytes to the client as they arrive, so a client cannot be told to wait: it is refused if there is no memory.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
 
+from courser.transports.frame_buffer import BASE_SIZE
+from courser.transports.request_memory import RequestMemory
+from courser.transports.session_loop import RATE_TIME_MIN
 from courser.transports.settings import ConnectionSettings
+
+_STEP_SIZE = 64 * 1024
+"""Bytes that are borrowed beyond what has arrived: not for every datagram anew."""
 
 
 class StreamRefused(Exception):
     """The client sends what it must not: its connection is closed with this reason."""
-
-
-class StreamMemory:
-    """How many bytes the streams of all connections hold."""
-
-    def __init__(self, size_max: int) -> None:
-        self.size_max = size_max
-        self.size = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -32,14 +30,18 @@ class _Stream:
 class StreamedRequests:
     """The streams of one connection: those that are under way, and those that wait for their turn."""
 
-    def __init__(self, settings: ConnectionSettings, memory: StreamMemory) -> None:
+    def __init__(self, settings: ConnectionSettings, memory: RequestMemory) -> None:
         self._settings = settings
         self._memory = memory
         self._streams: dict[int, _Stream] = {}
         """In the order in which they began."""
         self._complete: deque[tuple[int, bytearray]] = deque()
-        self._size = 0
+        self._taken_size = 0
+        """Bytes of the request that is being passed on."""
+        self.size = 0
         """Bytes of all of them."""
+        self._lent_size = 0
+        """Bytes that were borrowed: none if a buffer as small as that of every connection is enough."""
 
     @property
     def waiting_count(self) -> int:
@@ -54,15 +56,23 @@ class StreamedRequests:
         """
         settings = self._settings
         stream = self._streams.setdefault(number, _Stream(now))
-        if is_stranger and self._size + len(data) > settings.login_frame_size_max:
+        size = self.size + len(data)
+        if is_stranger and size > settings.login_frame_size_max:
             raise StreamRefused(f"more than {settings.login_frame_size_max} bytes before a login")
         if len(stream.data) + len(data) > settings.frame_size_max:
             raise StreamRefused(f"a request of more than {settings.frame_size_max} bytes")
-        if self._memory.size + len(data) > self._memory.size_max:
-            raise StreamRefused(f"requests over QUIC take all of the {self._memory.size_max} bytes that they may")
+        if size > max(BASE_SIZE, self._lent_size):
+            self._borrow(size)
         stream.data += data
-        self._size += len(data)
-        self._memory.size += len(data)
+        self.size = size
+
+    def _borrow(self, size: int) -> None:
+        wanted = size + _STEP_SIZE
+        lent_size = self._memory.borrow(self, held_size=self._lent_size, arrived_size=size, wanted_size=wanted)
+        if not lent_size:
+            self._memory.withdraw(self)
+            raise StreamRefused("the server is busy with large requests; try again")
+        self._lent_size = lent_size
 
     def ended(self, number: int) -> None:
         """The client has sent all of a stream."""
@@ -77,24 +87,51 @@ class StreamedRequests:
             self._free(len(stream.data))
 
     def next(self) -> tuple[int, bytearray] | None:
-        """The next complete request, and the number of its stream. Its memory is the caller's from now on."""
+        """The next complete request, and the number of its stream. ``passed_on`` is to be called for each."""
         if not self._complete:
             return None
         number, data = self._complete.popleft()
-        self._free(len(data))
+        self._taken_size = len(data)
         return number, data
+
+    def passed_on(self) -> None:
+        """The request that was taken last is in other memory, or is not needed any more. May be repeated."""
+        size, self._taken_size = self._taken_size, 0
+        self._free(size)
 
     def slowest(self) -> tuple[int, int] | None:
         """Since when the oldest stream is under way, and how many bytes of it are here."""
         stream = next(iter(self._streams.values()), None)
         return None if stream is None else (stream.since, len(stream.data))
 
+    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
+        """The rate in bytes per second at which the oldest stream arrives, and the borrowed memory."""
+        slowest = self.slowest()
+        if not self._lent_size or slowest is None or now - slowest[0] < RATE_TIME_MIN:
+            return None
+        return slowest[1] * 1_000_000 // (now - slowest[0]), self._lent_size
+
     def close(self) -> None:
         """Give all memory back."""
         self._streams.clear()
         self._complete.clear()
-        self._free(self._size)
+        self._taken_size = 0
+        self._free(self.size)
 
     def _free(self, size: int) -> None:
-        self._size -= size
-        self._memory.size -= size
+        self.size -= size
+        excess = self._lent_size - (self.size if self.size > BASE_SIZE else 0)
+        if size and excess > 0:
+            self._lent_size -= excess
+            self._memory.give_back(self, excess)
+
+    # --- for the budget ---
+
+    def give_up_memory(self) -> int:
+        """Nobody asks: the memory is never left unused."""
+        return 0
+
+    def memory_came(self, size: int) -> None:
+        """Never: whoever gets no memory does not wait for it."""
+        del size
+        raise AssertionError("it does not wait for memory")

@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 
 from courser.errors import CourserError
+from courser.transports.connections import Conversation
 from courser.transports.pace import Pace
-from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import ConnectionSettings
 
 
@@ -12,7 +12,7 @@ class ReplyProgress(ABC):
     """A connection that knows how much of its reply is unsent."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
-        self.loop: SessionLoop | None = None
+        self.loop: Conversation | None = None
         """None if the connection was not admitted, or not yet."""
         self._left_size = 0
         """Bytes of the last reply that were not sent at once."""

@@ -119,7 +119,7 @@ class Services:
 
     begin: Callable[[Session, Command], Reply | Waiting[Any] | None]
     """Carries out a command as far as possible without waiting: gives the reply, or what it waits for."""
-    choose_codec: Callable[[memoryview], Codec | None]
+    choose_codec: Callable[[memoryview, Session], Codec | None]
     """The codec for a connection that begins with these bytes; None if they are too few. Raises ``FrameRefused``."""
     reply_sent: Callable[[Session], None]
     """Told when a reply is with the kernel: its memory may be used again."""
@@ -132,6 +132,16 @@ class Services:
     """Told when the kernel has not taken all of a reply of so many bytes; and whether it is a copy of what was read."""
     turns: Turns = field(default_factory=Turns)
     conversions: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, _CONVERSION_COUNT_MAX))
+
+    async def convert(self, work: Callable[[], Result]) -> Result:
+        """Do on another thread what would hold other connections up."""
+        async with self.conversions:
+            try:
+                done = asyncio.get_running_loop().run_in_executor(self.slow_work, work)
+            except RuntimeError as error:
+                # The server has stopped its threads. Nobody is left to read the answer.
+                raise asyncio.CancelledError from error
+            return await done
 
 
 def _last_request(reason: str) -> Incoming:
@@ -153,8 +163,7 @@ class SessionLoop:
         self._usual_size_max = min(services.settings.login_frame_size_max, services.settings.frame_size_max)
         """Bytes that any frame may have."""
         self._choose_codec = services.choose_codec
-        self._slow_work = services.slow_work
-        self._conversions = services.conversions
+        self._convert = services.convert
         self._turns = services.turns
         self._link = link
         self._buffer = FrameBuffer(services.memory, self._memory_came)
@@ -254,7 +263,7 @@ class SessionLoop:
         if size is None:
             head = buffer.head()
             if codec is None:
-                codec = self._codec = self._choose_codec(head)
+                codec = self._codec = self._choose_codec(head, self.session)
                 if codec is None:
                     self._note_incomplete()
                     return None
@@ -385,7 +394,7 @@ class SessionLoop:
     async def _answer_slowly(self, codec: Codec, frame: memoryview) -> None:
         """A request that takes long to decode. Its frame stays where it is meanwhile."""
         try:
-            incoming = await self._do_elsewhere(partial(self._decode_slowly, codec, frame))
+            incoming = await self._convert(partial(self._decode_slowly, codec, frame))
         finally:
             self._task = None
         self._carry_out(codec, incoming)
@@ -395,7 +404,7 @@ class SessionLoop:
     async def _reply_slowly(self, codec: Codec, incoming: Incoming, reply: Reply) -> None:
         """A reply that takes long to encode."""
         try:
-            buffers = await self._do_elsewhere(partial(codec.encode_reply, incoming, reply))
+            buffers = await self._convert(partial(codec.encode_reply, incoming, reply))
         except asyncio.CancelledError:
             # The server stops, or nobody is left to read the answer.
             self._reply_sent(self.session)
@@ -407,16 +416,6 @@ class SessionLoop:
         self._send(incoming, buffers)
         if self._state is _RECEIVING:
             self._advance()
-
-    async def _do_elsewhere(self, work: Callable[[], Result]) -> Result:
-        """Do what would hold other connections up."""
-        async with self._conversions:
-            try:
-                done = asyncio.get_running_loop().run_in_executor(self._slow_work, work)
-            except RuntimeError as error:
-                # The server has stopped its threads. Nobody is left to read the answer.
-                raise asyncio.CancelledError from error
-            return await done
 
     def _decode_slowly(self, codec: Codec, frame: memoryview) -> Incoming:
         """On another thread. Whoever went away while others were served is not worth the work."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from courser.broker.sessions import Session
 from courser.model.messaging import Transport
 from courser.transports.connections import Connections
+from courser.transports.plain_door import PlainDoor
 from courser.transports.session_loop import Services
 from courser.transports.settings import SocketSettings, TcpSettings
 from courser.transports.tcp_connection import Assemble, TcpConnection, TlsConnection, assemble_plain
@@ -41,19 +42,16 @@ class TcpListener:
         self._tls = tls
         self._transport = transport
         self._assemble = assemble
-        self._door: asyncio.Server | TlsDoor | None = None
+        self._door: PlainDoor | TlsDoor | None = None
 
     async def start(self) -> tuple[str, int]:
         """Listen. Returns the actual address and port."""
         host, port = self._settings.host, self._settings.port
-        if self._tls is not None:
-            self._door = door = TlsDoor(self._tls, self._connections, make_connection=self._make_tls_connection)
-            return await door.open(host, port, _BACKLOG)
-        self._door = server = await asyncio.get_running_loop().create_server(
-            self._make_connection, host, port, backlog=_BACKLOG
-        )
-        host, port = server.sockets[0].getsockname()[:2]
-        return host, port
+        if self._tls is None:
+            self._door = PlainDoor(self._make_connection)
+        else:
+            self._door = TlsDoor(self._tls, self._connections, make_connection=self._make_tls_connection)
+        return await self._door.open(host, port, _BACKLOG)
 
     def close(self) -> None:
         """Stop listening. Can be repeated."""
@@ -72,18 +70,24 @@ class TcpListener:
     def _make_tls_connection(self) -> TlsConnection:
         return TlsConnection(self._services, self._connections, self._let_in, self._forget, self._assemble)
 
+    def adopt(self, transport: asyncio.Transport) -> TcpConnection:
+        """A connection that another listener has accepted, and that gives up its place there for this one."""
+        kind = TcpConnection if transport.get_extra_info("sslcontext") is None else TlsConnection
+        return kind(self._services, self._connections, self._take_over, self._forget, self._assemble)
+
     def _let_in(self, connection: TcpConnection, transport: asyncio.Transport) -> Session | None:
-        peer = transport.get_extra_info("peername") or ("unknown", 0)
-        host, port = peer[:2]
-        if self._door is None:
-            return None
         if self._tls is None:
-            if not self._connections.make_place(host):
+            if self._door is None or not self._connections.make_place(_peer_of(transport)[0]):
                 return None
-            connection.host = host
         elif connection.is_aborted:
             # It was closed just as its handshake completed.
             return None
+        return self._take_over(connection, transport)
+
+    def _take_over(self, connection: TcpConnection, transport: asyncio.Transport) -> Session | None:
+        if self._door is None:
+            return None
+        connection.host, port = host, _ = _peer_of(transport)
         _set_options(transport, self._settings.socket)
         session = self._open_session(self._transport, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         self._connections.add(connection)
@@ -93,6 +97,11 @@ class TcpListener:
         assert connection.loop is not None
         self._close_session(connection.loop.session)
         self._connections.remove(connection)
+
+
+def _peer_of(transport: asyncio.Transport) -> tuple[str, int]:
+    host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
+    return host, port
 
 
 def _set_options(transport: asyncio.Transport, settings: SocketSettings) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol, cast
 
 from courser.broker.sessions import Session
 from courser.model.buffers import Buffer
-from courser.transports.connections import Connections
+from courser.transports.connections import Connections, Conversation
 from courser.transports.reply_progress import ReplyProgress
 from courser.transports.session_loop import Services, SessionLoop
 
@@ -25,11 +25,11 @@ class Receiver(Protocol):
         """So many bytes were put into the room."""
 
 
-Assemble = Callable[[Services, Session, "TcpConnection"], tuple[SessionLoop, Receiver]]
-"""Makes the session loop of a connection, and what takes its bytes: the loop itself, or a layer before it."""
+Assemble = Callable[[Services, Session, "TcpConnection"], tuple[Conversation, Receiver]]
+"""Makes what happens on a connection, and what takes its bytes: the session loop for both, or a layer before it."""
 
 
-def assemble_plain(services: Services, session: Session, connection: "TcpConnection") -> tuple[SessionLoop, Receiver]:
+def assemble_plain(services: Services, session: Session, connection: "TcpConnection") -> tuple[Conversation, Receiver]:
     """The loop takes the bytes as they come."""
     loop = SessionLoop(services, session, connection)
     return loop, loop

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from courser.transports.connections import Connection, Connections
+from courser.transports.plain_door import open_sockets
 
 _log = logging.getLogger(__name__)
 
@@ -57,16 +58,7 @@ class TlsDoor:
 
     async def open(self, host: str, port: int, backlog: int) -> tuple[str, int]:
         """Listen on every address of the host. Returns the first one."""
-        loop = asyncio.get_running_loop()
-        places = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        sockets: list[socket.socket] = []
-        try:
-            for family, _, _, _, address in dict.fromkeys(places):
-                sockets.append(_listen(family, address, backlog))
-        except OSError:
-            for listening in sockets:
-                listening.close()
-            raise
+        sockets = await open_sockets(host, port, backlog)
         host, port = sockets[0].getsockname()[:2]
         for listening in sockets:
             _ = self._begin(self._accept(listening), partial(_close, listening))
@@ -136,19 +128,3 @@ def _host_of(accepted: socket.socket) -> str:
 
 def _close(listening: socket.socket, _: "asyncio.Task[None]") -> None:
     listening.close()
-
-
-def _listen(family: int, address: tuple[Any, ...], backlog: int) -> socket.socket:
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setblocking(False)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            # IPv4 has its own socket.
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listening.bind(address)
-        listening.listen(backlog)
-    except OSError:
-        listening.close()
-        raise
-    return listening

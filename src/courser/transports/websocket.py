@@ -1,8 +1,9 @@
-"""WebSocket between a TCP or TLS connection and the session loop.
+"""WebSocket between a TCP or TLS connection and the session loop, or a subscription.
 
-The loop sees the stream of requests that the binary messages carry, and each of its replies becomes one message. A
-request may share a message with others, or be spread over several, as Iggy 0.8 allows. The library ``websockets``
-answers the handshake; the frames after it are read here (see ``websocket_frames``).
+At ``/``, the loop sees the stream of requests that the binary messages carry, and each of its replies becomes one
+message. A request may share a message with others, or be spread over several, as Iggy 0.8 allows. At ``/subscribe``,
+each text message is a request of a subscription in JSON. The library ``websockets`` answers the handshake; the frames
+after it are read here (see ``websocket_frames``).
 """
 
 import asyncio
@@ -12,12 +13,14 @@ from http import HTTPStatus
 from typing import Protocol
 
 import numpy as np
-from websockets.http11 import Request
+from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
 from courser.broker.sessions import Session
 from courser.model.buffers import Buffer
+from courser.transports.connections import Conversation
 from courser.transports.session_loop import Services, SessionLoop, SessionTransport
+from courser.transports.subscription_loop import REQUEST_SIZE_MAX, SubscriptionLoop, SubscriptionServices
 from courser.transports.websocket_frames import (
     CODE_SIZE,
     CloseCode,
@@ -34,6 +37,7 @@ from courser.transports.websocket_frames import (
 _log = logging.getLogger(__name__)
 
 PATH = "/"
+SUBSCRIPTION_PATH = "/subscribe"
 _BUFFER_SIZE = 64 * 1024
 _HANDSHAKE_SIZE_MAX = 16 * 1024
 """Bytes of the client's side of a handshake."""
@@ -47,6 +51,8 @@ _LINGER = 1.0
 class Carrier(SessionTransport, Protocol):
     """The connection below."""
 
+    loop: Conversation | None
+
     @property
     def unsent_size(self) -> int:
         """Bytes that the kernel has not taken yet."""
@@ -55,11 +61,18 @@ class Carrier(SessionTransport, Protocol):
 class WebSocketLayer:
     """One connection: bytes in, requests to the loop; replies of the loop, messages out."""
 
-    def __init__(self, services: Services, session: Session, carrier: Carrier) -> None:
+    def __init__(
+        self, services: Services, session: Session, carrier: Carrier, subscribing: SubscriptionServices | None = None
+    ) -> None:
         self._carrier = carrier
         self._session = session
         self._size_max = services.settings.frame_size_max
-        self.loop = SessionLoop(services, session, self)
+        self._opcode = Opcode.BINARY
+        """Of all messages."""
+        self._subscribing = subscribing
+        """None: there are no subscriptions."""
+        self._subscription: SubscriptionLoop | None = None
+        self.loop: SessionLoop | SubscriptionLoop = SessionLoop(services, session, self)
         self._buffer = np.empty(_BUFFER_SIZE, np.uint8).data
         self._start = self._end = 0
         """Of what was received and not passed on."""
@@ -81,6 +94,8 @@ class WebSocketLayer:
         """Bytes of its payload that the loop has."""
         self._message_size: int | None = None
         """Bytes of the message under way, as far as its frames were announced; None between messages."""
+        self._is_ping_open = False
+        """Whether the client has not answered the last ping."""
 
     # --- receiving ---
 
@@ -137,9 +152,10 @@ class WebSocketLayer:
         return True
 
     def _check(self, frame: FrameHeader) -> None:
-        if frame.opcode is Opcode.TEXT:
+        if frame.opcode not in (self._opcode, Opcode.CONTINUATION):
+            word, wanted = frame.opcode.name.lower(), self._opcode.name.lower()
             raise WebSocketRefused(
-                CloseCode.UNSUPPORTED_DATA, "text messages are not supported: requests are binary messages"
+                CloseCode.UNSUPPORTED_DATA, f"{word} messages are not supported here: requests are {wanted} messages"
             )
         if (frame.opcode is Opcode.CONTINUATION) != (self._message_size is not None):
             raise WebSocketRefused(CloseCode.PROTOCOL_ERROR, "a fragment that does not belong to the message before it")
@@ -156,6 +172,8 @@ class WebSocketLayer:
             self._frame = None
             if frame.is_final:
                 self._message_size = None
+                if self._subscription is not None:
+                    self._subscription.message_ended()
             return True
         room = self.loop.room()
         size = min(left_size, self._end - self._start, len(room))
@@ -181,6 +199,8 @@ class WebSocketLayer:
         elif frame.opcode is Opcode.PING and not self._has_said_goodbye and not self._carrier.unsent_size:
             # A client that does not read gets no pongs: they would pile up here.
             self._carrier.send((control_frame(Opcode.PONG, bytes(payload)),))
+        elif frame.opcode is Opcode.PONG:
+            self._is_ping_open = False
         return True
 
     # --- the handshake ---
@@ -197,10 +217,7 @@ class WebSocketLayer:
         protocol.receive_data(head[:size])
         for request in protocol.events_received():
             assert isinstance(request, Request), "nothing else comes before a handshake"
-            if request.path != PATH:
-                answer = protocol.reject(HTTPStatus.NOT_FOUND, f"The binary protocol is served at {PATH}\n")
-            else:
-                answer = protocol.accept(request)
+            answer = self._answer_handshake(protocol, request)
             protocol.send_response(answer)
             self._is_open = answer.status_code == HTTPStatus.SWITCHING_PROTOCOLS
         # An empty piece stands for the end.
@@ -210,6 +227,25 @@ class WebSocketLayer:
             self._end_handshake(f"its WebSocket handshake failed: {protocol.handshake_exc or 'wrong path'}")
         return self._is_open
 
+    def _answer_handshake(self, protocol: ServerProtocol, request: Request) -> Response:
+        path = request.path.partition("?")[0]
+        if path == PATH:
+            return protocol.accept(request)
+        if path == SUBSCRIPTION_PATH and self._subscribing is not None:
+            answer = protocol.accept(request)
+            if answer.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+                self._begin_subscription(self._subscribing)
+            return answer
+        reason = f"The binary protocol is at {PATH}, subscriptions in JSON are at {SUBSCRIPTION_PATH}\n"
+        return protocol.reject(HTTPStatus.NOT_FOUND, reason)
+
+    def _begin_subscription(self, subscribing: SubscriptionServices) -> None:
+        self._opcode, self._size_max = Opcode.TEXT, REQUEST_SIZE_MAX
+        # The session loop has not received anything: nothing is left behind.
+        self.loop.lost()
+        self._subscription = self.loop = SubscriptionLoop(subscribing, self._session, self)
+        self._carrier.loop = self.loop
+
     def _end_handshake(self, reason: str) -> None:
         self._cut_off(reason)
         self._linger()
@@ -218,7 +254,15 @@ class WebSocketLayer:
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
         """Send a reply; True if the kernel has all of it."""
-        return self._has_said_goodbye or self._is_over or self._carrier.send(message(buffers))
+        return self._has_said_goodbye or self._is_over or self._carrier.send(message(buffers, opcode=self._opcode))
+
+    def ping(self) -> bool:
+        """Ask the client for a sign of life. False if it has not answered the last time."""
+        if self._is_ping_open:
+            return False
+        self._is_ping_open = True
+        self._carrier.send((control_frame(Opcode.PING, b""),))
+        return True
 
     def pause(self) -> None:
         """Pass nothing more on for now."""
@@ -286,7 +330,9 @@ def _close_frame_for(reason: str) -> bytes:
     return close_frame(CloseCode.POLICY_VIOLATION if reason else CloseCode.NORMAL, reason)
 
 
-def assemble_websocket(services: Services, session: Session, connection: Carrier) -> tuple[SessionLoop, WebSocketLayer]:
+def assemble_websocket(
+    services: Services, session: Session, connection: Carrier, *, subscribing: SubscriptionServices | None = None
+) -> tuple[Conversation, WebSocketLayer]:
     """For the listener: a connection whose bytes are WebSocket frames."""
-    layer = WebSocketLayer(services, session, connection)
+    layer = WebSocketLayer(services, session, connection, subscribing)
     return layer.loop, layer

@@ -124,16 +124,18 @@ def unmask(source: memoryview, target: memoryview, mask: bytes, position: int) -
     np.bitwise_xor(np.frombuffer(source, np.uint8), repeated, out=np.frombuffer(target, np.uint8))
 
 
-def message(buffers: Sequence[Buffer], fragment_size_max: int = FRAGMENT_SIZE_MAX) -> list[Buffer]:
-    """One binary message, in as few frames as possible. The payload is not copied."""
+def message(
+    buffers: Sequence[Buffer], fragment_size_max: int = FRAGMENT_SIZE_MAX, *, opcode: Opcode = Opcode.BINARY
+) -> list[Buffer]:
+    """One message, in as few frames as possible. The payload is not copied."""
     size = sum(map(len, buffers))
     if size <= fragment_size_max:
-        return [_header(Opcode.BINARY, size, is_final=True), *buffers]
-    return list(_fragments(buffers, size, fragment_size_max))
+        return [_header(opcode, size, is_final=True), *buffers]
+    return list(_fragments(opcode, buffers, size, fragment_size_max))
 
 
-def _fragments(buffers: Sequence[Buffer], left_size: int, fragment_size_max: int) -> Iterator[Buffer]:
-    opcode, room = Opcode.BINARY, 0
+def _fragments(opcode: Opcode, buffers: Sequence[Buffer], left_size: int, fragment_size_max: int) -> Iterator[Buffer]:
+    room = 0
     for buffer in buffers:
         rest = memoryview(buffer)
         while rest:

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from courser.api.commands import Command, PollMessages, SendMessages, WaitForMessages
+from courser.api.commands import Command, Ping, PollMessages, SendMessages, WaitForMessages
 from courser.api.replies import Polled, Reply, Sent
 from courser.errors import CourserError, ErrorCode, Rejection
 from courser.model.buffers import Buffer
@@ -27,6 +27,7 @@ _LENGTH_SIZE = 4
 _CODE_SIZE = 4
 _SEND_CODE = SendMessages.row.code
 _POLL_CODE = PollMessages.row.code
+_PING_CODE = Ping.row.code
 _RECORDS_HEAD = struct.Struct("<IIIQI")
 """status and length; partition_id, current_offset, messages_count"""
 
@@ -73,16 +74,19 @@ class ClassicCodec:
         dialect_hint: the assumed dialect of a client that does not reveal its release; None is the newest.
         ids: returns a number of random message ids of 16 bytes each.
         limits: of requests.
+        age: returns the age of the connection in microseconds.
     """
 
-    __slots__ = ("_evidence", "_ids", "_limits")
+    __slots__ = ("_age", "_evidence", "_ids", "_limits")
 
     def __init__(
         self,
         dialect_hint: Dialect | None,
         ids: Callable[[int], bytes],
         limits: ClassicWireLimits = USUAL_LIMITS,
+        age: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._age = age
         self._evidence = DialectEvidence(dialect_hint)
         self._ids = ids
         self._limits = limits
@@ -95,6 +99,9 @@ class ClassicCodec:
     def assume(self, dialect: Dialect) -> None:
         """Use the configured dialect of the user that logged in, unless there is stronger evidence."""
         self._evidence.note_setting(dialect)
+
+    def learned(self) -> None:
+        """Called when a request shows more about the client than was known. For subclasses."""
 
     # --- requests -------------------------------------------------------------------------------------
 
@@ -138,8 +145,10 @@ class ClassicCodec:
         evidence = self._evidence
         if code == _SEND_CODE and evidence.is_header_proven:
             return decode_send(frame, evidence, self._ids, self._limits.messages)
-        if code == _POLL_CODE and evidence.is_numbering_proven:
+        if code == _POLL_CODE and evidence.has_polled and evidence.is_numbering_proven:
             return decode_poll(frame, evidence)
+        if code == _PING_CODE:
+            evidence.note_ping(self._age())
         if code != _SEND_CODE and code != _POLL_CODE and code not in DIALECT_DECODERS:
             return decode_request(code, frame, evidence)
         # Evidence from a request counts only if the whole request can be decoded that way.
@@ -149,9 +158,11 @@ class ClassicCodec:
             command = decode_send(frame, evidence, self._ids, self._limits.messages)
         elif code == _POLL_CODE:
             command = decode_poll(frame, evidence)
+            evidence.note_poll()
         else:
             command = DIALECT_DECODERS[code](frame, evidence)
         self._evidence = evidence
+        self.learned()
         return command
 
     # --- replies --------------------------------------------------------------------------------------

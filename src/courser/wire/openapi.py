@@ -7,13 +7,15 @@ from typing import Any
 import msgspec
 
 from courser.api import commands as c
+from courser.api import replies as r
 from courser.api.fields import Kind
-from courser.api.replies import LoggedIn, SnapshotArchive
 from courser.api.table import CommandRow, Route
 from courser.model.identifiers import Consumer, Identifier
 from courser.model.messaging import PollingKind
 from courser.wire.rest_fields import SCOPES, U32_MAX, U64_MAX
-from courser.wire.rest_messages import RAW_TYPE, SendBody
+from courser.wire.rest_messages import ACKNOWLEDGEMENTS, RAW_TYPE, PolledView, SendBody, SentView
+from courser.wire.rest_own_routes import MAX_BYTES, STRICT, WAIT, OwnRoute, Parameter, own_routes
+from courser.wire.rest_replies import view_of
 from courser.wire.rest_requests import (
     JSON_TYPE,
     CreateTopicBody,
@@ -23,20 +25,11 @@ from courser.wire.rest_requests import (
     has_body,
     kinds_of,
 )
+from courser.wire.rest_views import ErrorView, IdentityView
 
 Json = dict[str, Any]
 
 _COMPONENTS = "#/components/schemas/{name}"
-_ERROR = {
-    "type": "object",
-    "required": ["id", "code", "reason", "field"],
-    "properties": {
-        "id": {"type": "integer", "description": "The number of the error; 404 if something is simply missing."},
-        "code": {"type": "string", "description": "Its name."},
-        "reason": {"type": "string", "description": "What happened."},
-        "field": {"type": ["string", "null"], "description": "The field that is wrong."},
-    },
-}
 _SCHEMAS: Mapping[object, Json] = {
     Kind.U8: {"type": "string", "enum": list(SCOPES)},
     Kind.U32: {"type": "integer", "minimum": 0, "maximum": U32_MAX},
@@ -51,31 +44,60 @@ _SCHEMAS: Mapping[object, Json] = {
 }
 _REQUIRED_IN_QUERY = (Kind.U32,)
 _POLL_DEFAULTS = {"kind": "offset", "value": 0, "count": 10, "auto_commit": False}
-_POLL_EXTRAS = {
-    "wait": "How long to wait for messages: microseconds, or a text such as 5s; at most 20 seconds.",
-    "max_bytes": "Bytes of messages in the reply: a number, or a text such as 1 MiB.",
+_EXTRA_PARAMETERS: Mapping[type[c.Command], tuple[Parameter, ...]] = {
+    c.PollMessages: (WAIT, MAX_BYTES, STRICT),
+    c.SendMessages: (
+        Parameter(
+            "ack",
+            "Whether to wait until the messages are stored; with none the reply is 202.",
+            {"type": "string", "enum": list(ACKNOWLEDGEMENTS), "default": ACKNOWLEDGEMENTS[0]},
+        ),
+        Parameter("partition_id", "Of raw bytes: the partition.", _SCHEMAS[Kind.U32]),
+        Parameter("key", "Of raw bytes: the key that selects the partition.", {"type": "string", "minLength": 1}),
+        Parameter("id", "Of raw bytes: the id of the message, a number below 2^128 or a UUID.", {"type": "string"}),
+    ),
 }
+"""Values in the query that are not fields of the command."""
 
 
-def openapi_document(version: str) -> Json:
+def openapi_document(version: str, metrics_path: str | None = "/metrics") -> Json:
     """The whole document."""
-    routes = [(row, row.route) for row in c.COMMANDS if row.route is not None]
-    bodies = {row.kind: _body_type(row) for row, route in routes if has_body(route)}
-    schemas = msgspec.json.schema_components(bodies.values(), ref_template=_COMPONENTS)
-    references = dict(zip(bodies, schemas[0], strict=True))
+    rows = [(row, row.route) for row in c.COMMANDS if row.route is not None]
+    own = own_routes(metrics_path)
+    bodies: dict[object, Any] = {row.kind: _body_type(row) for row, route in rows if has_body(route)}
+    bodies |= {route.name: route.body for route in own if route.body is not None}
+    replies: dict[object, Any] = {row.kind: _reply_type(row) for row, _ in rows if _reply_type(row) is not None}
+    replies |= {route.name: route.reply for route in own if route.reply is not None}
+    types = [*bodies.values(), *replies.values(), ErrorView]
+    references, schemas = msgspec.json.schema_components(types, ref_template=_COMPONENTS)
+    body_schemas = dict(zip(bodies, references, strict=False))
+    reply_schemas = dict(zip(replies, references[len(bodies) :], strict=False))
     paths: dict[str, Json] = {}
-    for row, route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(row, route, references.get(row.kind))
+    for row, route in rows:
+        operation = _operation(row, route, body_schemas.get(row.kind), reply_schemas.get(row.kind), references[-1])
+        paths.setdefault(route.path, {})[route.method.lower()] = operation
+    for own_route in own:
+        name = own_route.name
+        operation = _own_operation(own_route, body_schemas.get(name), reply_schemas.get(name), references[-1])
+        paths.setdefault(own_route.path, {})[own_route.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "Courser", "version": version, "description": "Messages over HTTP, as in Apache Iggy."},
         "paths": paths,
         "components": {
-            "schemas": schemas[1] | {"Error": _ERROR},
+            "schemas": schemas,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}},
         },
         "security": [{"token": []}],
     }
+
+
+def _reply_type(row: CommandRow) -> Any:
+    """The type of the JSON reply; None if it is not JSON."""
+    special: Mapping[object, Any] = {r.Polled: PolledView, r.Sent: SentView, r.LoggedIn: IdentityView}
+    if row.reply is None or row.reply is r.SnapshotArchive:
+        return None
+    return special[row.reply] if row.reply in special else view_of(row.reply)
 
 
 def _body_type(row: CommandRow) -> type[msgspec.Struct]:
@@ -87,13 +109,16 @@ def _body_type(row: CommandRow) -> type[msgspec.Struct]:
     return special.get(row.kind) or body_type(row)
 
 
-def _operation(row: CommandRow, route: Route, body: Json | None) -> Json:
+def _operation(row: CommandRow, route: Route, body: Json | None, reply: Json | None, error: Json) -> Json:
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", row.kind.__name__).lower()
+    responses = {str(route.status): _success(row, reply), **_failures(error)}
+    if row.kind is c.SendMessages:
+        responses["202"] = {"description": "Accepted: ack=none does not wait."}
     operation: Json = {
         "operationId": name,
-        "summary": (row.kind.__doc__ or "").partition("\n")[0],
+        "summary": _summary(row.kind),
         "parameters": list(_parameters(row, route)),
-        "responses": {str(route.status): _success(row), "4XX": _failure(), "5XX": _failure()},
+        "responses": responses,
     }
     if row.is_public:
         operation["security"] = []
@@ -105,10 +130,31 @@ def _operation(row: CommandRow, route: Route, body: Json | None) -> Json:
     return operation
 
 
+def _own_operation(route: OwnRoute, body: Json | None, reply: Json | None, error: Json) -> Json:
+    success: Json = {"description": "Done."}
+    if route.media_type is not None:
+        schema = reply if reply is not None else {"type": "string"}
+        success = {"description": route.summary, "content": {route.media_type: {"schema": schema}}}
+    parameters = [_path_parameter(name, Identifier) for name in _names_in(route.path)]
+    operation: Json = {
+        "operationId": route.name,
+        "summary": route.summary,
+        "parameters": parameters + [_parameter(parameter) for parameter in route.parameters],
+        "responses": {str(route.status): success, **_failures(error)},
+    }
+    if route.is_public:
+        operation["security"] = []
+    if body is not None:
+        operation["requestBody"] = {"required": route.is_body_required, "content": {JSON_TYPE: {"schema": body}}}
+    return operation
+
+
 def _parameters(row: CommandRow, route: Route) -> Iterator[Json]:
     kinds = kinds_of(row.kind)
-    for name in re.findall(r"{(\w+)}", route.path):
-        yield {"name": name, "in": "path", "required": True, "schema": _SCHEMAS[kinds[name]]}
+    for name in _names_in(route.path):
+        yield _path_parameter(name, kinds[name])
+    for parameter in _EXTRA_PARAMETERS.get(row.kind, ()):
+        yield _parameter(parameter)
     if has_body(route):
         return
     for name, kind in fields_outside_path(row).items():
@@ -117,24 +163,43 @@ def _parameters(row: CommandRow, route: Route) -> Iterator[Json]:
             schema = schema | {"default": _POLL_DEFAULTS[name]}
         is_required = kind in _REQUIRED_IN_QUERY and "default" not in schema
         yield {"name": route.name_of(name), "in": "query", "required": is_required, "schema": schema}
-    if row.kind is c.PollMessages:
-        for name, text in _POLL_EXTRAS.items():
-            yield {"name": name, "in": "query", "required": False, "schema": {"type": "string"}, "description": text}
 
 
-def _success(row: CommandRow) -> Json:
+def _names_in(path: str) -> list[str]:
+    return re.findall(r"{(\w+)}", path)
+
+
+def _path_parameter(name: str, kind: object) -> Json:
+    return {"name": name, "in": "path", "required": True, "schema": _SCHEMAS[kind]}
+
+
+def _parameter(parameter: Parameter) -> Json:
+    return {
+        "name": parameter.name,
+        "in": parameter.place,
+        "required": parameter.is_required,
+        "schema": parameter.schema,
+        "description": parameter.description,
+    }
+
+
+def _summary(kind: type) -> str:
+    return (kind.__doc__ or "").partition("\n")[0]
+
+
+def _success(row: CommandRow, reply: Json | None) -> Json:
     if row.reply is None:
         return {"description": "Done."}
-    text = (row.reply.__doc__ or "").partition("\n")[0]
-    if row.reply is SnapshotArchive:
-        return {"description": text, "content": {"application/zip": {}}}
-    description = "An access token." if row.reply is LoggedIn else text
-    return {"description": description, "content": {JSON_TYPE: {}}}
+    if reply is None:
+        return {"description": _summary(row.reply), "content": {"application/zip": {}}}
+    description = "An access token." if row.reply is r.LoggedIn else _summary(row.reply)
+    return {"description": description, "content": {JSON_TYPE: {"schema": reply}}}
 
 
-def _failure() -> Json:
-    reference = {"$ref": _COMPONENTS.format(name="Error")}
-    return {
-        "description": "An error. A request that cannot be read at all is answered with plain text.",
-        "content": {JSON_TYPE: {"schema": reference}, "text/plain": {}},
+def _failures(error: Json) -> Json:
+    content = {JSON_TYPE: {"schema": error}, "text/plain": {"schema": {"type": "string"}}}
+    kinds = {
+        "4XX": "The request is refused. One that cannot be read at all is answered with plain text.",
+        "5XX": "The server cannot carry it out. With 503, Retry-After says when to try again.",
     }
+    return {status: {"description": text, "content": content} for status, text in kinds.items()}

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import msgspec
 
 from courser.api import commands as c
-from courser.errors import CourserError
+from courser.errors import CourserError, OffsetsUnavailable
 from courser.errors import ErrorCode as E
+from courser.wire.rest_views import ErrorView
 
 TOO_MANY_REQUESTS, UNAVAILABLE, NOT_FOUND, BAD_REQUEST = 429, 503, 404, 400
 
@@ -26,6 +27,7 @@ _STATUSES: Mapping[E, int] = {
     E.ACCESS_TOKEN_MISSING: 401,
     E.INVALID_ACCESS_TOKEN: 401,
     E.UNAUTHORIZED: 403,
+    E.PARTITION_NOT_OWNED: 409,
     E.OFFSET_GONE: 410,
     E.DAMAGED_DATA: 500,
     E.STORAGE_FAILURE: 500,
@@ -84,9 +86,7 @@ _MISSES: Mapping[type[c.Command], frozenset[E]] = {
 
 _LOGINS = (c.LoginUser, c.LoginWithToken)
 _BAD_LOGIN = frozenset({E.INVALID_USERNAME, E.INVALID_PASSWORD})
-NOT_FOUND_BODY = msgspec.json.encode(
-    {"id": NOT_FOUND, "code": "not_found", "reason": "Resource not found", "field": None}
-)
+NOT_FOUND_BODY = msgspec.json.encode(ErrorView(NOT_FOUND, "not_found", "Resource not found", None))
 
 
 def encode_failure(command: type[c.Command] | None, error: CourserError) -> tuple[int, bytes]:
@@ -98,16 +98,12 @@ def encode_failure(command: type[c.Command] | None, error: CourserError) -> tupl
         if command is c.LoginUser and code in _BAD_LOGIN:
             code = E.INVALID_CREDENTIALS
         if command in _LOGINS and code is E.SERVER_BUSY:
-            return TOO_MANY_REQUESTS, _body(code, str(error))
-    return _STATUSES.get(code, BAD_REQUEST), _body(code, str(error))
+            return TOO_MANY_REQUESTS, _body(code, error)
+    return _STATUSES.get(code, BAD_REQUEST), _body(code, error)
 
 
-def _body(code: E, reason: str) -> bytes:
-    return msgspec.json.encode(
-        {
-            "id": int(code),
-            "code": _WORDS.get(code, code.name.lower()),
-            "reason": reason,
-            "field": _FIELDS.get(code),
-        }
-    )
+def _body(code: E, error: CourserError) -> bytes:
+    view = ErrorView(int(code), _WORDS.get(code, code.name.lower()), str(error), _FIELDS.get(code))
+    if isinstance(error, OffsetsUnavailable):
+        view.first_offset, view.end_offset = error.first_offset, error.end_offset
+    return msgspec.json.encode(view)

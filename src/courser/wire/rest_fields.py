@@ -202,19 +202,20 @@ def _stream_permissions(stream: JsonStreamPermissions) -> StreamPermissions:
     return StreamPermissions(**flags, topics=topics)
 
 
-def permissions_to_json(permissions: Permissions | None) -> dict[str, Any] | None:
+def permissions_to_json(permissions: Permissions | None) -> JsonPermissions | None:
     """The JSON form of permissions; streams and topics without any are null."""
     if permissions is None:
         return None
-    streams = {
-        str(stream_id): _flags(stream)
-        | {"topics": {str(topic_id): _flags(topic) for topic_id, topic in stream.topics.items()} or None}
-        for stream_id, stream in permissions.streams.items()
-    }
-    return {"global": _flags(permissions.everywhere), "streams": streams or None}
+    streams = {stream_id: _json_stream(stream) for stream_id, stream in permissions.streams.items()}
+    return JsonPermissions(JsonGlobalPermissions(**_flags(permissions.everywhere)), streams or None)
 
 
-def _flags(permissions: msgspec.Struct) -> dict[str, Any]:
+def _json_stream(stream: StreamPermissions) -> JsonStreamPermissions:
+    topics = {topic_id: JsonTopicPermissions(**_flags(topic)) for topic_id, topic in stream.topics.items()}
+    return JsonStreamPermissions(**_flags(stream), topics=topics or None)
+
+
+def _flags(permissions: msgspec.Struct) -> dict[str, bool]:
     return {name: getattr(permissions, name) for name in permissions.__struct_fields__ if name != "topics"}
 
 

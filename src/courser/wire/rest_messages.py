@@ -19,7 +19,7 @@ from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, 
 from courser.model.quantities import parse_byte_size, parse_duration
 from courser.records import layout
 from courser.records.batch import Batch, NewMessage, build_batch
-from courser.records.frames import iterate_frames
+from courser.records.frames import Frame, iterate_frames
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers, is_typed, iterate_user_headers
 from courser.wire.rest_fields import (
     BAD_REQUEST,
@@ -37,10 +37,10 @@ RAW_TYPE = "application/octet-stream"
 PAYLOAD_SIZE_MAX = 64_000_000
 _ID_MAX = 2**128 - 1
 _PARTITION_SIZE = 4
-_COUNT_DEFAULT = 10
-_WAIT_MAX = 20_000_000
+COUNT_DEFAULT = 10
+WAIT_MAX = 20_000_000
 """Microseconds: longer waits end there, so larger numbers mean the same."""
-_ACKNOWLEDGEMENTS = ("replicated", "none")
+ACKNOWLEDGEMENTS = ("replicated", "none")
 
 Draw = Callable[[int], bytes]
 """So many random bytes."""
@@ -162,22 +162,28 @@ def _raw_batch(request: RestRequest, now: int, draw: Draw) -> Batch:
 
 def wants_acknowledgement(query: Mapping[str, str]) -> bool:
     """Whether the sender waits for its reply. Raises ``RestRefused`` for a word that is not known."""
-    word = query.get("ack", _ACKNOWLEDGEMENTS[0])
-    if word not in _ACKNOWLEDGEMENTS:
+    word = query.get("ack", ACKNOWLEDGEMENTS[0])
+    if word not in ACKNOWLEDGEMENTS:
         raise RestRefused(BAD_REQUEST, f"invalid query: ack: {word[:40]!r} is neither replicated nor none")
     return word != "none"
 
 
+class SentView(msgspec.Struct):
+    """Where messages are."""
+
+    confirmations: list[Sent]
+
+
 def encode_sent(sent: Sent) -> bytes:
     """Where the messages are."""
-    return msgspec.json.encode({"confirmations": [msgspec.structs.asdict(sent)]})
+    return msgspec.json.encode(SentView([sent]))
 
 
 # --- polling ------------------------------------------------------------------------------------------
 
 
 def decode_poll(request: RestRequest) -> c.PollMessages | c.WaitForMessages:
-    """A poll; with ``wait`` or ``max_bytes`` one that passes nothing over in silence. Raises ``RestRefused``."""
+    """A poll; with ``wait``, ``max_bytes`` or ``strict`` one that skips nothing silently. Raises ``RestRefused``."""
     query = request.query
     poll = c.PollMessages(
         from_query(query, "consumer_id", Consumer),
@@ -186,15 +192,27 @@ def decode_poll(request: RestRequest) -> c.PollMessages | c.WaitForMessages:
         from_query(query, "partition_id", Kind.OPTIONAL_PARTITION),
         from_query(query, "kind", PollingKind, "offset"),
         from_query(query, "value", Kind.U64, "0"),
-        from_query(query, "count", Kind.U32, str(_COUNT_DEFAULT)),
+        from_query(query, "count", Kind.U32, str(COUNT_DEFAULT)),
         from_query(query, "auto_commit", Kind.FLAG, "false"),
     )
-    if "wait" not in query and "max_bytes" not in query:
+    has_own = "wait" in query or "max_bytes" in query
+    is_strict: bool = from_query(query, "strict", Kind.FLAG, "true" if has_own else "false")
+    if not is_strict:
+        if has_own:
+            reason = "invalid query: strict: a poll with wait or max_bytes is always strict"
+            raise RestRefused(BAD_REQUEST, reason)
         return poll
-    wait = _quantity(query, "wait", parse_duration, 0)
-    return c.WaitForMessages(
-        poll, min(wait, _WAIT_MAX), min(_quantity(query, "max_bytes", parse_byte_size, U32_MAX), U32_MAX)
-    )
+    return c.WaitForMessages(poll, min(duration_of(query, "wait", 0), WAIT_MAX), byte_size_of(query, "max_bytes"))
+
+
+def duration_of(query: Mapping[str, str], name: str, default: int) -> int:
+    """A duration in the query, in microseconds. Raises ``RestRefused``."""
+    return _quantity(query, name, parse_duration, default)
+
+
+def byte_size_of(query: Mapping[str, str], name: str) -> int:
+    """A size in the query, in bytes; by default as much as there may be. Raises ``RestRefused``."""
+    return min(_quantity(query, name, parse_byte_size, U32_MAX), U32_MAX)
 
 
 def _quantity(query: Mapping[str, str], name: str, parse: Callable[[str], int], default: int) -> int:
@@ -208,6 +226,41 @@ def _quantity(query: Mapping[str, str], name: str, parse: Callable[[str], int], 
         raise RestRefused(BAD_REQUEST, f"invalid query: {name}: {error}") from None
 
 
+class MessageHeaderView(msgspec.Struct):
+    """What the server knows of a message."""
+
+    checksum: int
+    id: int
+    """Up to 128 bits."""
+    offset: int
+    timestamp: int
+    """When the server received it, in microseconds since 1970."""
+    origin_timestamp: int
+    """When it was sent, according to the sender."""
+    user_headers_length: int
+    payload_length: int
+    reserved: int
+
+
+class MessageView(msgspec.Struct):
+    """A message that was read."""
+
+    header: MessageHeaderView
+    payload: bytes
+    user_headers: list[JsonHeader] | bytes
+    """Bytes are a block that only its readers understand."""
+
+
+class PolledView(msgspec.Struct):
+    """The messages of a poll."""
+
+    partition_id: int
+    current_offset: int
+    """Of the newest message of the partition."""
+    count: int
+    messages: list[MessageView]
+
+
 def encode_polled(polled: Polled) -> bytes:
     """The messages of a poll. Written by hand: one pass, and no object per message."""
     head = (
@@ -218,30 +271,36 @@ def encode_polled(polled: Polled) -> bytes:
 
 
 def _encoded_messages(polled: Polled) -> Iterator[bytes]:
+    for offset, timestamp, origin_timestamp, frame in iterate_messages(polled):
+        yield (
+            b'{"header":{"checksum":%d,"id":%d,"offset":%d,"timestamp":%d,"origin_timestamp":%d,'
+            b'"user_headers_length":%d,"payload_length":%d,"reserved":0},"payload":"%b","user_headers":%b}'
+        ) % (
+            frame.checksum,
+            frame.message_id,
+            offset,
+            timestamp,
+            origin_timestamp,
+            len(frame.user_headers),
+            len(frame.payload),
+            b2a_base64(frame.payload, newline=False),
+            encode_headers(frame.user_headers) if frame.user_headers else b"[]",
+        )
+
+
+def iterate_messages(polled: Polled) -> Iterator[tuple[int, int, int, Frame]]:
+    """Every message: its offset, its time at the server and at its producer, and what it contains."""
     for piece in polled.pieces:
         start = 0
         while start < len(piece):
             _, base_offset, timestamp, origin, length, _, count = layout.WIRE_HEADER.unpack_from(piece, start)
-            body = piece[start + layout.BATCH_HEADER_SIZE : start + length]
-            for frame in iterate_frames(body, count):
-                yield (
-                    b'{"header":{"checksum":%d,"id":%d,"offset":%d,"timestamp":%d,"origin_timestamp":%d,'
-                    b'"user_headers_length":%d,"payload_length":%d,"reserved":0},"payload":"%b","user_headers":%b}'
-                ) % (
-                    frame.checksum,
-                    frame.message_id,
-                    base_offset + frame.offset_delta,
-                    timestamp,
-                    origin + frame.timestamp_delta,
-                    len(frame.user_headers),
-                    len(frame.payload),
-                    b2a_base64(frame.payload, newline=False),
-                    _encoded_headers(frame.user_headers) if frame.user_headers else b"[]",
-                )
+            for frame in iterate_frames(piece[start + layout.BATCH_HEADER_SIZE : start + length], count):
+                yield base_offset + frame.offset_delta, timestamp, origin + frame.timestamp_delta, frame
             start += length
 
 
-def _encoded_headers(block: memoryview) -> bytes:
+def encode_headers(block: memoryview) -> bytes:
+    """User headers as a list, or in base64 if only their readers understand them."""
     if not is_typed(block):
         return msgspec.json.encode(bytes(block))
     return msgspec.json.encode(

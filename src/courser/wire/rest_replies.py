@@ -1,12 +1,13 @@
 """Replies to JSON, field by field as Iggy writes them: 0.8, and what 0.9 adds."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from courser.api import replies as r
 from courser.model.messaging import Transport
+from courser.wire import rest_views as v
 from courser.wire.rest_fields import permissions_to_json
 from courser.wire.vsr_options import describe_topic_options, option_bytes, option_kind
 
@@ -16,10 +17,13 @@ _UNITS = [
     for suffix, base in (("iB", 1024), ("B", 1000))
 ]
 _THOUSANDTHS = 1000
-_COMPRESSIONS = {1: "none", 2: "gzip"}
-_TRANSPORTS = {Transport.TCP: "tcp", Transport.QUIC: "quic", Transport.HTTP: "http", Transport.WEBSOCKET: "ws"}
-_NO_OPTIONS: dict[str, str] = {}
-"""Streams and users have none."""
+_COMPRESSIONS: Mapping[int, Literal["none", "gzip"]] = {1: "none", 2: "gzip"}
+_TRANSPORTS: Mapping[Transport, Literal["tcp", "quic", "http", "ws"]] = {
+    Transport.TCP: "tcp",
+    Transport.QUIC: "quic",
+    Transport.HTTP: "http",
+    Transport.WEBSOCKET: "ws",
+}
 
 
 def size_text(size: int) -> str:
@@ -34,203 +38,187 @@ def size_text(size: int) -> str:
 
 def encode_reply(reply: r.Reply) -> bytes:
     """The JSON of a reply."""
-    return msgspec.json.encode(_WRITERS[type(reply)](reply))
+    return msgspec.json.encode(_WRITERS[type(reply)][1](reply))
+
+
+def view_of(reply: type[r.Reply]) -> Any:
+    """The type of the JSON that a reply becomes."""
+    return _WRITERS[reply][0]
+
+
+def identity(user_id: int, token: str, expires_at: int) -> bytes:
+    """The reply to a login. The expiry is in seconds."""
+    return msgspec.json.encode(v.IdentityView(user_id, v.AccessTokenView(token, expires_at)))
 
 
 # --- streams and topics -------------------------------------------------------------------------------
 
 
-def _stream(stream: r.StreamInfo) -> dict[str, Any]:
-    return {
-        "id": stream.stream_id,
-        "created_at": stream.created_at,
-        "name": stream.name,
-        "size": size_text(stream.size),
-        "messages_count": stream.message_count,
-        "topics_count": stream.topic_count,
-        "options": _NO_OPTIONS,
-    }
+def _stream(stream: r.StreamInfo) -> v.StreamView:
+    return v.StreamView(
+        id=stream.stream_id,
+        created_at=stream.created_at,
+        name=stream.name,
+        size=size_text(stream.size),
+        messages_count=stream.message_count,
+        topics_count=stream.topic_count,
+        options={},
+    )
 
 
-def _new_stream(stream: r.StreamInfo) -> dict[str, Any]:
-    return _stream(stream) | {"topics": []}
+def _new_stream(stream: r.StreamInfo) -> v.StreamDetailsView:
+    return v.StreamDetailsView(**msgspec.structs.asdict(_stream(stream)), topics=[])
 
 
-def _stream_details(details: r.StreamDetails) -> dict[str, Any]:
-    return _stream(details.stream) | {"topics": [_topic(topic) for topic in details.topics]}
+def _stream_details(details: r.StreamDetails) -> v.StreamDetailsView:
+    topics = [_topic(topic) for topic in details.topics]
+    return v.StreamDetailsView(**msgspec.structs.asdict(_stream(details.stream)), topics=topics)
 
 
-def _topic(topic: r.TopicInfo) -> dict[str, Any]:
+def _topic(topic: r.TopicInfo) -> v.TopicView:
     effective = topic.effective
-    return {
-        "id": topic.topic_id,
-        "created_at": topic.created_at,
-        "name": topic.name,
-        "size": size_text(topic.size),
-        "message_expiry": effective.message_expiry,
-        "compression_algorithm": _COMPRESSIONS[effective.compression or 1],
-        "max_topic_size": effective.max_topic_size,
-        "replication_factor": effective.replication_factor,
-        "messages_count": topic.message_count,
-        "partitions_count": topic.partition_count,
-        "options": {
-            key: {"value": value, "explicit": is_set}
+    return v.TopicView(
+        id=topic.topic_id,
+        created_at=topic.created_at,
+        name=topic.name,
+        size=size_text(topic.size),
+        message_expiry=effective.message_expiry,
+        compression_algorithm=_COMPRESSIONS[effective.compression or 1],
+        max_topic_size=effective.max_topic_size,
+        replication_factor=effective.replication_factor,
+        messages_count=topic.message_count,
+        partitions_count=topic.partition_count,
+        options={
+            key: v.OptionValueView(value, is_set)
             for key, value, is_set in describe_topic_options(topic.options, effective)
         },
-    }
+    )
 
 
-def _topic_details(details: r.TopicDetails) -> dict[str, Any]:
-    return _topic(details.topic) | {"partitions": [_partition(partition) for partition in details.partitions]}
+def _topic_details(details: r.TopicDetails) -> v.TopicDetailsView:
+    partitions = [_partition(partition) for partition in details.partitions]
+    return v.TopicDetailsView(**msgspec.structs.asdict(_topic(details.topic)), partitions=partitions)
 
 
-def _partition(partition: r.PartitionInfo) -> dict[str, Any]:
-    return {
-        "id": partition.partition_id,
-        "created_at": partition.created_at,
-        "segments_count": partition.segment_count,
-        "current_offset": partition.current_offset,
-        "size": size_text(partition.size),
-        "messages_count": partition.message_count,
-    }
+def _partition(partition: r.PartitionInfo) -> v.PartitionView:
+    return v.PartitionView(
+        id=partition.partition_id,
+        created_at=partition.created_at,
+        segments_count=partition.segment_count,
+        current_offset=partition.current_offset,
+        size=size_text(partition.size),
+        messages_count=partition.message_count,
+    )
 
 
-# --- groups and offsets -------------------------------------------------------------------------------
+# --- groups -------------------------------------------------------------------------------------------
 
 
-def _group(group: r.GroupInfo) -> dict[str, Any]:
-    return {
-        "id": group.group_id,
-        "name": group.name,
-        "partitions_count": group.partition_count,
-        "members_count": group.member_count,
-    }
+def _group(group: r.GroupInfo) -> v.GroupView:
+    return v.GroupView(
+        id=group.group_id,
+        name=group.name,
+        partitions_count=group.partition_count,
+        members_count=group.member_count,
+    )
 
 
-def _group_details(details: r.GroupDetails) -> dict[str, Any]:
+def _group_details(details: r.GroupDetails) -> v.GroupDetailsView:
     members = [
-        {"id": member.member_id, "partitions_count": len(member.partition_ids), "partitions": member.partition_ids}
+        v.GroupMemberView(member.member_id, len(member.partition_ids), list(member.partition_ids))
         for member in details.members
     ]
-    return _group(details.group) | {"members": members}
+    return v.GroupDetailsView(**msgspec.structs.asdict(_group(details.group)), members=members)
 
 
 # --- users and clients --------------------------------------------------------------------------------
 
 
-def _user(user: r.UserInfo) -> dict[str, Any]:
-    return {
-        "id": user.user_id,
-        "created_at": user.created_at,
-        "status": "active" if user.is_active else "inactive",
-        "username": user.name,
-        "options": _NO_OPTIONS,
-    }
+def _user(user: r.UserInfo) -> v.UserView:
+    return v.UserView(
+        id=user.user_id,
+        created_at=user.created_at,
+        status="active" if user.is_active else "inactive",
+        username=user.name,
+        options={},
+    )
 
 
-def _user_details(details: r.UserDetails) -> dict[str, Any]:
-    return _user(details.user) | {"permissions": permissions_to_json(details.permissions)}
+def _user_details(details: r.UserDetails) -> v.UserDetailsView:
+    permissions = permissions_to_json(details.permissions)
+    return v.UserDetailsView(**msgspec.structs.asdict(_user(details.user)), permissions=permissions)
 
 
-def _token(token: r.TokenInfo) -> dict[str, Any]:
-    return {"name": token.name, "expiry_at": token.expires_at or None}
+def _tokens(reply: r.TokenList) -> list[v.TokenView]:
+    tokens = sorted(reply.tokens, key=lambda token: token.name)
+    return [v.TokenView(token.name, token.expires_at or None) for token in tokens]
 
 
-def _tokens(reply: r.TokenList) -> list[dict[str, Any]]:
-    return [_token(token) for token in sorted(reply.tokens, key=lambda token: token.name)]
+def _client(client: r.ClientInfo) -> v.ClientView:
+    return v.ClientView(
+        client_id=client.client_id,
+        user_id=client.user_id,
+        address=client.address,
+        transport=_TRANSPORTS[client.transport],
+        consumer_groups_count=client.group_count,
+    )
 
 
-def _client(client: r.ClientInfo) -> dict[str, Any]:
-    return {
-        "client_id": client.client_id,
-        "user_id": client.user_id,
-        "address": client.address,
-        "transport": _TRANSPORTS[client.transport],
-        "consumer_groups_count": client.group_count,
-    }
-
-
-def _client_details(details: r.ClientDetails) -> dict[str, Any]:
-    return _client(details.client) | {"consumer_groups": [msgspec.structs.asdict(group) for group in details.groups]}
+def _client_details(details: r.ClientDetails) -> v.ClientDetailsView:
+    groups = [v.ClientGroupView(group.stream_id, group.topic_id, group.group_id) for group in details.groups]
+    return v.ClientDetailsView(**msgspec.structs.asdict(_client(details.client)), consumer_groups=groups)
 
 
 # --- the server ---------------------------------------------------------------------------------------
 
-_STATS_NAMES = {
-    "messages_size": "messages_size_bytes",
-    "server_version": "iggy_server_version",
-    "server_semver": "iggy_server_semver",
-    "group_count": "consumer_groups_count",
-} | {
-    f"{noun}_count": f"{noun}s_count"
-    for noun in ["stream", "topic", "partition", "segment", "message", "client", "thread"]
-}
-_STATS_SIZES = frozenset(
-    [
-        "memory_usage",
-        "total_memory",
-        "available_memory",
-        "read_bytes",
-        "written_bytes",
-        "messages_size",
-        "free_disk_space",
-        "total_disk_space",
-    ]
-)
 
-
-def _stats(stats: r.Stats) -> dict[str, Any]:
+def _stats(stats: r.Stats) -> msgspec.Struct:
     values = {
-        _STATS_NAMES.get(name, name): size_text(value) if name in _STATS_SIZES else value
+        v.STATS_NAMES.get(name, name): size_text(value) if name in v.STATS_SIZES else value
         for name, value in msgspec.structs.asdict(stats).items()
     }
-    return values | {"cache_metrics": {}}
+    return v.StatsView(**values, cache_metrics={})
 
 
-def _cluster(metadata: r.ClusterMetadata) -> dict[str, Any]:
-    return {"name": metadata.name, "nodes": [_node(node) for node in metadata.nodes]}
+def _cluster(metadata: r.ClusterMetadata) -> v.ClusterView:
+    return v.ClusterView(metadata.name, [_node(node) for node in metadata.nodes])
 
 
-def _node(node: r.Node) -> dict[str, Any]:
-    endpoints = {
-        "tcp": node.tcp_port,
-        "quic": node.quic_port,
-        "http": node.http_port,
-        "websocket": node.websocket_port,
-    }
-    return {"name": node.name, "ip": node.ip, "endpoints": endpoints, "role": "leader", "status": "healthy"}
+def _node(node: r.Node) -> v.NodeView:
+    endpoints = v.EndpointsView(node.tcp_port, node.quic_port, node.http_port, node.websocket_port)
+    return v.NodeView(node.name, node.ip, endpoints, "leader", "healthy")
 
 
-def _option(option: r.OptionDescription) -> dict[str, Any]:
-    return {
-        "key": option.key,
-        "kind": option_kind(option.key).name.lower(),
-        "default_value": list(option_bytes(option.key, option.default)),
-        "description": option.description,
-    }
+def _option(option: r.OptionDescription) -> v.OptionView:
+    return v.OptionView(
+        key=option.key,
+        kind=option_kind(option.key).name.lower(),
+        default_value=list(option_bytes(option.key, option.default)),
+        description=option.description,
+    )
 
 
-_WRITERS: Mapping[type[r.Reply], Callable[[Any], Any]] = {
-    r.StreamInfo: _new_stream,
-    r.StreamDetails: _stream_details,
-    r.StreamList: lambda reply: [_stream(stream) for stream in reply.streams],
-    r.TopicDetails: _topic_details,
-    r.TopicList: lambda reply: [_topic(topic) for topic in reply.topics],
-    r.StoredOffset: msgspec.structs.asdict,
-    r.GroupDetails: _group_details,
-    r.GroupList: lambda reply: [_group(group) for group in reply.groups],
-    r.UserDetails: _user_details,
-    r.UserList: lambda reply: [_user(user) for user in reply.users],
-    r.TokenList: _tokens,
-    r.NewToken: msgspec.structs.asdict,
-    r.ClientDetails: _client_details,
-    r.ClientList: lambda reply: [_client(client) for client in reply.clients],
-    r.Stats: _stats,
-    r.ClusterMetadata: _cluster,
-    r.OptionList: lambda reply: [_option(option) for option in reply.options],
+def _same(reply: r.Reply) -> r.Reply:
+    return reply
+
+
+_WRITERS: Mapping[type[r.Reply], tuple[Any, Callable[[Any], Any]]] = {
+    r.StreamInfo: (v.StreamDetailsView, _new_stream),
+    r.StreamDetails: (v.StreamDetailsView, _stream_details),
+    r.StreamList: (list[v.StreamView], lambda reply: [_stream(stream) for stream in reply.streams]),
+    r.TopicDetails: (v.TopicDetailsView, _topic_details),
+    r.TopicList: (list[v.TopicView], lambda reply: [_topic(topic) for topic in reply.topics]),
+    r.StoredOffset: (r.StoredOffset, _same),
+    r.GroupDetails: (v.GroupDetailsView, _group_details),
+    r.GroupList: (list[v.GroupView], lambda reply: [_group(group) for group in reply.groups]),
+    r.UserDetails: (v.UserDetailsView, _user_details),
+    r.UserList: (list[v.UserView], lambda reply: [_user(user) for user in reply.users]),
+    r.TokenList: (list[v.TokenView], _tokens),
+    r.NewToken: (r.NewToken, _same),
+    r.ClientDetails: (v.ClientDetailsView, _client_details),
+    r.ClientList: (list[v.ClientView], lambda reply: [_client(client) for client in reply.clients]),
+    r.Stats: (v.StatsView, _stats),
+    r.ClusterMetadata: (v.ClusterView, _cluster),
+    r.OptionList: (list[v.OptionView], lambda reply: [_option(option) for option in reply.options]),
 }
-
-
-def identity(user_id: int, token: str, expires_at: int) -> bytes:
-    """The reply to a login. The expiry is in seconds."""
-    return msgspec.json.encode({"user_id": user_id, "access_token": {"token": token, "expiry": expires_at}})
+"""By reply: the type of its JSON, and what makes that of it."""

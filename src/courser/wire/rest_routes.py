@@ -62,6 +62,8 @@ class Router(Generic[Target]):
 
     def find(self, path: bytes) -> Match[Target] | None:
         """The route of a path as it was sent, or None. A trailing slash makes it another path."""
+        if not path.startswith(b"/"):
+            return None
         place, values = self._root, []
         for part in _decoded_parts(path):
             known = place.below.get(part)

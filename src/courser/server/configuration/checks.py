@@ -2,13 +2,14 @@
 
 import base64
 import binascii
+import importlib.util
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from courser.archive.settings import StoreKind
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import ConfigurationRefused
-from courser.server.configuration import archive_keys, http_keys, keys
+from courser.server.configuration import archive_keys, http_keys, keys, telemetry_keys
 from courser.server.configuration.key import Key, KeyStatus
 from courser.server.configuration.loading import Configuration
 
@@ -60,6 +61,8 @@ def _contradictions(configuration: Configuration) -> Iterator[str]:
         yield from _tls_contradictions(configuration, tls)
     yield from _http_contradictions(configuration)
     yield from _archive_contradictions(configuration)
+    if configuration[telemetry_keys.TELEMETRY_ENABLED]:
+        yield from _telemetry_contradictions(configuration)
 
 
 def _archive_contradictions(configuration: Configuration) -> Iterator[str]:
@@ -94,9 +97,26 @@ def _tls_contradictions(configuration: Configuration, tls: keys.TlsKeys) -> Iter
             )
 
 
+def _telemetry_contradictions(configuration: Configuration) -> Iterator[str]:
+    if not _has_modules("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"):
+        where = configuration.where(telemetry_keys.TELEMETRY_ENABLED)
+        yield f"{where} needs an extra that is not installed: pip install 'courser[otel]', or set it to false"
+    for key in (telemetry_keys.TRACES_TRANSPORT, telemetry_keys.LOGS_TRANSPORT):
+        if configuration[key] != "http":
+            yield f"{configuration.where(key)} is not supported: set it to http, and the endpoint accordingly"
+
+
+def _has_modules(*names: str) -> bool:
+    try:
+        return all(importlib.util.find_spec(name) is not None for name in names)
+    except ModuleNotFoundError:
+        return False
+
+
 def _http_contradictions(configuration: Configuration) -> Iterator[str]:
     if not configuration[http_keys.METRICS_ENDPOINT].startswith("/"):
         yield f"{configuration.where(http_keys.METRICS_ENDPOINT)} must start with a slash, such as /metrics"
+    yield from _cors_contradictions(configuration)
     yield from _issuer_contradictions(configuration)
     encoding, decoding = (http_keys.JWT_ENCODING_SECRET, http_keys.JWT_DECODING_SECRET)
     secrets = {configuration[key] for key in (encoding, decoding)} - {""}
@@ -112,6 +132,13 @@ def _http_contradictions(configuration: Configuration) -> Iterator[str]:
             except binascii.Error:
                 where = configuration.where(secret)
                 yield f"{where} is not base64: correct it, or set http.jwt.use_base64_secret = false"
+
+
+def _cors_contradictions(configuration: Configuration) -> Iterator[str]:
+    origins = configuration[http_keys.CORS_ORIGINS]
+    if configuration[http_keys.CORS_ENABLED] and configuration[http_keys.CORS_CREDENTIALS] and origins[:1] == ("*",):
+        where = configuration.where(http_keys.CORS_CREDENTIALS)
+        yield f"{where} is true for pages of every origin: list the origins in {http_keys.CORS_ORIGINS.path}"
 
 
 def _issuer_contradictions(configuration: Configuration) -> Iterator[str]:

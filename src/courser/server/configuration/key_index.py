@@ -1,11 +1,12 @@
 """Look up keys by spelling, and find the closest key for a misspelled one."""
 
+import re
 from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from courser.server.configuration import archive_keys, http_keys, keys
+from courser.server.configuration import archive_keys, http_keys, keys, telemetry_keys
 from courser.server.configuration.key import Key, variable_name
 from courser.server.configuration.stock_keys import STOCK_KEYS
 
@@ -13,9 +14,14 @@ AnyKey: TypeAlias = Key[Any]
 """A key whose value type does not matter."""
 
 LIVE_KEYS: tuple[AnyKey, ...] = tuple(
-    value for module in (keys, http_keys, archive_keys) for value in vars(module).values() if isinstance(value, Key)
+    value
+    for module in (keys, http_keys, archive_keys, telemetry_keys)
+    for value in vars(module).values()
+    if isinstance(value, Key)
 )
 
+_ROW_VARIABLE = re.compile(r"(?P<list>\w+?)_(?P<row>[0-9]{1,4})_(?P<field>[A-Z_]+)")
+"""A field of a list of tables: HTTP_JWT_TRUSTED_ISSUERS_0_ISSUER."""
 _SAME_NAME_BONUS = 0.5
 """Added to the similarity of a key that has the right name but is in the wrong table."""
 
@@ -51,6 +57,14 @@ class KeyIndex:
             if name.startswith(f"{variable_name(table)}_"):
                 return key, table
         return None
+
+    def find_row_variable(self, name: str) -> tuple[AnyKey, str, int, str] | None:
+        """The same for one field of a list of tables, and also which table and which field."""
+        match = _ROW_VARIABLE.fullmatch(name)
+        found = None if match is None else self._by_variable.get(match["list"])
+        if match is None or found is None or match["field"].lower() not in found[0].kind.row_fields:
+            return None
+        return *found, int(match["row"]), match["field"].lower()
 
     def is_table(self, path: str) -> bool:
         """Whether keys exist below this path."""

@@ -416,7 +416,8 @@ WEBSOCKET_ENABLED = Key(
     path="websocket.enabled",
     kind=kinds.BOOL,
     default=True,
-    description="whether to serve the binary protocol over WebSocket, with the limits of the table `tcp`",
+    description="whether to serve the binary protocol and subscriptions over WebSocket, here and on `http.address`, "
+    "with the limits of the table `tcp`",
 )
 WEBSOCKET_ADDRESS = Key(
     path="websocket.address",
@@ -442,8 +443,8 @@ QUIC_ENABLED = Key(
     path="quic.enabled",
     kind=kinds.BOOL,
     default=False,
-    description="whether to serve the binary protocol over QUIC, with the limits of the table `tcp`; requires the "
-    "extra `quic` (Iggy: true)",
+    description="whether to serve the binary protocol over QUIC, here and on the UDP port of `http.address`, with the "
+    "limits of the table `tcp`; requires the extra `quic` (Iggy: true)",
 )
 QUIC_ADDRESS = Key(
     path="quic.address",

@@ -236,6 +236,9 @@ def _issuer(table: object) -> TrustedIssuer:
     if not isinstance(table, dict) or not _ISSUER_TEXTS <= set(table) <= _ISSUER_TEXTS | {"user_id"}:
         raise ValueError(table)
     user_id = table.get("user_id", 0)
+    if isinstance(user_id, str) and user_id.isdecimal():
+        # As an environment variable gives it.
+        user_id = int(user_id)
     if not isinstance(user_id, int) or isinstance(user_id, bool) or user_id < 0:
         raise ValueError(table)
     texts = {name: checked_text(table[name]) for name in _ISSUER_TEXTS}
@@ -267,6 +270,7 @@ TRUSTED_ISSUERS = SettingKind(
     _issuers_from_toml,
     _issuers_from_text,
     _issuers_to_toml,
+    row_fields=_ISSUER_TEXTS | {"user_id"},
 )
 
 

@@ -197,9 +197,16 @@ def _leaves(table: Mapping[str, object], index: KeyIndex, parents: tuple[str, ..
 
 def _add_variables(collector: _Collector, environment: Mapping[str, str], prefix: str) -> None:
     values: dict[str, SourcedValue] = {}
+    rows: dict[str, _Rows] = {}
     for variable in sorted(environment):
         name = variable.removeprefix(prefix)
         if name == variable or not environment[variable] or _is_no_setting(name):
+            continue
+        row = collector.index.find_row_variable(name)
+        if row is not None:
+            key, spelling, number, field_name = row
+            of_key = rows.setdefault(key.path, _Rows(key, spelling, variable))
+            of_key.tables.setdefault(number, {})[field_name] = environment[variable]
             continue
         found = collector.index.find_variable(name)
         if found is None:
@@ -209,7 +216,30 @@ def _add_variables(collector: _Collector, environment: Mapping[str, str], prefix
             continue
         key, spelling = found
         _put_text(collector, values, key, environment[variable], variable, spelling)
+    for given in rows.values():
+        _put_rows(collector, values, given)
     collector.merge(values)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """A list of tables whose fields are variables of their own."""
+
+    key: AnyKey
+    spelling: str
+    first_variable: str
+    tables: dict[int, dict[str, str]] = field(default_factory=dict)
+
+
+def _put_rows(collector: _Collector, values: dict[str, SourcedValue], rows: _Rows) -> None:
+    """They replace the whole list, also that of the file."""
+    tables: list[dict[str, str]] = [rows.tables[number] for number in sorted(rows.tables)]
+    try:
+        parsed = rows.key.kind.from_toml(tables)
+    except ValueError:
+        collector.refuse(rows.key, _shown(tables), rows.first_variable, rows.spelling)
+    else:
+        collector.put(values, rows.key, SourcedValue(parsed, rows.first_variable, rows.spelling))
 
 
 def _is_no_setting(name: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from courser.broker.access_tokens import AccessTokenSettings
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.model.quantities import SECOND
-from courser.server.configuration import http_keys, keys
+from courser.server.configuration import http_keys, keys, telemetry_keys
 from courser.server.configuration.archiving import archive_settings
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.log_levels import LogLevels
@@ -53,6 +53,20 @@ class TlsSettings:
     """The table of the configuration that these settings come from, for messages."""
 
 
+@dataclass(frozen=True, slots=True)
+class TelemetrySettings:
+    """What to export with OpenTelemetry. An empty endpoint: nothing of this."""
+
+    service_name: str
+    traces_endpoint: str
+    one_in: int
+    """One request in this many is traced."""
+    logs_endpoint: str
+    metrics_endpoint: str
+    metrics_interval: int
+    """Microseconds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
     """All settings of one server."""
@@ -77,6 +91,8 @@ class ServerSettings:
     """None: disabled."""
     http_tls: TlsSettings | None
     access_tokens: AccessTokenSettings
+    telemetry: TelemetrySettings | None
+    """None: disabled."""
 
 
 def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = None) -> ServerSettings:
@@ -98,6 +114,7 @@ def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = 
         http=_http(configuration),
         http_tls=_tls(configuration, http_keys.HTTP_TLS),
         access_tokens=_access_tokens(configuration),
+        telemetry=_telemetry(configuration),
     )
 
 
@@ -247,6 +264,19 @@ def _cors(configuration: Configuration) -> CorsSettings:
         exposed_headers=configuration[http_keys.CORS_EXPOSED],
         allows_credentials=configuration[http_keys.CORS_CREDENTIALS],
         allows_private_network=configuration[http_keys.CORS_PRIVATE_NETWORK],
+    )
+
+
+def _telemetry(configuration: Configuration) -> TelemetrySettings | None:
+    if not configuration[telemetry_keys.TELEMETRY_ENABLED]:
+        return None
+    return TelemetrySettings(
+        service_name=configuration[telemetry_keys.SERVICE_NAME],
+        traces_endpoint=configuration[telemetry_keys.TRACES_ENDPOINT],
+        one_in=configuration[telemetry_keys.TRACES_SAMPLE],
+        logs_endpoint=configuration[telemetry_keys.LOGS_ENDPOINT],
+        metrics_endpoint=configuration[telemetry_keys.METRICS_ENDPOINT],
+        metrics_interval=configuration[telemetry_keys.METRICS_INTERVAL],
     )
 
 

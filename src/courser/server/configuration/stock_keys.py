@@ -40,9 +40,6 @@ _IGNORED = {
     "quic.socket": "override_defaults recv_buffer_size send_buffer_size keepalive",
     "tcp": "ipv6 socket_migration",
     "tcp.tls": "certificate",
-    "telemetry": "enabled service_name",
-    "telemetry.logs": "transport endpoint",
-    "telemetry.traces": "transport endpoint",
     "websocket": "read_buffer_size write_buffer_size max_write_buffer_size max_message_size max_frame_size "
     "accept_unmasked_frames",
     "system.backup": "path",

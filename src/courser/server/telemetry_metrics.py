@@ -1,0 +1,70 @@
+"""The metrics of the registry in the form of OpenTelemetry.
+
+The registry counts; the library only sends. So both ways to the metrics, this and ``/metrics``, show the same numbers.
+"""
+
+from collections.abc import Iterable
+
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Gauge,
+    HistogramDataPoint,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+)
+from opentelemetry.sdk.metrics.export import Histogram as HistogramPoints
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from courser.model.metrics import Family, Histogram, MetricKind, Sample
+
+_CUMULATIVE = AggregationTemporality.CUMULATIVE
+_UNITS = {"seconds": "s", "bytes": "By", "ratio": "1"}
+"""By the last word of a name, before ``_total``."""
+
+
+def metric_of(family: Family, started_at: int, now: int) -> Metric:
+    """All time series of one name. Times are in nanoseconds since 1970."""
+    data: Sum | Gauge | HistogramPoints
+    if family.kind is MetricKind.HISTOGRAM:
+        data = HistogramPoints([_distribution(sample, started_at, now) for sample in family.samples], _CUMULATIVE)
+    else:
+        points = [
+            NumberDataPoint(dict(sample.labels), started_at, now, sample.value)
+            for sample in family.samples
+            if not isinstance(sample.value, Histogram)
+        ]
+        is_counter = family.kind is MetricKind.COUNTER
+        data = Sum(points, _CUMULATIVE, is_monotonic=True) if is_counter else Gauge(points)
+    return Metric(family.name, family.help, _unit_of(family.name), data)
+
+
+def metrics_data(metrics: Iterable[Metric], resource: Resource, scope: InstrumentationScope) -> MetricsData:
+    """One export."""
+    return MetricsData([ResourceMetrics(resource, [ScopeMetrics(scope, list(metrics), "")], "")])
+
+
+def _distribution(sample: Sample, started_at: int, now: int) -> HistogramDataPoint:
+    histogram = sample.value
+    assert isinstance(histogram, Histogram), "of a family of histograms"
+    bounds = [bound for bound, _ in histogram.cumulative()][:-1]
+    return HistogramDataPoint(
+        attributes=dict(sample.labels),
+        start_time_unix_nano=started_at,
+        time_unix_nano=now,
+        count=histogram.count,
+        sum=histogram.total,
+        bucket_counts=list(histogram.counts),
+        explicit_bounds=bounds,
+        # The registry does not keep the extremes.
+        min=float("inf"),
+        max=float("-inf"),
+    )
+
+
+def _unit_of(name: str) -> str:
+    return _UNITS.get(name.removesuffix("_total").rpartition("_")[2], "")

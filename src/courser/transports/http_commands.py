@@ -1,0 +1,122 @@
+"""Carrying out commands for requests over HTTP: through the dispatcher, with bodies and replies within limits."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from courser.api import commands as c
+from courser.api import replies as r
+from courser.broker.access_tokens import Access, AccessTokens
+from courser.broker.connectionless import ConnectionlessMembers
+from courser.broker.sessions import Session, Sessions
+from courser.broker.subscriptions import Subscriptions
+from courser.broker.waiting import Waiting
+from courser.handlers.audit import Answer as DispatchAnswer
+from courser.model.clock import Clock
+from courser.model.messaging import Transport
+from courser.model.metrics import Registry
+from courser.transports.http_exchange import ClientGone, Exchange
+from courser.transports.request_memory import RequestMemory
+from courser.wire.codec import QUICK_SIZE_MAX
+from courser.wire.rest_messages import encode_polled
+
+
+@dataclass(frozen=True, slots=True)
+class HttpServices:
+    """What requests need."""
+
+    begin: Callable[[Session, c.Command], DispatchAnswer]
+    """The dispatcher."""
+    tokens: AccessTokens
+    check_trusted: Callable[[str], Awaitable[Access | None]] | None
+    """Checks a token of a trusted issuer; returns None for tokens of others. None: no issuer is trusted."""
+    sessions: Sessions
+    subscriptions: Subscriptions
+    members: ConnectionlessMembers
+    """Members of consumer groups over HTTP."""
+    reply_sent: Callable[[Session], None]
+    """The memory of a reply may be used again."""
+    reply_unread: Callable[[Session, int, bool], None]
+    """A reply of so many bytes is on its way."""
+    problems: Callable[[], Awaitable[list[str]]]
+    """Why the server is not ready; empty if it is."""
+    metrics: Registry
+    memory: RequestMemory
+    """For large bodies; shared with all transports."""
+    clock: Clock
+    draw: Callable[[int], bytes]
+    slow_work: Executor
+    """For conversions that would hold other connections up."""
+
+    async def check_token(self, token: str) -> Access:
+        """What an access token stands for, ours or a trusted issuer's. Raises ``CommandRejected`` (40)."""
+        access = None if self.check_trusted is None else await self.check_trusted(token)
+        return self.tokens.check(token) if access is None else access
+
+
+class HttpCommands:
+    """Carries out commands."""
+
+    def __init__(self, services: HttpServices) -> None:
+        self._services = services
+        self._waiting: set[Session] = set()
+        """Long polls."""
+
+    def hurry(self) -> None:
+        """The server stops: long polls end with what they have."""
+        for session in self._waiting:
+            session.hurry()
+
+    def make_session(self, exchange: Exchange, access: Access | None) -> Session:
+        """A session for one request."""
+        session = Session(0, Transport.HTTP, exchange.address, now=self._services.clock.monotonic())
+        exchange.session = session
+        session.request_id = exchange.request_id
+        if access is not None:
+            session.user_id, session.token_name = access.user.user_id, access.token_name
+        return session
+
+    async def read_body(self, exchange: Exchange, size_max: int) -> bytearray:
+        """The whole body. Raises ``RestRefused`` as soon as it is too large or too slow, and ``ClientGone``."""
+        return await exchange.read_body(size_max, self._services.memory, self._services.clock)
+
+    async def carry_out(self, exchange: Exchange, session: Session, command: c.Command) -> r.Reply | None:
+        """The reply. Raises ``CourserError``, and ``ClientGone`` if nobody waits for it any more."""
+        begun = self._services.begin(session, command)
+        if not isinstance(begun, Waiting):
+            return begun
+        if not isinstance(command, c.WaitForMessages):
+            return await _awaited(begun)
+        self._waiting.add(session)
+        gone = asyncio.ensure_future(exchange.wait_for_disconnect())
+        gone.add_done_callback(lambda task: None if task.cancelled() else _cancel_wait(session))
+        try:
+            return await _awaited(begun)
+        except asyncio.CancelledError:
+            if gone.done() and not gone.cancelled():
+                raise ClientGone from None
+            raise
+        finally:
+            self._waiting.discard(session)
+            gone.cancel()
+
+    async def encode_polled(self, session: Session, polled: r.Polled) -> bytes:
+        """The messages of a poll as JSON."""
+        if polled.size > QUICK_SIZE_MAX:
+            body = await asyncio.get_running_loop().run_in_executor(self._services.slow_work, encode_polled, polled)
+        else:
+            body = encode_polled(polled)
+        self._services.reply_unread(session, len(body), True)
+        return body
+
+
+async def _awaited(waiting: Waiting[Any]) -> r.Reply | None:
+    reply: r.Reply | None = await waiting
+    return reply
+
+
+def _cancel_wait(session: Session) -> None:
+    if session.waiting is not None:
+        session.waiting.cancel()

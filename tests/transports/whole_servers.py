@@ -1,0 +1,128 @@
+"""A broker behind all transports of a real server, on free ports of loopback."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from courser.api import commands as c
+from courser.api.replies import NewToken
+from courser.broker.broker import Broker, RootUser
+from courser.broker.credentials import Passwords
+from courser.broker.sessions import Session
+from courser.handlers.dispatcher import Dispatcher
+from courser.model.clock import Clock
+from courser.model.identifiers import Identifier
+from courser.model.messaging import Balanced, Transport
+from courser.model.topic_options import TopicOptions
+from courser.records.batch import NewMessage, build_batch
+from courser.server.codecs import CodecChooser
+from courser.server.configuration.kinds import Address
+from courser.server.configuration.loading import load
+from courser.server.configuration.settings import ServerSettings, settings_of
+from courser.server.listeners import Dependencies, Listeners
+from courser.server.proven_dialects import ProvenDialects
+from courser.storage.data_directory import DataDirectory
+from courser.storage.local_clock import SystemClock
+from courser.transports.connections import Connections
+from courser.transports.request_memory import RequestMemory
+from courser.transports.session_loop import Services
+from courser.transports.settings import ConnectionSettings
+
+PATIENCE = 60.0
+"""Seconds until a test gives up: only a defect takes so long, however busy the machine is."""
+_FREE_PORTS = tuple(f"{name}.address=127.0.0.1:0" for name in ("tcp", "websocket", "quic", "http"))
+
+
+@dataclass(frozen=True)
+class WholeServer:
+    """A server that takes connections."""
+
+    broker: Broker
+    services: Services
+    connections: Connections
+    listeners: Listeners
+    addresses: Mapping[Transport, Address]
+    root: Session
+    """Of nobody who is connected: for what a test does on the server's side."""
+
+    @property
+    def http_port(self) -> int:
+        return self.addresses[Transport.HTTP].port
+
+    @property
+    def websocket_port(self) -> int:
+        return self.addresses[Transport.WEBSOCKET].port
+
+    async def ask(self, command: c.Command) -> object:
+        """Have a command carried out for root."""
+        return await Dispatcher(self.broker).dispatch(self.root, command)
+
+    async def add_topic(self, stream: str = "s", topic: str = "t", partition_count: int = 1) -> None:
+        if stream not in self.broker.catalog.state.stream_by_name:
+            await self.ask(c.CreateStream(stream))
+        await self.ask(c.CreateTopic(stream, topic, partition_count, TopicOptions()))
+
+    async def send(self, *payloads: bytes, stream: Identifier = "s", topic: Identifier = "t") -> None:
+        await self.ask(c.SendMessages(stream, topic, Balanced(), [build_batch([NewMessage(one) for one in payloads])]))
+
+    async def make_token(self, name: str = "for a test", session: Session | None = None) -> str:
+        """A personal access token, of root unless another session is given."""
+        command = c.CreateToken(name, 0)
+        reply = await Dispatcher(self.broker).dispatch(session or self.root, command)
+        assert isinstance(reply, NewToken)
+        return reply.token
+
+
+def whole_settings(directory: Path, *settings: str) -> ServerSettings:
+    """As ``key=value``."""
+    return settings_of(load(settings=(f"system.path={directory}", *_FREE_PORTS, *settings)))
+
+
+@asynccontextmanager
+async def whole_server(
+    directory: Path, *settings: str, limits: ConnectionSettings | None = None, clock: Clock | None = None
+) -> AsyncIterator[WholeServer]:
+    """An empty server with the user iggy, listening on all transports that the settings enable."""
+    wanted = whole_settings(directory, *settings)
+    wanted = replace(wanted, connections=limits or wanted.connections)
+    data = DataDirectory.open(directory)
+    data.clock = clock or SystemClock()
+    root = RootUser("iggy", Passwords().hash("iggy"))
+    broker = await Broker.open(data, wanted.broker, make_root=lambda: root)
+    listeners = Listeners(wanted)
+    chooser = CodecChooser(
+        wanted.connections,
+        verify_frames=wanted.broker.verify_frames,
+        user_name=lambda _: None,
+        proven=ProvenDialects(broker.data.file_system, broker.data.path, broker.pool),
+    )
+    services = Services(
+        begin=Dispatcher(broker).begin,
+        choose_codec=chooser.choose,
+        reply_sent=broker.reply_sent,
+        reply_unread=broker.reply_unread,
+        clock=broker.clock,
+        settings=wanted.connections,
+        memory=RequestMemory(wanted.connections.request_memory),
+        slow_work=broker.pool,
+    )
+    connections = Connections(
+        wanted.connections,
+        broker.clock,
+        count_max=wanted.connections.connection_count_max,
+        request_memory=services.memory,
+        reply_memory=broker.buffers,
+    )
+    broker.buffers.on_shortage = connections.free_reply_memory
+    session = Session(0, Transport.TCP, "127.0.0.1:1", now=0)
+    session.user_id = 0
+    try:
+        listeners.prepare(broker.clock)
+        addresses = await listeners.open(Dependencies(services, connections, broker))
+        yield WholeServer(broker, services, connections, listeners, addresses, session)
+    finally:
+        listeners.close()
+        await connections.say_goodbye(0)
+        listeners.release()
+        await broker.close()
