@@ -8,8 +8,10 @@ All methods block. One thread uses a writer.
 """
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
@@ -60,6 +62,8 @@ class _Head:
     """The newest manifest of a partition, and what was uploaded since."""
 
     manifest: Manifest
+    seen: CapturedPartition | None = None
+    """What the manifest was compared with last."""
     key: str = ""
     """Without the prefix of the cluster; empty if there is none."""
     next_number: int = 0
@@ -150,10 +154,10 @@ class ArchiveWriter:
             for partition in found.root.partitions:
                 newest = reader.newest_manifest(partition.identity) if found.follows_damage else None
                 if newest is not None:
-                    self._heads[partition.identity] = _Head(newest[1], newest[0])
+                    self._heads[partition.identity] = _Head(newest[1], key=newest[0])
                 elif partition.manifest_key:
                     manifest = reader.manifest(partition.manifest_key)
-                    self._heads[partition.identity] = _Head(manifest, partition.manifest_key)
+                    self._heads[partition.identity] = _Head(manifest, key=partition.manifest_key)
         self._state = claimed
         self._is_open = True
 
@@ -233,7 +237,9 @@ class ArchiveWriter:
         identity = partition.identity
         nothing = Manifest(identity.topic_uuid, identity.partition_id, identity.incarnation, partition.purge_count, ())
         head = self._heads.setdefault(identity, _Head(nothing))
-        old = head.manifest
+        old, seen, head.seen = head.manifest, head.seen, partition
+        if seen is not None and _is_alike(seen, partition):
+            return head
         is_purged = partition.purge_count > old.purge_count
         kept = [
             piece
@@ -458,9 +464,21 @@ class ArchiveWriter:
         return key.removeprefix(self._keys.base)
 
 
+def _is_alike(before: CapturedPartition, now: CapturedPartition) -> bool:
+    """Whether a manifest that fitted before fits now: only messages were added or trimmed."""
+    return (
+        (before.purge_count, before.gaps, before.damages, before.corrections)
+        == (now.purge_count, now.gaps, now.damages, now.corrections)
+        and before.start_offset <= now.start_offset
+        and before.next_offset <= now.next_offset
+    )
+
+
 def _contradicts(piece: Piece, partition: CapturedPartition) -> bool:
     """Whether a piece overlaps a segment of the server in another way than a copy of it would."""
-    for first, end in partition.local_segments:
-        if piece.first_offset < end and first < piece.end_offset:
-            return piece.base_offset != first or piece.end_offset > end
-    return False
+    segments = partition.local_segments
+    number = bisect_right(segments, piece.first_offset, key=itemgetter(1))
+    if number == len(segments):
+        return False
+    first, end = segments[number]
+    return first < piece.end_offset and (piece.base_offset != first or piece.end_offset > end)

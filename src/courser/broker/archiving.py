@@ -7,7 +7,7 @@ server has taken over the archive, this one refuses all writes: they would be lo
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -180,17 +180,18 @@ class Archiver:
                 return segment.base_offset
         return before_offset
 
-    async def archive_topic(self, topic: OpenTopic) -> None:
-        """Archive all messages that a topic has now, because they are about to be purged.
+    async def archive_topics(self, topics: Iterable[OpenTopic]) -> None:
+        """Archive all messages that topics have now, because they are about to be purged.
 
         Raises:
             CommandRejected: the store does not take them.
         """
-        for partition in topic.partitions:
+        partitions = [partition for topic in topics for partition in topic.partitions]
+        for partition in partitions:
             if partition.log.failure is None:
                 await partition.roll()
             self._wanted[partition.log.identity] = partition.log.next_offset
-        segments = [(found.log, segment) for found in topic.partitions for segment in found.log.segments]
+        segments = [(found.log, segment) for found in partitions for segment in found.log.segments]
         await self.run_once()
         missing = [segment for log, segment in segments if segment.message_count and not self.is_archived(log, segment)]
         if missing:
@@ -334,6 +335,7 @@ class Archiver:
             CapturedSegment(segment.facts(), True)
             for segment in log.segments
             if segment.state is SegmentState.SEALED and segment.message_count and segment.end_offset <= end
+            if not self.is_archived(log, segment)
         ]
         written, facts = log.open_segment, log.synced_facts
         is_known = written is not None and facts is not None and facts.base_offset == written.base_offset

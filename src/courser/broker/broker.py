@@ -254,8 +254,7 @@ class Broker:
     async def archive_before_purge(self, addresses: Iterable[TopicAddress]) -> None:
         """Archive what a purge is about to delete. Raises 20042 if the archive does not take it."""
         if self.archiver is not None:
-            for address in addresses:
-                await self.archiver.archive_topic(self.partitions.at(address))
+            await self.archiver.archive_topics([self.partitions.at(address) for address in addresses])
 
     def reply_unread(self, session: Session, size: int, is_copied: bool) -> None:
         """The kernel has not taken all of a reply of ``size`` bytes, which is a copy of what was read, or is not."""
