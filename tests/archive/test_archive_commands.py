@@ -74,3 +74,26 @@ def test_a_restore_that_cannot_be(cli: Cli, tmp_path: Path) -> None:
     assert "after that time" in cli("archive", "restore", str(tmp_path / "x"), "--until", "2001-01-01T00:00:00Z").err
     assert cli("archive", "restore", str(tmp_path / "x"), "--until", "soon").code == 2
     assert cli("archive", "restore", str(tmp_path / "x"), "--follow", "--until", "1h ago").code == 2
+
+
+def test_a_standby_follows_until_it_is_interrupted(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(archive(tmp_path))
+    looks: list[float] = []
+
+    def pause(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 2:
+            raise KeyboardInterrupt
+        (tmp_path / "other").mkdir()
+        asyncio.run(_send_more(tmp_path))
+
+    monkeypatch.setattr("courser.cli.archive_commands.time.sleep", pause)
+    followed = cli("archive", "restore", str(tmp_path / "new" / "data"), "--follow", "--interval", "7s", "-o", "jsonl")
+    assert (followed.code, looks) == (130, [7.0, 7.0])
+    assert [json.loads(line)["message_count"] for line in followed.out.splitlines()] == [4, 5]
+    assert asyncio.run(restored(tmp_path)) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+async def _send_more(tmp_path: Path) -> None:
+    async with running(tmp_path / "old", settings_of(tmp_path / "archive")) as (_, client):
+        await client.send_messages("shop/orders", partitioning=0, messages=["e"])

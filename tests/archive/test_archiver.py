@@ -187,3 +187,24 @@ async def test_confirmations_survive_a_restart(tmp_path: Path) -> None:
         assert archiver_of(broker).counters.upload_count == 0
         await clean(broker)
         assert bases_of(broker) == []
+
+
+async def test_the_figures_of_the_archive_are_metrics(tmp_path: Path) -> None:
+    store, clock = fake_store(), ManualClock()
+    async with running(tmp_path, settings_of(), store, clock) as (broker, client):
+        await fill(broker, client, "a")
+        clock.advance(HOUR)
+
+        def figure(name: str) -> float:
+            return broker.broker.metrics.value(f"courser_archive_{name}")
+
+        assert figure("backlog_bytes") > 0
+        assert figure("oldest_age_seconds") == 3600
+        assert figure("uploads_total") == 0
+        assert await archiver_of(broker).run_once()
+        assert (figure("backlog_bytes"), figure("oldest_age_seconds"), figure("uploads_total")) == (0, 0, 2)
+        assert figure("uploaded_bytes_total") > 0
+        await fill(broker, client, "b")
+        store.is_down = True
+        assert not await archiver_of(broker).run_once()
+        assert figure("failures_total") == 1

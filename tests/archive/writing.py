@@ -5,16 +5,21 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import xxhash
+
 from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
 from courser.archive.claiming import ArchiveState, read_state
 from courser.archive.reader import ArchiveReader
 from courser.archive.store import Store
 from courser.archive.uploading import Pace
 from courser.archive.writer import ArchiveWriter, Confirmed
+from courser.catalog.state import CatalogState
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
+from courser.storage.journal import SnapshotMark
 from courser.storage.ledger import SegmentFacts
 from courser.storage.paths import index_path, log_path
+from courser.storage.snapshot import Snapshot, encode_snapshot
 from courser.testing.files import FakeFileSystem
 
 CLUSTER = bytes(range(100, 116))
@@ -61,7 +66,11 @@ def captured(
     )
 
 
-def capture(*partitions: CapturedPartition, op: int = 5, metadata: bytes | None = b"catalog") -> Capture:
+_BODY = CatalogState().encode()
+CATALOG = encode_snapshot(Snapshot(SnapshotMark(5, bytes(16)), xxhash.xxh3_128_digest(_BODY), 0, _BODY))
+
+
+def capture(*partitions: CapturedPartition, op: int = 5, metadata: bytes | None = CATALOG) -> Capture:
     return Capture(time=1_000_000, op=op, metadata=metadata, partitions=partitions)
 
 

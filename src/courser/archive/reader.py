@@ -20,6 +20,7 @@ from courser.archive.keys import VERSION, ArchiveKeys, cluster_of, number_of_roo
 from courser.archive.objects import Manifest, ObjectKind, Piece, Root, decode_body, decode_object
 from courser.archive.settings import StoreKind, StoreSettings
 from courser.archive.store import Store, read_if_there
+from courser.errors import MetadataDamaged
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
 from courser.storage.snapshot import Snapshot, decode_snapshot
@@ -196,7 +197,10 @@ class ArchiveReader:
         """The catalog as of a root."""
         key = self.keys.base + root.metadata_key
         _, body = decode_object(self.store.read(key), key, ObjectKind.METADATA)
-        return decode_snapshot(body, Path(key))
+        try:
+            return decode_snapshot(body, Path(key))
+        except MetadataDamaged as damage:
+            raise ArchiveDamaged(key, damage.damage) from damage
 
 
 def choose_cluster(store: Store, wanted: str = "") -> bytes:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import xxhash
 
-from courser.archive.errors import ArchiveFailure
+from courser.archive.errors import ArchiveDamaged, ArchiveFailure
 from courser.archive.objects import Manifest, PartitionRoot, Piece, Root
 from courser.archive.reader import ArchiveReader, FoundRoot
 from courser.catalog.directories import identity_of
 from courser.catalog.entities import Partition, Stream, Topic
 from courser.catalog.state import CatalogState
 from courser.catalog.store import load_state
+from courser.errors import MetadataDamaged
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.snapshot import Snapshot
 
@@ -109,7 +110,10 @@ def plan_restore(reader: ArchiveReader, selection: Selection, chosen: FoundRoot 
     if not root.root.metadata_key:
         raise ArchiveFailure("restore", reader.store.name, "no run has archived the metadata yet")
     snapshot = reader.snapshot(root.root)
-    state = load_state(snapshot, Path(root.root.metadata_key))
+    try:
+        state = load_state(snapshot, Path(root.root.metadata_key))
+    except MetadataDamaged as damage:
+        raise ArchiveDamaged(root.root.metadata_key, damage.damage) from damage
     if not selection.is_everything:
         snapshot = _select(state, selection, snapshot)
     is_final = root.root.is_final and root.epoch == epoch and selection.until is None
