@@ -48,6 +48,9 @@ def settings_of(
             take_over=take_over,
             restore_on_start=restore_on_start,
             part_size=5 * 1024 * 1024,
+            # However busy the machine is: tests rely on what starts and stops do.
+            contact_timeout=HOUR,
+            last_run_timeout=HOUR,
         ),
     )
 

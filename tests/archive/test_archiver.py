@@ -1,5 +1,8 @@
 """The archiver in a broker: nothing is deleted before it is confirmed, and clients notice nothing of a store."""
 
+import random
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -208,3 +211,29 @@ async def test_the_figures_of_the_archive_are_metrics(tmp_path: Path) -> None:
         store.is_down = True
         assert not await archiver_of(broker).run_once()
         assert figure("failures_total") == 1
+
+
+class HangingStore(FakeStore):
+    """Does not answer until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(random.Random(1))
+        self.answers = threading.Event()
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        """Create an object, at last."""
+        self.answers.wait()
+        return super().put_new(key, data)
+
+
+async def test_a_store_that_hangs_delays_neither_the_start_nor_the_stop(tmp_path: Path) -> None:
+    store, settings = HangingStore(), settings_of()
+    assert settings.archive is not None
+    impatient = replace(settings, archive=replace(settings.archive, contact_timeout=1, last_run_timeout=1))
+    async with running(tmp_path, impatient, store) as (broker, client):
+        await fill(broker, client, "a")
+        assert await texts(client) == [(0, b"a")]
+    store.answers.set()
+    async with running(tmp_path, settings, store) as (broker, client):
+        assert await archiver_of(broker).run_once()
+        assert archiver_of(broker).backlog() == (0, 0)

@@ -7,8 +7,8 @@ from threading import Event
 import pytest
 import xxhash
 
-from courser.archive.errors import ArchiveFailure
-from courser.archive.uploading import ArchiveInterrupted, Pace, Range, is_stored, upload
+from courser.archive.errors import ArchiveFailure, ArchiveInterrupted
+from courser.archive.uploading import Pace, Range, is_stored, upload
 from courser.testing.files import FakeFileSystem
 from courser.testing.object_store import FakeStore, StoreFault
 

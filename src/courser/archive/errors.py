@@ -26,6 +26,13 @@ class ObjectMissing(ArchiveFailure):
         super().__init__("read", key, "there is no such object")
 
 
+class ArchiveInterrupted(ArchiveFailure):
+    """The server stops. Nothing is wrong with the archive."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__("use", key, "the server stops")
+
+
 class ArchiveDamaged(ArchiveFailure):
     """An object of the archive is not what was stored."""
 

@@ -66,6 +66,10 @@ class ArchiveSettings:
     """Bytes of a part of a large object."""
     commit_size: int = 1024 * _MIB
     """Bytes after which a long run confirms what it has uploaded."""
+    contact_timeout: int = 15 * _SECOND
+    """Microseconds that a start waits for the store. One that takes longer does not keep the server from serving."""
+    last_run_timeout: int = 10 * _SECOND
+    """Microseconds that a stop waits for the last run."""
     cluster: str = ""
     """The beginning of the id of the archive to restore, if the store has several."""
     take_over: bool = False

@@ -8,12 +8,15 @@ So the answer alone never decides who created an object. Every object that is cr
 and reading it back does (``create``).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from threading import Event
+from typing import Protocol, TypeVar
 
-from courser.archive.errors import ArchiveFailure, ObjectMissing, StoreRefused
+from courser.archive.errors import ArchiveFailure, ArchiveInterrupted, ObjectMissing, StoreRefused
+
+Answer = TypeVar("Answer")
 
 _ATTEMPT_COUNT = 5
 """Attempts to create an object whose outcome is unknown."""
@@ -84,6 +87,8 @@ def create(store: Store, key: str, data: bytes, failures: list[ArchiveFailure] |
     try:
         if store.put_new(key, data):
             return Creation.MINE
+    except ArchiveInterrupted:
+        raise
     except ArchiveFailure as failure:
         # The object may exist, or appear later.
         noted.append(failure)
@@ -92,6 +97,8 @@ def create(store: Store, key: str, data: bytes, failures: list[ArchiveFailure] |
     except ObjectMissing:
         # A store may refuse one of two concurrent attempts before it decides on either.
         return Creation.UNKNOWN
+    except ArchiveInterrupted:
+        raise
     except ArchiveFailure as failure:
         noted.append(failure)
         return Creation.UNKNOWN
@@ -132,3 +139,60 @@ def read_if_there(store: Store, key: str) -> bytes | None:
         return store.read(key)
     except ObjectMissing:
         return None
+
+
+class StoppableStore:
+    """A store that can be taken from the thread that uses it: after that, every call raises ``ArchiveInterrupted``.
+
+    A call that hangs cannot be ended. When it returns at last, the server may have given up its data directory, so the
+    thread must not do what comes next.
+    """
+
+    def __init__(self, store: Store, stop: Event) -> None:
+        self._store = store
+        self._stop = stop
+        self.name = store.name
+
+    def _ask(self, key: str, request: Callable[[], Answer]) -> Answer:
+        self._check(key)
+        answer = request()
+        self._check(key)
+        return answer
+
+    def _check(self, key: str) -> None:
+        if self._stop.is_set():
+            raise ArchiveInterrupted(key)
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        """Create a small object."""
+        return self._ask(key, lambda: self._store.put_new(key, data))
+
+    def upload(self, key: str, parts: Iterable[bytes]) -> None:
+        """Create a large object."""
+        self._ask(key, lambda: self._store.upload(key, parts))
+
+    def read(self, key: str) -> bytes:
+        """The whole object."""
+        return self._ask(key, lambda: self._store.read(key))
+
+    def read_range(self, key: str, position: int, size: int) -> bytes:
+        """Bytes of an object."""
+        return self._ask(key, lambda: self._store.read_range(key, position, size))
+
+    def find(self, key: str) -> StoredObject | None:
+        """What the store reports about an object."""
+        return self._ask(key, lambda: self._store.find(key))
+
+    def list_objects(self, prefix: str) -> Iterator[StoredObject]:
+        """The objects below a prefix."""
+        for found in self._store.list_objects(prefix):
+            self._check(prefix)
+            yield found
+
+    def list_names(self, prefix: str) -> list[str]:
+        """The next parts of the keys below a prefix."""
+        return self._ask(prefix, lambda: self._store.list_names(prefix))
+
+    def delete(self, key: str) -> None:
+        """Delete an object."""
+        self._ask(key, lambda: self._store.delete(key))

@@ -12,16 +12,9 @@ from threading import Event
 
 import xxhash
 
-from courser.archive.errors import ArchiveFailure
+from courser.archive.errors import ArchiveFailure, ArchiveInterrupted
 from courser.archive.store import Store, StoredObject
 from courser.storage.files import File, read_exactly
-
-
-class ArchiveInterrupted(ArchiveFailure):
-    """The server stops. Nothing is wrong with the archive."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__("upload", key, "the server stops")
 
 
 class Pace:

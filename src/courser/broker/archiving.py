@@ -15,11 +15,11 @@ from threading import Event
 
 from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
 from courser.archive.claiming import ArchiveState, read_state, write_state
-from courser.archive.errors import ArchiveFailure, ArchiveTakenOver, StoreRefused
+from courser.archive.errors import ArchiveFailure, ArchiveInterrupted, ArchiveTakenOver, StoreRefused
 from courser.archive.reader import open_store
 from courser.archive.settings import ArchiveMoment, ArchiveSettings
-from courser.archive.store import Store
-from courser.archive.uploading import ArchiveInterrupted, Pace
+from courser.archive.store import StoppableStore, Store
+from courser.archive.uploading import Pace
 from courser.archive.writer import ArchiveCounters, ArchiveWriter, Confirmed
 from courser.broker.catalog_service import CatalogService
 from courser.broker.partition import Partition
@@ -35,10 +35,6 @@ from courser.storage.snapshot import encode_snapshot
 
 _log = logging.getLogger(__name__)
 
-_FIRST_CONTACT = 15.0
-"""Seconds that a start waits for the store. A store that takes longer does not keep the server from serving."""
-_LAST_RUN = 10.0
-"""Seconds that a stop waits for the last run."""
 _PAUSE_MIN = 1.0
 _PAUSE_MAX = 300.0
 """Seconds before a failed run is repeated: at first, and after many failures."""
@@ -95,7 +91,7 @@ class Archiver:
         except StoreRefused as refusal:
             raise StartRefused(data.path, str(refusal), "check data_maintenance.archiver") from refusal
         self._writer = ArchiveWriter(
-            opened,
+            StoppableStore(opened, self._stop),
             data.file_system,
             data.path,
             self._state(draw),
@@ -208,7 +204,7 @@ class Archiver:
             StartRefused: the store cannot be used, or another server has taken over the archive.
         """
         contact = self._loop.run_in_executor(self._thread, self._writer.begin)
-        await asyncio.wait((contact,), timeout=_FIRST_CONTACT)
+        await asyncio.wait((contact,), timeout=self._settings.contact_timeout / 1_000_000)
         if not contact.done():
             _log.warning("the archive does not answer; archiving starts when it does")
             contact.add_done_callback(_ignore)
@@ -362,7 +358,7 @@ class Archiver:
         is_used = self._settings.active_interval and self._settings.moment is ArchiveMoment.SEAL
         if is_used and self._progress.failure is None:
             last = asyncio.create_task(self.run_once(with_active=True, is_final=True))
-            await asyncio.wait((last,), timeout=_LAST_RUN)
+            await asyncio.wait((last,), timeout=self._settings.last_run_timeout / 1_000_000)
             self._stop.set()
             # What is being uploaded ends with its next part, unless the store hangs.
             await asyncio.wait((last,), timeout=_PAUSE_MIN)

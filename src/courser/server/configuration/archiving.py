@@ -2,6 +2,7 @@
 
 from courser.archive.settings import ArchiveMoment, ArchiveSettings, StoreKind, StoreSettings
 from courser.server.configuration import archive_keys as keys
+from courser.server.configuration.keys import SHUTDOWN_TIMEOUT
 from courser.server.configuration.loading import Configuration
 
 
@@ -56,6 +57,7 @@ def archive_settings(configuration: Configuration) -> ArchiveSettings | None:
         active_interval=configuration[keys.ACTIVE_INTERVAL],
         bandwidth=configuration[keys.ARCHIVE_BANDWIDTH],
         part_size=configuration[keys.ARCHIVE_PART_SIZE],
+        last_run_timeout=configuration[SHUTDOWN_TIMEOUT],
         cluster=configuration[keys.ARCHIVE_CLUSTER],
         take_over=configuration[keys.TAKE_OVER],
         restore_on_start=configuration[keys.RESTORE_ON_START],
