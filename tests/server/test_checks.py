@@ -1,5 +1,7 @@
 """What values must not be together, and what is worth a warning."""
 
+import importlib.util
+
 import pytest
 
 from courser.errors import ConfigurationRefused
@@ -108,3 +110,12 @@ def test_usual_settings_give_no_warnings() -> None:
         NO_LOG_FILES,
     ):
         assert list(checks.warnings(load(settings=settings))) == []
+
+
+def test_a_store_without_its_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "obstore" else find(name))
+    table = "data_maintenance.archiver"
+    configuration = load(settings=[f"{table}.enabled=true", f"{table}.kind=s3", f"{table}.s3.bucket=b"])
+    with pytest.raises(ConfigurationRefused, match=r"archiver.kind .* pip install 'courser\[s3\]'"):
+        checks.check(configuration)

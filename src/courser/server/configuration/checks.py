@@ -78,6 +78,9 @@ def _archive_contradictions(configuration: Configuration) -> Iterator[str]:
     if not is_enabled:
         return
     kind = StoreKind(configuration[archive_keys.ARCHIVE_KIND])
+    if kind is not StoreKind.DISK and not _has_modules("obstore"):
+        where = configuration.where(archive_keys.ARCHIVE_KIND)
+        yield f"{where} needs an extra that is not installed: pip install 'courser[s3]', or set it to disk"
     for needed in archive_keys.BUCKETS[kind]:
         if not configuration[needed]:
             yield f"{needed.path} is required if {archive_keys.ARCHIVE_KIND.path} is {kind.value}"
