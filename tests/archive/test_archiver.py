@@ -42,6 +42,9 @@ async def test_an_expired_segment_is_deleted_only_after_it_is_archived(tmp_path:
         assert await archiver_of(broker).run_once()
         await clean(broker)
         assert bases_of(broker) == [2]
+        archived = archiver_of(broker).archive_of(partition_of(broker).log)
+        assert archived is not None
+        assert archived.start_offset == 0, "what retention deleted can be read from the archive"
         assert archiver_of(broker).backlog() == (0, 0)
 
 

@@ -216,3 +216,8 @@ def decode_body(data: bytes, key: str, kind: type[Body]) -> tuple[Origin, Body]:
         return origin, msgspec.msgpack.decode(body, type=kind)
     except msgspec.MsgspecError as error:
         raise ArchiveDamaged(key, str(error)) from error
+
+
+def time_of(header: bytes) -> int:
+    """When an object was made, from its header, which is not checked; 0 if it is too short."""
+    return int(_HEADER.unpack_from(header)[12]) if len(header) >= HEADER_SIZE else 0

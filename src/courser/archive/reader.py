@@ -17,7 +17,7 @@ from courser.archive.claiming import newest_epoch
 from courser.archive.disk_store import DiskStore
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure, StoreRefused
 from courser.archive.keys import VERSION, ArchiveKeys, cluster_of, number_of_root
-from courser.archive.objects import Manifest, ObjectKind, Piece, Root, decode_body, decode_object
+from courser.archive.objects import HEADER_SIZE, Manifest, ObjectKind, Piece, Root, decode_body, decode_object, time_of
 from courser.archive.settings import StoreKind, StoreSettings
 from courser.archive.store import Store, read_if_there
 from courser.errors import MetadataDamaged
@@ -172,15 +172,34 @@ class ArchiveReader:
         return None
 
     def roots(self) -> Iterator[FoundRoot]:
-        """All roots that the store lists, oldest first."""
-        for epoch, number in sorted(filter(None, map(number_of_root, _keys(self.store, self.keys.roots)))):
-            try:
-                found = self._root_at(epoch, number)
-            except ArchiveDamaged as damage:
-                _log.error("%s; passing over this root", damage)
-                continue
+        """All intact roots that the store lists, oldest first."""
+        for place in self._listed_roots():
+            found = self._intact(place)
             if found is not None:
                 yield found
+
+    def roots_around(self, time: int) -> tuple[FoundRoot | None, FoundRoot | None]:
+        """The last intact root up to a time, and the first one from that time on. Reads only a few."""
+        places = self._listed_roots()
+        number = bisect_right(places, time, key=self._time_of)
+        before = next(filter(None, map(self._intact, reversed(places[:number]))), None)
+        if before is not None and before.root.time == time:
+            return before, before
+        return before, next(filter(None, map(self._intact, places[number:])), None)
+
+    def _listed_roots(self) -> list[tuple[int, int]]:
+        return sorted(filter(None, map(number_of_root, _keys(self.store, self.keys.roots))))
+
+    def _time_of(self, place: tuple[int, int]) -> int:
+        """When a root was made, according to its header, whether or not the rest of it is intact."""
+        return time_of(self.store.read_range(self.keys.root(*place), 0, HEADER_SIZE))
+
+    def _intact(self, place: tuple[int, int]) -> FoundRoot | None:
+        try:
+            return self._root_at(*place)
+        except ArchiveDamaged as damage:
+            _log.error("%s; passing over this root", damage)
+            return None
 
     def manifest(self, key: str) -> Manifest:
         """A manifest, by the key in a root."""

@@ -130,12 +130,10 @@ def _choose_roots(reader: ArchiveReader, until: int | None) -> tuple[FoundRoot, 
         if newest is None:
             raise ArchiveFailure("restore", reader.store.name, "no run has been completed yet")
         return newest, newest
-    roots = list(reader.roots())
-    before = [found for found in roots if found.root.time <= until]
-    if not before:
+    before, after = reader.roots_around(until)
+    if before is None:
         raise ArchiveFailure("restore", reader.store.name, "the first run was completed after that time")
-    after = [found for found in roots if found.root.time >= until]
-    return before[-1], after[0] if after else before[-1]
+    return before, after or before
 
 
 def _select(state: CatalogState, selection: Selection, snapshot: Snapshot) -> Snapshot:

@@ -28,7 +28,7 @@ from courser.archive.objects import (
     encode_body,
     encode_object,
 )
-from courser.archive.reader import ArchiveReader
+from courser.archive.reader import ArchiveReader, PartitionArchive
 from courser.archive.store import Creation, Store, create_surely, probe
 from courser.archive.uploading import Pace, Range, hash_file, is_stored, upload
 from courser.records.stored_header import PartitionIdentity
@@ -124,6 +124,11 @@ class ArchiveWriter:
     def metadata_op(self) -> int:
         """The op of the catalog that is archived; -1 if none is."""
         return self._metadata_op
+
+    def archive_of(self, identity: PartitionIdentity) -> PartitionArchive | None:
+        """What the archive has of a partition; None if nothing. May be called from any thread."""
+        head = self._heads.get(identity)
+        return None if head is None else PartitionArchive(self._store, self._keys, head.manifest)
 
     # --- start ---
 

@@ -16,7 +16,7 @@ from threading import Event
 from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
 from courser.archive.claiming import ArchiveState, read_state, write_state
 from courser.archive.errors import ArchiveFailure, ArchiveInterrupted, ArchiveTakenOver, StoreRefused
-from courser.archive.reader import open_store
+from courser.archive.reader import PartitionArchive, open_store
 from courser.archive.settings import ArchiveMoment, ArchiveSettings
 from courser.archive.store import StoppableStore, Store
 from courser.archive.uploading import Pace
@@ -130,6 +130,10 @@ class Archiver:
     def is_archived(self, log: PartitionLog, segment: Segment) -> bool:
         """Whether the archive has confirmed a sealed segment."""
         return (segment.base_offset, segment.size) in self._progress.confirmed.get(log.identity, ())
+
+    def archive_of(self, log: PartitionLog) -> PartitionArchive | None:
+        """Where the archived messages of a partition are; None if none are known. Its methods block."""
+        return self._writer.archive_of(log.identity)
 
     def backlog(self) -> tuple[int, int]:
         """Bytes of sealed segments that are not archived, and when the oldest message in them was stored; 0 if none."""
