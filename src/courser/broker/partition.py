@@ -578,6 +578,11 @@ class Partition:
 
     # --- the end ---
 
+    def refuse_writes(self, reason: str) -> None:
+        """Accept no more writes until a restart: waiting sends fail. The first reason is kept."""
+        self.log.fail(reason)
+        self._release()
+
     def mark_deleted(self) -> None:
         """Mark the partition as deleted: waiting requests fail, and nothing more is written. Call ``close`` next."""
         self.is_deleted = True

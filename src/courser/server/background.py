@@ -110,6 +110,8 @@ def keep_background_tasks(
         tasks.every(_TRIM_INTERVAL, "memory", partial(_in_pool, broker, trim))
     if settings.broker.cleaner_enabled:
         tasks.keep("cleaner", broker.retention.run)
+    if broker.archiver is not None:
+        tasks.keep("archiver", broker.archiver.run)
     if settings.broker.heartbeat_enabled:
         heartbeats = Heartbeats(broker.sessions, broker.clock, interval=settings.broker.heartbeat_interval)
         tasks.keep("heartbeats", heartbeats.run)
