@@ -191,8 +191,8 @@ def run(bench: Bench) -> Iterator[Row]:
                 bare_name="TCP",
                 target=Target(Bound.RATIO_AT_LEAST, _RAW_TARGET) if is_raw else None,
             )
-            if transport == "http":
-                (bare,) = [name for name in rounds[0] if name.startswith("bare")]
+            bare = next((name for name in rounds[0] if name.startswith("bare")), None)
+            if transport == "http" and bare is not None:
                 yield Row(
                     measure=f"{measure} over http",
                     unit="requests/CPU s",

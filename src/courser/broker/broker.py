@@ -110,12 +110,8 @@ class Broker:
         passwords = PasswordPool(Passwords(), self._password_threads)
         self.authentication = Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock)
         self.retention = Retention(self.partitions, settings, self.clock)
-        self.sends = Sends(
-            self.partitions,
-            pool,
-            delete_oldest_segments=settings.delete_oldest_segments,
-            on_limit=self.retention.hurry,
-        )
+        deletes_oldest, hurry = settings.delete_oldest_segments, self.retention.hurry
+        self.sends = Sends(self.partitions, pool, delete_oldest_segments=deletes_oldest, on_limit=hurry)
         self.staging, self.publishing = self._make_publishing(draw)
         self.retention.settle = self.publishing.settle_below
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)

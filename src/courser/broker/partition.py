@@ -19,6 +19,7 @@ from courser.broker.preparing import Preparation
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.waiting import Waiting, attempt
+from courser.broker.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
 from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
 from courser.model.durability import Durability
@@ -49,8 +50,6 @@ price is that a start after a kill reads what was sent during the pause."""
 _CLOSING_COUNT_MAX = 64
 """Maximum number of segments that wait to be sealed. Each holds a descriptor, and a start after a kill reads it."""
 
-_NEVER = 2**64
-"""Larger than any offset."""
 _WRITTEN, _BOUNDED, _SYNCED = Durability.WRITTEN, Durability.BOUNDED, Durability.SYNCED
 Found = TypeVar("Found")
 
@@ -99,10 +98,7 @@ class Partition:
         """Set while a purge or a change of settings is in progress. Sends and stores wait for it."""
         self._verification = verification
         self._verifying = asyncio.Lock()
-        self._waiting: dict[asyncio.Future[bool], int] = {}
-        """The long polls that wait for messages, and the offset that each waits for."""
-        self._is_announcing = False
-        """Whether they will be woken in the next turn of the event loop."""
+        self.readers = WaitingReaders(self._final_end)
         self._entering: set[asyncio.Future[None]] = set()
         """Sends that wait before they are written."""
         self._preparation = Preparation(log, self._in_pool, clock)
@@ -180,8 +176,8 @@ class Partition:
         sizes, size = self._append_sizes, len(batch.body) + BATCH_HEADER_SIZE
         sizes.counts[size.bit_length()] += 1
         sizes.total += size
-        if self._waiting:
-            self._announce_soon()
+        if self.readers.waiting:
+            self.readers.announce_soon()
         if marks.written[2] >= self._upkeep_at_size or len(log.segments) != self._segment_count:
             self._look_at_upkeep()
         if level is _WRITTEN or is_synced_later or (level is _BOUNDED and self._is_within_bounds()):
@@ -391,13 +387,13 @@ class Partition:
                 if not waiter.done():
                     waiter.set_exception(PartitionReadOnly(log.directory, log.failure))
             self._upkeep.wake()
-            self._announce()
+            self.readers.announce()
             return
         for waiter in self._acknowledgements.releasable(log.marks.synced, self._clock.monotonic()):
             if not waiter.done():
                 waiter.set_result(None)
-        if self._waiting:
-            self._announce_soon()
+        if self.readers.waiting:
+            self.readers.announce_soon()
 
     # --- polls ---
 
@@ -472,30 +468,9 @@ class Partition:
             if self._reads_done is not None and not self._reading_count:
                 self._reads_done.set_result(None)
 
-    def wait_for(self, woken: asyncio.Future[bool], offset: int) -> None:
-        """Set ``woken`` to True once there is a message at ``offset``, or there can never be one."""
-        self._waiting[woken] = offset
-
-    def stop_waiting(self, woken: asyncio.Future[bool]) -> None:
-        """Forget a future passed to ``wait_for``. Can be repeated."""
-        self._waiting.pop(woken, None)
-
-    def _announce_soon(self) -> None:
-        """Wake waiting clients in the next turn of the loop: once for all sends of this turn, after their replies."""
-        if not self._is_announcing:
-            self._is_announcing = True
-            asyncio.get_running_loop().call_soon(self._announce)
-
-    def _announce(self) -> None:
-        self._is_announcing = False
-        end_offset = self.log.visible_end
-        if self.is_deleted or self.log.failure is not None:
-            end_offset = _NEVER
-        # Clients that wait for later offsets are not woken: that would cost a hundred times as much as this check.
-        for woken in [woken for woken, offset in self._waiting.items() if offset < end_offset]:
-            del self._waiting[woken]
-            if not woken.done():
-                woken.set_result(True)
+    def _final_end(self) -> int:
+        """The offset after the last readable message; if nothing will follow, whoever waits must learn why."""
+        return PAST_EVERY_OFFSET if self.is_deleted or self.log.failure is not None else self.log.visible_end
 
     # --- stored offsets ---
 
