@@ -10,7 +10,7 @@
 FROM python:3.13 AS build
 COPY pyproject.toml hatch_build.py README.md LICENSE /source/
 COPY src /source/src
-RUN pip wheel --no-cache-dir --wheel-dir /wheels /source
+RUN pip wheel --no-cache-dir --wheel-dir /wheels "/source[quic]"
 
 FROM python:3.13-slim
 # Other systems know the user by its number: Kubernetes, and the owner of a directory that is mounted as the volume.
@@ -22,6 +22,9 @@ RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
 # The name of the root user is not a secret; its password comes from outside.
 # hadolint ignore=DL3064
 ENV COURSER_TCP_ADDRESS=0.0.0.0:8090 \
+    COURSER_HTTP_ADDRESS=0.0.0.0:3000 \
+    COURSER_WEBSOCKET_ADDRESS=0.0.0.0:8092 \
+    COURSER_QUIC_ADDRESS=0.0.0.0:8080 \
     COURSER_SYSTEM_PATH=/var/lib/courser/local_data \
     COURSER_SYSTEM_LOGGING_FILE_ENABLED=false \
     COURSER_ROOT_USERNAME=iggy \
@@ -30,7 +33,8 @@ ENV COURSER_TCP_ADDRESS=0.0.0.0:8090 \
 USER 10001:10001
 WORKDIR /var/lib/courser
 VOLUME ["/var/lib/courser"]
-EXPOSE 8090
+# The binary protocols over TCP, HTTP, WebSocket; QUIC if it is enabled.
+EXPOSE 8090 3000 8092 8080/udp
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
     CMD ["courser", "ping", "--url", "127.0.0.1:8090", "-o", "jsonl"]

@@ -155,6 +155,7 @@ reference: $(DEVELOPMENT)  ## write the generated pages of docs/ again
 	$(PYTHON) -m courser.client.reference docs/reference
 	$(PYTHON) -m courser.wire.reference docs/formats/private-commands.md
 	$(PYTHON) -m courser.server.configuration.reference docs/configuration.md
+	$(PYTHON) -m courser.server.monitoring packaging/monitoring/grafana-dashboard.json docs/metrics.md
 	$(PYTHON) -m courser.spark.reference docs/spark/reading.md
 	$(PYTHON) -m courser.pipelines.keys docs/spark/pipelines.md
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import (
     appending,
+    at_rest,
     client,
     group_commit,
     index_rebuild,
@@ -17,11 +18,13 @@ from benchmarks import (
     metadata,
     reading,
     rolling,
+    scraping,
     serving,
     spark,
     starting,
     sustained,
     transcoding,
+    transports,
 )
 from benchmarks.harness import FULL, QUICK, Bench, Case, Row, Scale, Weight
 from benchmarks.report import as_json, table
@@ -31,6 +34,7 @@ CASES = (
     Case("appending", "appends at `written` beside bare writes", appending.run),
     Case("group-commit", "16 appenders at `synced`, with and without group commit", group_commit.run),
     Case("reading", "sequential reads beside bare reads", reading.run),
+    Case("at-rest", "compression, encryption and deduplication", at_rest.run),
     Case("transcoding", "classic messages to batches and back", transcoding.run),
     Case("lookups", "random reads and index lookups", lookups.run),
     Case("index-rebuild", "index rebuild, scan and verify", index_rebuild.run),
@@ -39,6 +43,8 @@ CASES = (
     Case("memory", "indexes, open partitions, small batches", memory.run),
     Case("metadata", "commands, starts and memory of the catalog", metadata.run),
     Case("serving", "the server over TCP beside a bare server", serving.run),
+    Case("transports", "HTTP, WebSocket and QUIC beside TCP", transports.run),
+    Case("metrics", "a scrape with many partitions, and what counting costs a send", scraping.run),
     Case("client", "our own client beside the load generator", client.run),
     Case("spark", "Spark on topics beside Spark on Parquet", spark.run),
     Case("starting", "starts with little and with much sealed data", starting.run),

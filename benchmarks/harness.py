@@ -236,6 +236,12 @@ class Bench:
             return runner.run(work)
 
     @property
+    def memory_directory(self) -> Path:
+        """A directory in memory, for cases that do not measure the disk; the usual one if there is none."""
+        memory = Path("/dev/shm")
+        return memory if memory.is_dir() else self.directory
+
+    @property
     def free_size(self) -> int:
         return shutil.disk_usage(self.directory).free
 

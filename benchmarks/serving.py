@@ -199,7 +199,8 @@ def _run_singles(path: Path, server: Running, sends: Sequence[Callable[[], None]
     return Singles(total / seconds, cpu * 1e6 / total, flushes_after - flushes, total)
 
 
-def _courser_singles(bench: Bench, batch: SampleBatch, connections: int, count: int, *, is_synced: bool) -> Singles:
+def courser_singles(bench: Bench, batch: SampleBatch, connections: int, count: int, *, is_synced: bool) -> Singles:
+    """Single messages to the server with default settings, from so many connections."""
     with bench.fresh_directory() as path, courser(path) as (server, login), ExitStack() as stack:
         clients = [stack.enter_context(closing(VsrWire(login))) for _ in range(connections)]
         _create_topic(clients[0], is_synced=is_synced)
@@ -229,7 +230,7 @@ def _single_messages(bench: Bench) -> Iterator[Row]:
         rounds = [
             (
                 _bare_singles(bench, batch, connections, count, is_synced=False),
-                _courser_singles(bench, batch, connections, count, is_synced=False),
+                courser_singles(bench, batch, connections, count, is_synced=False),
             )
             for _ in range(bench.scale.rounds)
         ]
@@ -254,7 +255,7 @@ def _synced(bench: Bench) -> Iterator[Row]:
         return many.speed / alone.speed, many
 
     round_count = bench.scale.rounds * bench.scale.sync_round_factor
-    rounds = [(gain(_bare_singles), gain(_courser_singles)) for _ in range(round_count)]
+    rounds = [(gain(_bare_singles), gain(courser_singles)) for _ in range(round_count)]
     acks = f"{median(ours.speed for _, (_, ours) in rounds):,.0f} acks/s"
     theirs, ours = _acks_per_sync(many for (_, many), _ in rounds), _acks_per_sync(many for _, (_, many) in rounds)
     yield Row(

@@ -92,7 +92,7 @@ class Stage:
             assert mount["type"] == "bind"
             self.inside(mount["target"]).symlink_to(others[mount["from"]].inside(mount["source"]))
             arguments = arguments[option.end() :]
-        script = re.sub(r"(?<=\s)/(?=wheels|source)", f"{self.root}/", arguments)
+        script = re.sub(r'(?<=[\s"])/(?=wheels|source)', f"{self.root}/", arguments)
         variables = clean_variables() | {"PATH": f"{self.tools}:{self.environment.directory}/bin:{os.environ['PATH']}"}
         result = subprocess.run(
             ["/bin/sh", "-euc", script],

@@ -132,6 +132,10 @@ def test_the_image_holds_no_password() -> None:
     assert "with-default-root-credentials" not in text
 
 
+PORTS = {"TCP": 8090, "HTTP": 3000, "WEBSOCKET": 8092, "QUIC": 8080}
+PORTS_BY_NAME = {"courser": 8090, "http": 3000, "websocket": 8092, "quic": 8080}
+
+
 @pytest.fixture
 def volume(tmp_path: Path) -> Path:
     """Stands in for the volume of the image."""
@@ -143,8 +147,8 @@ def image_variables(volume: Path) -> dict[str, str]:
     """Those of the image, with a place and a port that are free here."""
     variables = variables_of_the_image()
     (mounted,) = json.loads(argument_of("VOLUME"))
-    port = argument_of("EXPOSE")
-    assert variables["COURSER_TCP_ADDRESS"] == f"0.0.0.0:{port}", "the container listens on all interfaces"
+    for transport, port in PORTS.items():
+        assert variables[f"COURSER_{transport}_ADDRESS"] == f"0.0.0.0:{port}", "the container listens on all interfaces"
     variables["COURSER_SYSTEM_PATH"] = variables["COURSER_SYSTEM_PATH"].replace(mounted, str(volume))
     return {
         **clean_variables(),
@@ -200,7 +204,7 @@ def test_the_health_check_follows_the_server(
 ) -> None:
     program, *arguments = health_check()
     assert program == json.loads(argument_of("ENTRYPOINT"))[0]
-    address = f"127.0.0.1:{argument_of('EXPOSE')}"
+    address = f"127.0.0.1:{PORTS['TCP']}"
     assert address in arguments
     here = [contained.address if word == address else word for word in arguments]
     check = [str(installed.courser), *here]
@@ -245,7 +249,9 @@ def test_compose_has_a_named_volume_where_the_image_keeps_its_data() -> None:
     service = found["services"]["courser"]
     (volume,) = json.loads(argument_of("VOLUME"))
     assert service["volumes"] == [f"courser-data:{volume}"]
-    assert service["ports"] == [f"127.0.0.1:8090:{argument_of('EXPOSE')}"]
+    exposed = argument_of("EXPOSE").split()
+    assert exposed == [f"{port}/udp" if transport == "QUIC" else str(port) for transport, port in PORTS.items()]
+    assert service["ports"] == [f"127.0.0.1:{port.removesuffix('/udp')}:{port}" for port in exposed]
     assert service["environment"]["COURSER_ROOT_PASSWORD"].startswith("${COURSER_ROOT_PASSWORD:?")
 
 
@@ -346,7 +352,11 @@ def test_the_pod_runs_the_image_as_it_is_meant(variant: str) -> None:
     (container,) = pod["containers"]
     (volume,) = json.loads(argument_of("VOLUME"))
     assert {"name": "data", "mountPath": volume} in container["volumeMounts"]
-    assert container["ports"] == [{"name": "courser", "containerPort": int(argument_of("EXPOSE"))}]
+    assert {port["name"]: port["containerPort"] for port in container["ports"]} == PORTS_BY_NAME
+    service = manifests(variant)["Service"]["spec"]["ports"]
+    assert {port["targetPort"]: port["port"] for port in service} == PORTS_BY_NAME
+    for ports in (container["ports"], service):
+        assert [port["name"] for port in ports if port.get("protocol") == "UDP"] == ["quic"]
     if variant == "usual":
         assert container["readinessProbe"]["exec"]["command"] == health_check()
 
@@ -358,7 +368,10 @@ def test_the_server_knows_every_variable_of_the_pod(installed: Environment, tmp_
     shown = run(installed.courser, "config", "show", variables=variables, cwd=tmp_path)
     assert not shown.stderr
     settings = tomllib.loads(shown.stdout)
-    assert settings["tcp"]["tls"]["cert_file"] == "/etc/courser/tls/tls.crt"
+    encrypted = (settings["tcp"]["tls"], settings["http"]["tls"], settings["websocket"]["tls"])
+    for table in (*encrypted, settings["quic"]["certificate"]):
+        assert table["cert_file"] == "/etc/courser/tls/tls.crt"
+    assert all(table["enabled"] for table in encrypted)
     assert settings["system"]["topic"]["message_expiry"] == "7d"
 
 

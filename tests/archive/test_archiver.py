@@ -11,6 +11,7 @@ from courser.archive.objects import Origin, Seal, encode_body
 from courser.archive.reader import ArchiveReader, find_clusters
 from courser.archive.settings import ArchiveMoment
 from courser.errors import CourserError, ErrorCode, RequestFailed, StartRefused
+from courser.model import metric_table as m
 from courser.testing.broker import TestBroker
 from courser.testing.clocks import ManualClock
 from courser.testing.object_store import FakeStore, StoreFault
@@ -201,19 +202,17 @@ async def test_the_figures_of_the_archive_are_metrics(tmp_path: Path) -> None:
         await fill(broker, client, "a")
         clock.advance(HOUR)
 
-        def figure(name: str) -> float:
-            return broker.broker.metrics.value(f"courser_archive_{name}")
-
-        assert figure("backlog_bytes") > 0
-        assert figure("oldest_age_seconds") == 3600
-        assert figure("uploads_total") == 0
+        figure = broker.broker.metrics.value
+        assert figure(m.ARCHIVE_BACKLOG) > 0
+        assert figure(m.ARCHIVE_OLDEST_AGE) == 3600
+        assert figure(m.ARCHIVE_UPLOADS) == 0
         assert await archiver_of(broker).run_once()
-        assert (figure("backlog_bytes"), figure("oldest_age_seconds"), figure("uploads_total")) == (0, 0, 2)
-        assert figure("uploaded_bytes_total") > 0
+        assert (figure(m.ARCHIVE_BACKLOG), figure(m.ARCHIVE_OLDEST_AGE), figure(m.ARCHIVE_UPLOADS)) == (0, 0, 2)
+        assert figure(m.ARCHIVE_UPLOADED_BYTES) > 0
         await fill(broker, client, "b")
         store.is_down = True
         assert not await archiver_of(broker).run_once()
-        assert figure("failures_total") == 1
+        assert figure(m.ARCHIVE_FAILURES) == 1
 
 
 class HangingStore(FakeStore):

@@ -7,7 +7,7 @@ import pytest
 from courser.bench.actors import Pacer
 from courser.bench.plan import Spread, parse_spread
 from courser.bench.samples import cut_sample, make_pool, make_sample
-from courser.records.batch import encode_batch, parse_batch
+from courser.records.batch import parse_batch
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_picks_stay_within_both_bounds_and_reach_them() -> None:
 
 def test_a_sample_is_a_good_batch() -> None:
     sample = make_sample([10, 0, 300], random.Random(1), 1_700_000_000_000_000)
-    batch = parse_batch(encode_batch(sample.batch()), verify_frames=True)
+    batch = parse_batch(sample.encoded_batch(), verify_frames=True)
     assert (batch.count, batch.size, batch.origin_timestamp) == (3, sample.stored_size, 1_700_000_000_000_000)
     assert sample.payload_size == 310
 

@@ -30,9 +30,8 @@ class Listening:
         await self.connections.say_goodbye(grace)
 
 
-def listener_of(broker: Broker) -> Listening:
-    """On a free port, with the usual settings. It is the caller's to start and to stop."""
-    settings = ConnectionSettings()
+def parts_of(broker: Broker, settings: ConnectionSettings) -> tuple[Services, Connections]:
+    """What the listeners of a broker need."""
     chooser = CodecChooser(
         settings,
         verify_frames=broker.settings.verify_frames,
@@ -57,6 +56,12 @@ def listener_of(broker: Broker) -> Listening:
         reply_memory=broker.buffers,
     )
     broker.buffers.on_shortage = connections.free_reply_memory
+    return services, connections
+
+
+def listener_of(broker: Broker) -> Listening:
+    """On a free port, with the usual settings. It is the caller's to start and to stop."""
+    services, connections = parts_of(broker, ConnectionSettings())
     listener = TcpListener(
         TcpSettings(port=0),
         services,

@@ -7,7 +7,7 @@ import pytest
 from courser.api import commands as c
 from courser.broker.disk_watch import FULL_SIZE, DiskWatch
 from courser.broker.settings import PERSISTED
-from courser.errors import PartitionReadOnly
+from courser.errors import DiskFull, PartitionReadOnly
 from courser.model.topic_options import TopicOptions
 from courser.testing.files import FaultPlan
 from tests.broker.fake_disks import FakeServer
@@ -81,4 +81,34 @@ async def test_a_partition_that_takes_no_more_writes_is_named_with_the_reason(ca
     # Who begins to watch later was told by somebody else.
     await DiskWatch(broker.partitions, broker.pool, Disk().space).look()
     assert told(caplog) == []
+    await broker.close()
+
+
+async def test_a_refused_write_is_told_at_once_and_once(caplog: pytest.LogCaptureFixture) -> None:
+    server = FakeServer()
+    broker = await server.open()
+    await server.ask(c.CreateStream("s"))
+    await server.add_topic("t", 1, TopicOptions())
+    await server.send("t", "safe")
+    broker.disk_watch = watch = DiskWatch(broker.partitions, broker.pool, Disk().space)
+    assert await watch.problems() == []
+    server.disk.plan = FaultPlan().fail("write_at", errno.ENOSPC, name="*.log", onwards=True)
+    caplog.set_level("INFO", "courser.broker.disk_watch")
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            await server.send("t", "refused")
+    ((level, line),) = told(caplog)
+    assert level == "ERROR"
+    assert line.startswith("disk full: refusing sends that do not fit until space is free again file=/data/streams/0/")
+    # The disk says that it has room: it may be a quota.
+    assert await watch.problems() == ["the disk is full: it has just refused a write"]
+    assert watch.is_full
+    await watch.look()
+    assert (told(caplog), watch.is_full) == ([], True)
+    server.disk.plan = FaultPlan()
+    await server.send("t", "fits")
+    await watch.look()
+    ((level, line),) = told(caplog)
+    assert (level, line.partition(" free=")[0]) == ("INFO", "disk space is available again")
+    assert (await watch.problems(), watch.is_full) == ([], False)
     await broker.close()

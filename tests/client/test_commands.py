@@ -277,6 +277,7 @@ async def test_logins_on_one_connection(scene: Twins) -> None:
 async def test_the_server_itself(scene: Twins) -> None:
     client = await scene.connect()
     await client.ping()
+    assert "# TYPE courser_partitions gauge" in await client.get_metrics()
     stats = await client.get_stats()
     assert stats.client_count == 1
     assert (await client.get_cluster_metadata()).name == "single-node"

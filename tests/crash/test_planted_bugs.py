@@ -219,7 +219,7 @@ PLANTS: dict[Plant, str] = {
     a_start_offset_that_is_not_durable_before_the_unlink: "abcghm",
     offsets_renamed_without_a_sync: "gm",
     offsets_that_move_forward: "g",
-    a_torn_record_that_is_believed: "abcd",
+    a_torn_record_that_is_believed: "abcdf",
     a_power_cut_taken_for_a_kill: "abcm",
     a_time_that_never_goes_back: "e",
     a_step_of_the_clock_that_nobody_notices: "e",

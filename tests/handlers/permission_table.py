@@ -86,6 +86,7 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.CreateToken: ANYBODY,
     c.DeleteToken: ANYBODY,
     c.GetStats: READ_SERVER,
+    c.GetMetrics: READ_SERVER,
     c.GetSnapshot: READ_SERVER,
     c.GetClient: READ_SERVER,
     c.GetClients: READ_SERVER,
@@ -141,6 +142,7 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     # What is in the answer depends on who asks: tests of staging show it.
     c.GetSinks: ANYBODY,
     c.GetStagedParts: ANYBODY,
+    c.GetGroupLag: GET_TOPIC,
     c.ResetGroupOffsets: GET_TOPIC,
 }
 

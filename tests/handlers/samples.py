@@ -14,6 +14,7 @@ PART = c.StagedPartName("sink", 0, 0, 1)
 SAMPLES: tuple[c.Command, ...] = (
     c.Ping(),
     c.GetStats(),
+    c.GetMetrics(),
     c.GetSnapshot(1, (4,)),
     c.GetClusterMetadata(),
     c.DescribeOptions(1),
@@ -77,5 +78,6 @@ SAMPLES: tuple[c.Command, ...] = (
     c.GetSink("sink"),
     c.GetSinks(),
     c.GetStagedParts("sink"),
+    c.GetGroupLag("s", "t", "g"),
     c.ResetGroupOffsets("s", "t", "g", True, ((0, 0),)),
 )

@@ -85,7 +85,7 @@ async def test_a_long_poll_ends_empty_when_its_time_is_up(scene: Scene) -> None:
     await add_topic(scene)
     reply = await waited(scene, wait(seconds=0))
     assert (reply.message_count, reply.partition_id) == (0, 0)
-    assert partition_of(scene)._waiting == {}
+    assert partition_of(scene).readers.waiting == {}
 
 
 async def test_a_connection_that_goes_takes_its_long_poll_along(scene: Scene) -> None:
@@ -96,7 +96,7 @@ async def test_a_connection_that_goes_takes_its_long_poll_along(scene: Scene) ->
     with pytest.raises(CommandRejected) as refused:
         await task
     assert refused.value.code is ErrorCode.DISCONNECTED
-    assert partition_of(scene)._waiting == {}
+    assert partition_of(scene).readers.waiting == {}
 
 
 async def test_a_long_poll_ends_when_its_topic_is_deleted(scene: Scene) -> None:
@@ -202,3 +202,19 @@ async def test_segments_are_listed_with_their_place(scene: Scene) -> None:
     assert reply.segments[0] == r.SegmentInfo(0, 1, 305, 1, now, now, is_sealed=True)
     assert [(row.first_offset, row.is_sealed) for row in reply.segments] == [(0, True), (1, True), (2, False)]
     assert await scene.refusal(scene.root, c.GetSegments("s", "t", 1)) is ErrorCode.PARTITION_NOT_FOUND
+
+
+async def test_the_lag_of_a_group(scene: Scene) -> None:
+    await add_topic(scene, partition_count=2)
+    await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", "g"))
+    for text in ("a", "b", "c"):
+        await send(scene, text)
+        scene.clock.advance(5)
+    await scene.ask(scene.root, c.ResetGroupOffsets("s", "t", "g", is_forced=False, offsets=((0, 1),)))
+    reply = await scene.ask(scene.root, c.GetGroupLag("s", "t", "g"))
+    assert reply == r.GroupLag([r.PartitionLag(0, 0, 3, 2, 10), r.PartitionLag(1, None, 0, 0, 0)])
+    # A purge deletes what the group had not read, so there is nothing left to lag behind.
+    await scene.ask(scene.root, c.PurgeTopic("s", "t"))
+    reply = await scene.ask(scene.root, c.GetGroupLag("s", "t", "g"))
+    assert reply == r.GroupLag([r.PartitionLag(0, None, 3, 0, 0), r.PartitionLag(1, None, 0, 0, 0)])
+    assert await scene.refusal(scene.root, c.GetGroupLag("s", "t", "x")) is ErrorCode.GROUP_NOT_FOUND

@@ -84,7 +84,7 @@ async def test_a_limit_below_16_mib_is_refused_also_in_an_update(scene: Scene, s
     [
         TopicOptions(segment_size=1),
         TopicOptions(segment_size=2**40),
-        TopicOptions(compression=3),
+        TopicOptions(compression=6),
         TopicOptions(message_expiry=-1),
         TopicOptions(message_expiry=2**64),
         TopicOptions(replication_factor=256),

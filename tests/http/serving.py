@@ -8,14 +8,14 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from courser.broker.access_tokens import AccessTokens, AccessTokenSettings
 from courser.broker.broker import Broker, RootUser
 from courser.broker.credentials import Passwords
-from courser.broker.disk_watch import problems
+from courser.broker.disk_watch import DiskWatch
 from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
 from courser.broker.trusted_issuers import TrustedIssuers
@@ -116,13 +116,19 @@ class HttpServer:
     @property
     def root(self) -> HttpClient:
         """As if logged in: checking a password takes long."""
-        token, _ = self.listener._application._services.tokens.issue(0, None)
+        token, _ = self.application._services.tokens.issue(0, None)
         return HttpClient(self.port, token)
 
     @property
     def long_polls(self) -> set[Session]:
         """The sessions of polls that may wait."""
-        return self.listener._application._commands._waiting
+        return self.application._commands._waiting
+
+    @property
+    def application(self) -> HttpApplication:
+        application = self.listener._application
+        assert isinstance(application, HttpApplication)
+        return application
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -167,10 +173,6 @@ def make_root() -> RootUser:
     return RootUser("iggy", Passwords().hash("iggy"))
 
 
-async def no_problems(broker: Broker) -> list[str]:
-    return problems(broker.partitions, 1, 0)
-
-
 async def http_listener(
     broker: Broker,
     connections: Connections,
@@ -209,7 +211,8 @@ async def http_listener(
         members=broker.connectionless,
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,
-        problems=partial(no_problems, broker),
+        problems=DiskWatch(broker.partitions, broker.pool, lambda: (1, 0)).problems,
+        read_metrics=broker.scrapes.text,
         metrics=broker.metrics,
         memory=memory,
         clock=broker.clock,

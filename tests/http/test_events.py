@@ -239,7 +239,7 @@ async def test_comments_keep_a_connection_alive_until_the_token_expires(tmp_path
     async with serving(tmp_path, clock=clock) as server:
         root = server.root
         await make_topic(root)
-        server.listener._application._events.keep_alive_interval = 0.001
+        server.application._events.keep_alive_interval = 0.001
         async with listening(root, "topic=s/t") as stream:
             assert [await stream.block() for _ in range(3)] == [": keep-alive"] * 3
             clock.advance(3605 * SECOND)

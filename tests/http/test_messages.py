@@ -126,3 +126,37 @@ async def test_requests_on_one_connection_are_answered_in_order(root: HttpClient
     replies = [await read_reply(reader) for _ in range(4)]
     assert [reply.status for reply in replies] == [200, 200, 404, 200]
     writer.close()
+
+
+@pytest.mark.parametrize("algorithm", ["gzip", "zstd"])
+async def test_a_topic_names_its_compression(root: HttpClient, topic: str, algorithm: str) -> None:
+    assert (await root.ask("PUT", topic, {"name": "t", "compression_algorithm": algorithm})).status == 204
+    reply = await root.ask("GET", topic)
+    assert reply.json["options"]["compression_algorithm"]["value"] == algorithm
+    # SDKs have a word for one algorithm only.
+    assert reply.json["compression_algorithm"] == "gzip"
+
+
+@pytest.mark.parametrize("flag", ["true", "false", "fsync=true", "fsync=false"])
+async def test_a_flush_may_name_its_flag(root: HttpClient, topic: str, flag: str) -> None:
+    """As the Rust SDK does."""
+    assert (await root.ask("GET", f"{topic}/messages/flush/0/{flag}")).status == 200
+
+
+async def test_a_flush_with_a_flag_that_is_none(root: HttpClient, topic: str) -> None:
+    assert (await root.ask("GET", f"{topic}/messages/flush/0/fsync=1")).status == 400
+
+
+async def test_user_headers_as_sdk_0_6_has_them(server: HttpServer, root: HttpClient, topic: str) -> None:
+    """It names its version when it logs in. Its user headers are an object, both ways; nobody else's are."""
+    login = {"username": "iggy", "password": "iggy", "version": "0.8.0", "context": ""}
+    token = (await server.client.ask("POST", "/users/login", login)).json["access_token"]["token"]
+    token = (await server.client.ask("POST", "/users/refresh-token", {"token": token})).json["access_token"]["token"]
+    headers = {"key": {"kind": "string", "value": "dmFsdWU="}}
+    old = HttpClient(server.port, token)
+    await send(old, topic, message(b"with", headers=headers), message(b"without"))
+    polled = (await old.ask("GET", f"{topic}/messages")).json["messages"]
+    assert [found["user_headers"] for found in polled] == [headers, {}]
+    polled = (await root.ask("GET", f"{topic}/messages")).json["messages"]
+    key = {"kind": "string", "value": "a2V5"}
+    assert [found["user_headers"] for found in polled] == [[{"key": key, "value": headers["key"]}], []]

@@ -9,10 +9,10 @@ import pytest
 
 from courser.broker.disk_watch import problems
 from courser.errors import CommandRejected, ErrorCode
-from courser.model.metrics import Family, Histogram, MetricKind, Sample
+from courser.model.metrics import Family, Histogram, Metric, MetricKind, Sample
 from courser.server.certificates import make_self_signed
 from courser.transports.settings import CorsSettings, HttpSettings
-from courser.wire.prometheus import encode_family
+from courser.wire.prometheus import encode_families
 from courser.wire.rest_replies import size_text
 from courser.wire.rest_routes import Router
 from tests.http.serving import FIRST, HttpClient, HttpServer, message, serving
@@ -87,6 +87,13 @@ async def test_a_reply_and_the_log_have_the_id_of_the_request(
     assert " request=shop-17.a_b result=done" in caplog.text
 
 
+async def test_the_log_of_a_failure_has_the_id_too(root: HttpClient, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "courser.transports.http_application")
+    reply = await root.ask("GET", "/streams/missing", headers={"x-request-id": "shop-18"})
+    assert (reply.status, reply.headers["x-request-id"]) == (404, "shop-18")
+    assert "GetStream over HTTP failed request=shop-18 reason=" in caplog.text
+
+
 @pytest.mark.parametrize("sent", ["", "a b", "x" * 65, "a=1\tresult=done", "\u00e9"])
 async def test_an_id_that_does_not_do_is_replaced(server: HttpServer, sent: str) -> None:
     replies = [await server.client.ask("GET", "/ping", headers={"x-request-id": sent}) for _ in range(2)]
@@ -119,8 +126,9 @@ def test_the_text_format_of_prometheus() -> None:
     histogram = Histogram((0.5, 1.0))
     for value in (0.1, 0.7, 3.0):
         histogram.observe(value)
-    family = Family("courser_x_seconds", MetricKind.HISTOGRAM, "One\nline.", (Sample((("a", 'q"\\'),), histogram),))
-    assert encode_family(family) == (
+    metric = Metric("courser_x_seconds", MetricKind.HISTOGRAM, "One\nline.", ("a",))
+    family = Family(metric, iter([Sample(metric.labeled('q"\\'), histogram)]))
+    assert "".join(encode_families([family])) == (
         "# HELP courser_x_seconds One\\nline.\n"
         "# TYPE courser_x_seconds histogram\n"
         'courser_x_seconds_bucket{a="q\\"\\\\",le="0.5"} 1\n'

@@ -54,7 +54,9 @@ class Program:
     tools: tuple[str, ...]
     build: tuple[tuple[str, ...], ...]
     start: tuple[str, ...]
-    """The command; the address of the server comes behind it."""
+    """The command; the address of the server and the transport come behind it."""
+    transports: tuple[str, ...] = ("tcp",)
+    """Those of the SDK."""
     checks: tuple[str, ...] = CHECKS
 
     def __str__(self) -> str:
@@ -76,9 +78,13 @@ class Program:
         for command in self.build:
             self._run(command)
 
-    def lines(self, address: str) -> list[str]:
+    def checks_over(self, transport: str) -> tuple[str, ...]:
+        """What it does over a transport. Over HTTP nobody can be a member of a group."""
+        return tuple(check for check in self.checks if transport != "http" or check != "groups")
+
+    def lines(self, address: str, transport: str) -> list[str]:
         """Start it, wait for its end; what it printed."""
-        return self._run((*self.start, address), timeout=PATIENCE).splitlines()
+        return self._run((*self.start, address, transport), timeout=PATIENCE).splitlines()
 
     def _run(self, command: tuple[str, ...], timeout: float | None = None) -> str:
         done = subprocess.run(
@@ -115,6 +121,7 @@ def java(release: str) -> Program:
         tools=("java", "mvn"),
         build=(("mvn", "-q", "-B", f"-Dsdk={release}", "compile", "dependency:copy-dependencies"),),
         start=("java", "-cp", f"target/classes{os.pathsep}target/dependency/*", "Program"),
+        transports=("tcp", "http"),
     )
 
 
@@ -138,6 +145,7 @@ def rust(release: str) -> Program:
         tools=("cargo",),
         build=(("cargo", "build", "--quiet", "--features", f"sdk-{major}-{minor}"),),
         start=("target/debug/program",),
+        transports=("tcp", "http", "websocket", "quic"),
         checks=CHECKS_WITH_PURGES,
     )
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from courser.server.certificates import Certificate
+from courser.server.configuration.settings import TlsSettings
+from courser.storage.local_clock import SystemClock
 from tests.sdk.conversations import Conversation, Refused
 from tests.sdk.programs.catalogue import scenarios_of
 from tests.servers import RunningServer
@@ -19,6 +22,9 @@ SETTINGS = {
     "http.enabled": "true",
     "http.address": "127.0.0.1:0",
 }
+VALIDATED = "tls_validate_certificate=true"
+"""Over WebSocket the SDKs accept every certificate unless they are told otherwise, even if they get a file."""
+SELF_SIGNED = TlsSettings(certificate_file=None, key_file=None, is_self_signed=True)
 SCHEMES = {"iggy+ws": "websocket", "iggy+quic": "quic"}
 RELEASES = ("0.6.0", "0.7.0", "0.8.0")
 """Those that can use WebSocket, beside the newest. Over QUIC they fail to make a socket, whatever the server."""
@@ -108,7 +114,24 @@ def test_websocket_with_tls(tmp_path: Path, release: str) -> None:
         trusted.write_text(ssl.get_server_certificate((host, int(port))))
         assert trusted.read_bytes() == (server.data / "runtime" / "websocket_certificate.pem").read_bytes()
         with Conversation(release, place_of(server, "iggy+ws")) as child:
-            exchange(child, "with-tls", f"?tls=true&tls_domain=localhost&tls_ca_file={trusted}")
+            exchange(child, "with-tls", f"?tls=true&{VALIDATED}&tls_domain=localhost&tls_ca_file={trusted}")
+
+
+def test_a_certificate_over_websocket_is_checked(tmp_path: Path) -> None:
+    """The client refuses one that nobody vouches for, and one that is for another name."""
+    with (
+        RunningServer(tmp_path / "server", settings=SETTINGS | {"websocket.tls.enabled": "true"}) as server,
+        Conversation(NEWEST, place_of(server, "iggy+ws")) as child,
+    ):
+        own = server.data / "runtime" / "websocket_certificate.pem"
+        other = tmp_path / "other.pem"
+        other.write_bytes(Certificate(SELF_SIGNED, "localhost", SystemClock()).pem)
+        for domain, trusted in (("localhost", f"&tls_ca_file={other}"), ("example.org", f"&tls_ca_file={own}")):
+            options = f"?tls=true&{VALIDATED}&tls_domain={domain}{trusted}&reconnection_retries=0"
+            with pytest.raises(Refused):
+                child.ask("connect", client="own", options=options)
+        # With the right one it connects: nothing else was wrong.
+        child.ask("connect", client="own", options=f"?tls=true&{VALIDATED}&tls_domain=localhost&tls_ca_file={own}")
 
 
 def test_large_messages_over_quic(newest_over: Callable[[str], Conversation]) -> None:

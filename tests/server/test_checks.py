@@ -1,12 +1,16 @@
 """What values must not be together, and what is worth a warning."""
 
+import base64
 import importlib.util
+import sys
 
 import pytest
 
 from courser.errors import ConfigurationRefused
+from courser.records.encryption import KeyRing, parse_key
 from courser.server.configuration import checks
 from courser.server.configuration.loading import load
+from courser.server.configuration.settings import settings_of
 
 NO_LOG_FILES = ["logging.file_enabled=false", "logging.max_file_size=0"]
 
@@ -15,6 +19,25 @@ def issuers(*urls: str) -> str:
     """A setting that trusts the same issuer several times, with its keys at these places."""
     tables = (f'{{issuer = "a", jwks_url = "{url}", audience = "b", user_id = 2}}' for url in urls)
     return f"http.jwt.trusted_issuers=[{', '.join(tables)}]"
+
+
+def test_a_codec_without_its_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    with pytest.raises(ConfigurationRefused, match=r"default_algorithm \(--set\): .* zstd needs .* cramjam"):
+        checks.check(load(settings=["compression.default_algorithm=zstd"]))
+    checks.check(load(settings=["compression.default_algorithm=gzip"]))
+
+
+def test_keys_make_a_ring_and_are_not_shown() -> None:
+    one, other = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
+    configuration = load(settings=["encryption.enabled=true", f"encryption.key={one}", f"encryption.old_keys={other}"])
+    checks.check(configuration)
+    broker = settings_of(configuration).broker
+    assert broker.encryption is not None
+    assert broker.encryption.key == parse_key(one)
+    assert broker.keys == KeyRing([parse_key(one), parse_key(other)])
+    assert one not in repr(broker)
+    assert other not in repr(broker)
 
 
 @pytest.mark.parametrize(
@@ -39,9 +62,9 @@ def issuers(*urls: str) -> str:
             ],
             "data_maintenance.archiver.s3.secret_access_key is required",
         ),
-        (["system.encryption.enabled=true"], "encryption"),
-        (["system.message_deduplication.enabled=true"], "dropping messages whose id was seen before"),
-        (["system.compression.default_algorithm=gzip"], 'set it to "none"'),
+        (["encryption.enabled=true"], "system.encryption.key is not set: set it to 32 random bytes in base64"),
+        (["encryption.key=c2hvcnQ="], "encryption.key (--set): a key must be 32 random bytes in base64"),
+        (["encryption.old_keys=no base64"], "encryption.old_keys (--set): a key must be 32 random bytes in base64"),
         (["data_maintenance.messages.interval=0"], 'set a duration such as "1m", or set'),
         (["personal_access_token.cleaner.interval=none"], "personal_access_token.cleaner.enabled = false"),
         (["heartbeat.interval=0"], "heartbeat.enabled = false"),

@@ -52,6 +52,7 @@ def test_secrets_are_masked(prefix: str) -> None:
         {
             f"{prefix}SYSTEM_ENCRYPTION_ENABLED": "true",
             f"{prefix}SYSTEM_ENCRYPTION_KEY": canary,
+            f"{prefix}SYSTEM_ENCRYPTION_OLD_KEYS": canary,
             f"{prefix}DATA_MAINTENANCE_ARCHIVER_ENABLED": "true",
             f"{prefix}DATA_MAINTENANCE_ARCHIVER_S3_BUCKET": "shown",
             f"{prefix}DATA_MAINTENANCE_ARCHIVER_S3_ACCESS_KEY_ID": canary,
@@ -64,7 +65,7 @@ def test_secrets_are_masked(prefix: str) -> None:
     assert canary not in text
     assert canary not in "".join(configuration.warnings)
     contents = tomllib.loads(text)
-    assert contents["system"]["encryption"] == {"enabled": True, "key": "***"}
+    assert contents["system"]["encryption"] == {"enabled": True, "key": "***", "old_keys": "***"}
     store = contents["data_maintenance"]["archiver"]["s3"]
     assert (store["bucket"], store["access_key_id"], store["secret_access_key"]) == ("shown", "***", "***")
 

@@ -1,5 +1,7 @@
 """Every key that takes effect does: another value gives other settings."""
 
+import base64
+
 import pytest
 
 from courser.server.configuration import keys
@@ -37,6 +39,13 @@ OTHER_VALUES = {
     "data_maintenance.archiver.azure.key_prefix": "p",
     "data_maintenance.archiver.azure.access_key": "k",
     "data_maintenance.archiver.azure.endpoint": "http://e",
+    "system.compression.default_algorithm": "gzip",
+    "system.encryption.enabled": "true",
+    "system.encryption.key": base64.b64encode(bytes(range(32))).decode(),
+    "system.encryption.old_keys": base64.b64encode(bytes(range(1, 33))).decode(),
+    "system.message_deduplication.enabled": "true",
+    "system.message_deduplication.max_entries": "7",
+    "system.message_deduplication.expiry": "7s",
     "http.enabled": "false",
     "http.cors.enabled": "false",
     "http.metrics.enabled": "false",
@@ -60,6 +69,7 @@ OTHER_VALUES = {
     "http.jwt.decoding_secret": "c2VjcmV0",
     "http.jwt.use_base64_secret": "true",
     "http.metrics.endpoint": "/figures",
+    "http.metrics.max_series": "7",
     "http.jwt.trusted_issuers": "[{issuer = 'a', jwks_url = 'https://a/keys', audience = 'b', user_id = 2}]",
     "http.tls.enabled": "true",
     "http.tls.self_signed": "false",
@@ -158,6 +168,8 @@ ONLY_CHECKED = {
 """Values that are refused if they would matter, and are no settings."""
 SWITCHES = [
     "data_maintenance.archiver.enabled=true",
+    f"system.encryption.key={base64.b64encode(bytes(32)).decode()}",
+    "system.message_deduplication.enabled=true",
     "tcp.tls.enabled=true",
     "websocket.tls.enabled=true",
     "quic.enabled=true",

@@ -19,7 +19,7 @@ from courser.broker.waiting import Waiting
 from courser.client.sync import connect_sync
 from courser.errors import CommandRejected, ConfigurationRefused, ErrorCode
 from courser.model.messaging import Transport
-from courser.model.metrics import Registry
+from courser.model.metrics import Metric, MetricKind, Registry
 from courser.server.configuration.checks import check
 from courser.server.configuration.loading import load
 from courser.server.configuration.settings import TelemetrySettings
@@ -144,9 +144,10 @@ async def test_log_records_have_their_severity_and_facts(receiver: Receiver) -> 
 
 async def test_metrics_of_every_kind_are_exported_as_the_registry_has_them(receiver: Receiver) -> None:
     registry = Registry()
-    registry.counters("courser_sent_bytes_total", "Bytes sent.", "kind").of("small").value = 7
-    registry.gauge("courser_connections", "Connections.", lambda: 2.5)
-    histogram = registry.histogram("courser_wait_seconds", "Waits.", (0.1, 1.0))
+    sent = Metric("courser_sent_bytes_total", MetricKind.COUNTER, "Bytes sent.", ("kind",))
+    registry.counters(sent).of("small").value = 7
+    registry.value_of(Metric("courser_connections", MetricKind.GAUGE, "Connections."), lambda: 2.5)
+    histogram = registry.histogram(Metric("courser_wait_seconds", MetricKind.HISTOGRAM, "Waits."), (0.1, 1.0))
     for value in (0.05, 0.5, 0.6, 9.0):
         histogram.observe(value)
     telemetry = Telemetry(settings_for(receiver), lambda: 0.0)

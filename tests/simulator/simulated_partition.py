@@ -12,6 +12,7 @@ from courser.broker.shared_syncs import SharedSyncs
 from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFailure
 from courser.model.identifiers import ConsumerKind
 from courser.records.batch import Batch, NewMessage, build_batch
+from courser.records.stored_body import encode
 from courser.records.stored_header import PartitionIdentity
 from courser.storage import syncing, upkeep
 from courser.storage.acknowledgements import Acknowledgements
@@ -165,7 +166,7 @@ class SimulatedPartition:
             self._identifier += 1
             payload = source.randbytes(size)
             messages.append(NewMessage(payload, message_id=self._identifier, origin_timestamp=self._clock.now()))
-        batch = build_batch(messages)
+        batch = encode(build_batch(messages), self.log.settings.encoding)
         sent = SentBatch(
             self.log.next_offset,
             tuple(message.message_id for message in messages),

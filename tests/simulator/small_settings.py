@@ -6,6 +6,7 @@ from courser.model.durability import Durability, DurabilityPolicy
 from courser.storage.limits import EngineLimits
 from courser.storage.segment_index import IndexCache
 from courser.storage.settings import LogSettings
+from tests.storage.engine import ENCODINGS, encoded
 
 SMALL_LIMITS = EngineLimits(
     index_block_size=256,
@@ -35,7 +36,7 @@ def random_policy(source: random.Random) -> DurabilityPolicy:
 
 def random_settings(source: random.Random) -> LogSettings:
     """Settings of one start of one partition. They may differ from those of the start before."""
-    return LogSettings(
+    settings = LogSettings(
         segment_size=source.choice((1_024, 2_048, 4_096, 8_192)),
         segment_age_max=source.choice((50_000, 5_000_000, 10**12)),
         index_interval=source.choice((1, 64, 256, 1_000)),
@@ -50,3 +51,5 @@ def random_settings(source: random.Random) -> LogSettings:
         open_file_count_max=source.choice((1, 2, 8)),
         limits=SMALL_LIMITS,
     )
+    # Drawn from the others, so that a seed leads to the same run as before there were encodings.
+    return encoded(settings, random.Random(repr(settings)).choice(list(ENCODINGS)))

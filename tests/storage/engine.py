@@ -2,11 +2,14 @@
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from courser.model.durability import Durability, DurabilityPolicy
 from courser.records.batch import Batch, NewMessage, build_batch
+from courser.records.encryption import EncryptionKey, KeyRing
+from courser.records.layout import Compression
+from courser.records.stored_body import PLAIN, Encoding, Encryption, encode
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.jobs import perform
 from courser.storage.partition_log import Appended, PartitionLog
@@ -34,6 +37,21 @@ SMALL = LogSettings(
     reservation_max=64,
 )
 """Everything happens after a few messages."""
+KEY = EncryptionKey(bytes(range(32)))
+ENCRYPTION = Encryption(KEY, random.Random(7).randbytes)
+ENCODINGS = {
+    "plain": PLAIN,
+    "gzip": Encoding(Compression.GZIP),
+    "zstd": Encoding(Compression.ZSTD),
+    "encrypted": Encoding(encryption=ENCRYPTION),
+    "lz4, encrypted": Encoding(Compression.LZ4, ENCRYPTION),
+}
+"""Ways to store a batch, each of which the others must not notice."""
+
+
+def encoded(settings: LogSettings, name: str) -> LogSettings:
+    """The same settings for batches that are stored in this way."""
+    return replace(settings, encoding=ENCODINGS[name], keys=KeyRing([KEY]))
 
 
 def durability(level: Durability) -> DurabilityPolicy:
@@ -115,7 +133,7 @@ class Engine:
     def append(self, batch: Batch) -> Appended:
         if self.log.needs_reservation(batch.count) and (job := plan_reservation(self.log, batch.count)) is not None:
             assert perform(job)
-        return self.log.append(batch)
+        return self.log.append(encode(batch, self.settings.encoding))
 
     def append_numbered(self, count: int, *, size: int = 20, mixed: bool = False) -> Appended:
         return self.append(numbered(self.log.next_offset, count, size=size, mixed=mixed))
@@ -189,7 +207,7 @@ class Engine:
         data = self.disk.contents(self.log_path(base_offset))
         starts = [0]
         while starts[-1] + 256 <= len(data) and (
-            length := int.from_bytes(data[starts[-1] + 32 : starts[-1] + 40], "little")
+            length := int.from_bytes(data[starts[-1] + 72 : starts[-1] + 80], "little")
         ):
             starts.append(starts[-1] + length)
         return starts

@@ -17,7 +17,17 @@ from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.testing.faults import FaultPlan, SimulatedCrash
 from tests.records.reference import WireMessage
-from tests.storage.engine import IDENTITY, Engine, batch_of, durability, flipped, numbered, payload_of, payloads
+from tests.storage.engine import (
+    IDENTITY,
+    Engine,
+    batch_of,
+    durability,
+    encoded,
+    flipped,
+    numbered,
+    payload_of,
+    payloads,
+)
 
 ONE_SEGMENT = LogSettings(segment_size=1024 * 1024, index_interval=1024, reservation_min=1024)
 PER_BATCH = 3
@@ -27,9 +37,11 @@ BATCH_COUNT = 5
 class Scene:
     """A partition with one segment of five batches of three messages, to be damaged and opened many times."""
 
-    def __init__(self, *, sealed: bool = False, mixed: bool = True, stop: StopKind = StopKind.CLEAN) -> None:
+    def __init__(
+        self, *, sealed: bool = False, mixed: bool = True, stop: StopKind = StopKind.CLEAN, encoding: str = "plain"
+    ) -> None:
         self.stop = stop
-        engine = Engine(ONE_SEGMENT)
+        engine = Engine(encoded(ONE_SEGMENT, encoding))
         engine.fill(BATCH_COUNT, PER_BATCH, mixed=mixed)
         engine.sync()
         if sealed:
@@ -102,8 +114,20 @@ def test_every_flipped_byte_below_the_recovery_point_is_found_by_the_read(sealed
         assert engine.letters() == []
 
 
-def test_every_flipped_byte_behind_the_recovery_point_is_found_by_the_start_after_a_kill() -> None:
-    scene = Scene(stop=StopKind.KILLED)
+@pytest.mark.parametrize("encoding", ["zstd", "lz4, encrypted"])
+def test_every_flipped_byte_of_an_encoded_batch_is_found_by_the_read(encoding: str) -> None:
+    scene = Scene(encoding=encoding)
+    assert len(scene.good) < len(Scene().good)
+    # The batches are alike: one of them is enough.
+    for position in range(*scene.starts[1:3]):
+        engine = scene.opened(flipped(scene.good, position))
+        scene.assert_only_lost(engine, 1)
+        assert engine.log.reads.checksum_failure_count == 1
+
+
+@pytest.mark.parametrize("encoding", ["plain", "lz4, encrypted"])
+def test_every_flipped_byte_behind_the_recovery_point_is_found_by_the_start_after_a_kill(encoding: str) -> None:
+    scene = Scene(stop=StopKind.KILLED, encoding=encoding)
     for position in range(len(scene.good)):
         engine = scene.opened(flipped(scene.good, position))
         number = scene.batch_at(position)

@@ -18,7 +18,7 @@ from courser.storage.segment_index import IndexCache
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 from courser.storage.upkeep import plan_purge, plan_trim, plan_upkeep
-from tests.storage.engine import ALL, Engine, batch_of, durability, messages_of
+from tests.storage.engine import ALL, ENCODINGS, Engine, batch_of, durability, encoded, messages_of
 
 KEYS = [ConsumerKey(kind, name) for kind in ConsumerKind for name in (b"one", b"two")]
 
@@ -40,21 +40,21 @@ class PartitionLogMachine(RuleBasedStateMachine):
         cache=st.sampled_from(IndexCache),
         segment_size=st.sampled_from([600, 3000, 100_000]),
         interval=st.sampled_from([1, 200, 4096]),
+        encoding=st.sampled_from(list(ENCODINGS)),
     )
-    def begin(self, level: Durability, cache: IndexCache, segment_size: int, interval: int) -> None:
-        self.engine = Engine(
-            LogSettings(
-                segment_size=segment_size,
-                index_interval=interval,
-                index_cache=cache,
-                durability=durability(level),
-                allocation_min=512,
-                allocation_max=2048,
-                recovery_point_size=1500,
-                reservation_min=8,
-                reservation_max=100,
-            )
+    def begin(self, level: Durability, cache: IndexCache, segment_size: int, interval: int, encoding: str) -> None:
+        settings = LogSettings(
+            segment_size=segment_size,
+            index_interval=interval,
+            index_cache=cache,
+            durability=durability(level),
+            allocation_min=512,
+            allocation_max=2048,
+            recovery_point_size=1500,
+            reservation_min=8,
+            reservation_max=100,
         )
+        self.engine = Engine(encoded(settings, encoding))
         self.messages: list[Stored] = []
         self.next_offset = 0
         self.synced = 0

@@ -17,7 +17,18 @@ from courser.storage.segment_index import IndexCache
 from courser.storage.settings import LogSettings
 from courser.storage.upkeep import plan_purge, plan_trim
 from courser.testing.faults import FaultPlan
-from tests.storage.engine import ALL, SMALL, Engine, batch_of, durability, messages_of, numbered, payload_of, payloads
+from tests.storage.engine import (
+    ALL,
+    SMALL,
+    Engine,
+    batch_of,
+    durability,
+    encoded,
+    messages_of,
+    numbered,
+    payload_of,
+    payloads,
+)
 
 LARGE = LogSettings(segment_size=8 * 1024 * 1024, index_interval=4096, reservation_min=10_000)
 
@@ -26,16 +37,24 @@ def offsets_of(engine: Engine, offset: int, *, count: int = ALL, size_max: int =
     return [message.offset for message in engine.read(offset, count=count, size_max=size_max)]
 
 
+def is_small(engine: Engine) -> bool:
+    """Whether it has small batches."""
+    return engine.settings.segment_size == SMALL.segment_size
+
+
 @pytest.fixture(params=[False, True], ids=["same-sized", "mixed"])
 def mixed(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-@pytest.fixture(params=[3, 500], ids=["small batches", "batches above 64 KiB"])
+@pytest.fixture(
+    params=[(3, "plain"), (500, "plain"), (3, "encrypted"), (500, "zstd")],
+    ids=["small batches", "batches above 64 KiB", "encrypted", "compressed"],
+)
 def engine(request: pytest.FixtureRequest, mixed: bool) -> Engine:
     """Some batches, in several segments if they are small; the large ones are each read whole once."""
-    count = int(request.param)
-    engine = Engine(SMALL if count == 3 else LARGE)
+    count, encoding = request.param
+    engine = Engine(encoded(SMALL if count == 3 else LARGE, encoding))
     for _ in range(40 if count == 3 else 4):
         engine.append_numbered(count, size=20 if count == 3 else 200, mixed=mixed)
         engine.clock.advance(10)
@@ -43,6 +62,19 @@ def engine(request: pytest.FixtureRequest, mixed: bool) -> Engine:
     for offset in range(0, engine.log.next_offset, count):
         engine.read(offset, count=count)
     return engine
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "encrypted"])
+def test_only_a_small_batch_is_decoded_where_nobody_may_wait(encoding: str) -> None:
+    engine = Engine(encoded(LARGE, encoding))
+    engine.append_numbered(3, size=200)
+    engine.append_numbered(500, size=200)
+    assert messages_of(engine.log.read(0, 3, ALL, wait=False)) == engine.read(0, count=3)
+    with pytest.raises(BlockingIOError):
+        engine.log.read(3, 10, ALL, wait=False)
+    # Once a part of it was read, the rest is at hand.
+    assert len(engine.read(3, count=10)) == 10
+    assert len(messages_of(engine.log.read(13, 10, ALL, wait=False))) == 10
 
 
 # --- nothing there --------------------------------------------------------------------------------------
@@ -81,8 +113,8 @@ def test_beyond_the_end_there_is_nothing_yet() -> None:
 
 
 def test_every_offset_is_found(engine: Engine, mixed: bool) -> None:
-    step = 1 if engine.settings is SMALL else 37
-    size = 20 if engine.settings is SMALL else 200
+    step = 1 if is_small(engine) else 37
+    size = 20 if is_small(engine) else 200
     for offset in range(0, engine.log.next_offset, step):
         (message,) = engine.read(offset, count=1)
         assert (message.offset, message.payload) == (offset, payload_of(offset, size=size, mixed=mixed))
@@ -90,7 +122,7 @@ def test_every_offset_is_found(engine: Engine, mixed: bool) -> None:
 
 def test_any_count_is_kept_exactly(engine: Engine) -> None:
     end = engine.log.next_offset
-    step = 5 if engine.settings is SMALL else 499
+    step = 5 if is_small(engine) else 499
     for first in range(0, end, step):
         for count in (1, 2, 3, 4, 7, 50, 499, 500, 501, 2**32 - 1):
             assert offsets_of(engine, first, count=count) == list(range(first, min(first + count, end)))
@@ -108,7 +140,7 @@ def test_a_size_limit_is_kept_and_used(engine: Engine) -> None:
             if result.size > size_max:
                 assert len(messages) == 1
             following = first + len(messages)
-            if following < end and following % (3 if engine.settings is SMALL else 500):
+            if following < end and following % (3 if is_small(engine) else 500):
                 # The next message is in the same batch: it needs no header of its own.
                 (next_one,) = engine.read(following, count=1)
                 frame = 48 + len(next_one.payload) + len(next_one.user_headers)

@@ -175,6 +175,26 @@ async def test_over_tls(certificate: Certificate) -> None:
         assert await say(client, b"much%d" % (9 * MIB)) == bytes(9 * MIB)
 
 
+async def test_over_tls_a_certificate_of_another_is_refused_by_the_client(certificate: Certificate) -> None:
+    settings = TlsSettings(certificate_file=None, key_file=None, is_self_signed=True)
+    other = Certificate(settings, "localhost", SystemClock())
+    async with websocket_serving(tls=certificate.context) as server:
+        for context, host in (
+            (ssl.create_default_context(cadata=other.pem.decode()), "localhost"),
+            (ssl.create_default_context(), "localhost"),
+            (ssl.create_default_context(cadata=certificate.pem.decode()), "example.org"),
+        ):
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await connect(
+                    f"wss://localhost:{server.port}/",
+                    ssl=context,
+                    server_hostname=host,
+                    proxy=None,
+                    close_timeout=GRACE,
+                )
+        assert not server.sessions
+
+
 @pytest.fixture(scope="module")
 def certificate() -> Certificate:
     settings = TlsSettings(certificate_file=None, key_file=None, is_self_signed=True)

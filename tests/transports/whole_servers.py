@@ -16,18 +16,16 @@ from courser.model.identifiers import Identifier
 from courser.model.messaging import Balanced, Transport
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
-from courser.server.codecs import CodecChooser
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import load
 from courser.server.configuration.settings import ServerSettings, settings_of
 from courser.server.listeners import Dependencies, Listeners
-from courser.server.proven_dialects import ProvenDialects
 from courser.storage.data_directory import DataDirectory
 from courser.storage.local_clock import SystemClock
 from courser.transports.connections import Connections
-from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services
 from courser.transports.settings import ConnectionSettings
+from tests.broker.listening import parts_of
 
 PATIENCE = 60.0
 """Seconds until a test gives up: only a defect takes so long, however busy the machine is."""
@@ -91,30 +89,7 @@ async def whole_server(
     root = RootUser("iggy", Passwords().hash("iggy"))
     broker = await Broker.open(data, wanted.broker, make_root=lambda: root)
     listeners = Listeners(wanted)
-    chooser = CodecChooser(
-        wanted.connections,
-        verify_frames=wanted.broker.verify_frames,
-        user_name=lambda _: None,
-        proven=ProvenDialects(broker.data.file_system, broker.data.path, broker.pool),
-    )
-    services = Services(
-        begin=Dispatcher(broker).begin,
-        choose_codec=chooser.choose,
-        reply_sent=broker.reply_sent,
-        reply_unread=broker.reply_unread,
-        clock=broker.clock,
-        settings=wanted.connections,
-        memory=RequestMemory(wanted.connections.request_memory),
-        slow_work=broker.pool,
-    )
-    connections = Connections(
-        wanted.connections,
-        broker.clock,
-        count_max=wanted.connections.connection_count_max,
-        request_memory=services.memory,
-        reply_memory=broker.buffers,
-    )
-    broker.buffers.on_shortage = connections.free_reply_memory
+    services, connections = parts_of(broker, wanted.connections)
     session = Session(0, Transport.TCP, "127.0.0.1:1", now=0)
     session.user_id = 0
     try:

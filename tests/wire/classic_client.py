@@ -221,6 +221,7 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return identifiers(command, "stream", "topic") + wanted(command.group_id) + w.text8(command.name)
         case (
             c.GetConsumerGroup()
+            | c.GetGroupLag()
             | c.DeleteConsumerGroup()
             | c.JoinConsumerGroup()
             | c.LeaveConsumerGroup()
@@ -435,6 +436,12 @@ def _durability(cursor: Cursor) -> r.TopicDurability:
     return r.TopicDurability(level, count, size, interval, cursor.text8())
 
 
+def _partition_lag(cursor: Cursor) -> r.PartitionLag:
+    partition_id = cursor.number("I")
+    rest = (value if is_there else None for is_there, value in (cursor.unpack("?Q") for _ in range(4)))
+    return r.PartitionLag(partition_id, *rest)
+
+
 def _segments(cursor: Cursor) -> r.SegmentList:
     partition_id, directory, count = cursor.number("I"), cursor.text32(), cursor.number("I")
     rows = []
@@ -504,6 +511,8 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.Arrivals: _arrivals,
     r.ArrivalsInTopics: lambda cursor: r.ArrivalsInTopics(tuple(cursor.number("I") for _ in range(cursor.number("I")))),
     r.FoundMessages: lambda cursor: r.FoundMessages(*cursor.unpack("QQQ")),
+    r.MetricsText: lambda cursor: r.MetricsText(cursor.text32()),
+    r.GroupLag: lambda cursor: r.GroupLag([_partition_lag(cursor) for _ in range(cursor.number("I"))]),
     r.StagedPart: lambda cursor: r.StagedPart(*cursor.unpack("QQ")),
     r.Published: lambda cursor: r.Published(*cursor.unpack("?QQ")),
     r.SinkInfo: _sink_info,

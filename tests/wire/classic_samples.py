@@ -114,6 +114,8 @@ COMMANDS: tuple[c.Command, ...] = (
     c.FindMessages(0, "topic", 0, 0, ()),
     c.ResetGroupOffsets("orders", 0, "group", True, ((0, 7), (3, 2**64 - 1))),
     c.ResetGroupOffsets(0, "topic", 1, False, ()),
+    c.GetMetrics(),
+    c.GetGroupLag("orders", 0, "group"),
 )
 
 WITH_OWN_IDS: tuple[c.Command, ...] = (
@@ -218,6 +220,8 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
     (c.WaitForTopics(((0, 0, 0, 0), (0, 0, 1, 0), (0, 1, 0, 5)), 0), r.ArrivalsInTopics((0, 2))),
     (c.WaitForTopics((), 0), r.ArrivalsInTopics(())),
     (c.FindMessages(0, 0, 1, 5, ("text",)), r.FoundMessages(7, 9, 2**40)),
+    (c.GetMetrics(), r.MetricsText("courser_info 1\n")),
+    (c.GetGroupLag(0, 0, 1), r.GroupLag([r.PartitionLag(0, 7, 9, 1, 2**40), r.PartitionLag(1, *[None] * 4)])),
     (c.FinishStage(PART, 4), r.StagedPart(2**33, 2**40)),
     (c.PublishStaged("sink", 7, ((0, 1),), 0), r.Published(False, 5, 999)),
     (c.PublishStaged("sink", 7, ((0, 1),), 0), r.Published(True, 0, 0)),

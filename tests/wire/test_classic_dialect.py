@@ -137,6 +137,26 @@ def test_a_client_that_polls_without_an_early_ping_is_go() -> None:
     assert codec.dialect is G8
 
 
+def test_the_first_poll_without_a_ping_gets_no_messages_because_they_might_be_garbled() -> None:
+    codec, _ = aging_codec()
+    login(codec, "0.8.0")
+    first = feed(codec, POLL, G8)
+    assert isinstance(first, c.PollMessages)
+    assert (first.kind, first.value, first.auto_commit) == (PollingKind.OFFSET, 2**64 - 1, False)
+    assert feed(codec, POLL, G8) == POLL
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_first_poll_gets_messages_after_a_ping_or_when_none_can_come(is_late: bool) -> None:
+    codec, age = aging_codec()
+    login(codec, "0.8.0")
+    if is_late:
+        age[0] = 5 * SECOND
+    else:
+        feed(codec, c.Ping(), G6)
+    assert feed(codec, POLL, G6) == POLL
+
+
 def test_a_ping_after_the_interval_of_go_says_nothing() -> None:
     codec, age = aging_codec()
     login(codec, "0.8.0")

@@ -13,8 +13,10 @@ from courser.model.messaging import PollingKind, ToPartition
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions
 from courser.model.topic_options import NEVER, TopicOptions
 from courser.records.frames import iterate_frames
+from courser.wire.classic_replies import _write_topic as write_classic_topic
 from courser.wire.codec import Incoming
 from courser.wire.vsr import VsrCodec
+from courser.wire.vsr_replies import write_topic
 from tests.wire.vsr_captures import CLIENT
 
 C = CLIENT.hex()
@@ -72,7 +74,7 @@ REGISTER = header("48:22010000", "60:05", f"128:{C}", "144:95803f2a3c20de8f", "1
 def test_login_by_password() -> None:
     codec = VsrCodec()
     incoming = understand(REGISTER, is_logged_in=False, codec=codec)
-    assert incoming.command == c.LoginUser("iggy", "iggy", "0.11.0", "")
+    assert incoming.command == c.LoginUser("iggy", "iggy", "0.11.0", "", sdk="rust-sdk")
     answer = header(
         "48:1a010000", "60:08", "128:95803f2a3c20de8f", f"160:{C}", "176:01", "184:01", "208:01"
     ) + bytes.fromhex("00000000 00000000 0100000000000000 002c0000 05302e392e30")
@@ -83,7 +85,7 @@ def test_login_by_token() -> None:
     body = bytes.fromhex(f"{LOGIN} 0b696767797061742d313233 00000000")
     frame = header("48:24010000", "60:05", f"128:{C}", "176:01") + body
     incoming = understand(frame, is_logged_in=False)
-    assert incoming.command == c.LoginWithToken("iggypat-123", "0.11.0")
+    assert incoming.command == c.LoginWithToken("iggypat-123", "0.11.0", sdk="rust-sdk")
 
 
 def test_a_refused_login_is_an_eviction() -> None:
@@ -172,6 +174,14 @@ def test_create_topic() -> None:
     assert body.startswith("00000000" + record)
     # New partitions are said to have no segments.
     assert body.endswith(f"02000000e74b71ee4a60060000000000{'00' * 24}")
+
+
+@pytest.mark.parametrize(("compression", "shown"), [(1, "01"), (2, "02"), (3, "02"), (5, "02")])
+def test_sdks_are_told_gzip_for_every_algorithm_that_they_have_no_word_for(compression: int, shown: str) -> None:
+    effective = TopicOptions(message_expiry=NEVER, compression=compression, max_topic_size=NEVER, replication_factor=1)
+    topic = r.TopicInfo(0, 0, 3, 0, 0, "t1", TopicOptions(), effective)
+    assert write_topic(topic)[24:25].hex() == shown
+    assert write_classic_topic(topic, 0)[24:25].hex() == shown
 
 
 def test_get_topic_and_topics() -> None:

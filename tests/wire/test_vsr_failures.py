@@ -82,6 +82,8 @@ REQUESTS: dict[type[c.Command], bytes] = {
     c.GetSink: read(60009, text8("sink")),
     c.GetSinks: read(60010),
     c.GetStagedParts: read(60011, text8("sink")),
+    c.GetMetrics: read(60017),
+    c.GetGroupLag: read(60018, GROUP),
     c.ResetGroupOffsets: read(60012, GROUP + bytes(5)),
     c.FindMessages: read(60016, PLACE + bytes(16)),
 }

@@ -39,7 +39,7 @@ def test_a_password_is_found(name: str, password: str, data: bytes) -> None:
 
 @given(st.text(max_size=60))
 def test_a_token_is_found(token: str) -> None:
-    assert login(prefix() + text8(token) + context(b"")) == c.LoginWithToken(token, "0.11.0")
+    assert login(prefix() + text8(token) + context(b"")) == c.LoginWithToken(token, "0.11.0", sdk="rust-sdk")
 
 
 @given(st.text(max_size=60), contexts)
@@ -48,26 +48,26 @@ def test_a_token_with_a_context_is_found_or_goes_along(token: str, data: bytes) 
     if isinstance(command, c.LoginUser):
         assert command.token == token
     else:
-        assert command == c.LoginWithToken(token, "0.11.0")
+        assert command == c.LoginWithToken(token, "0.11.0", sdk="rust-sdk")
 
 
 def test_bytes_that_end_well_in_both_forms() -> None:
     # A token with a context of 261 bytes, or a password of 5 bytes with a context of 255.
     body = prefix() + text8("name") + context(b"ab" + context(bytes(255)))
-    assert login(body) == c.LoginUser("name", "\x01\0\0ab", "0.11.0", "\0" * 255, token="name")
+    assert login(body) == c.LoginUser("name", "\x01\0\0ab", "0.11.0", "\0" * 255, token="name", sdk="rust-sdk")
 
 
 def test_the_form_that_ends_with_the_body_is_meant() -> None:
     # As a password, three bytes would be too few for the length of the context.
-    assert login(prefix() + text8("name") + context(b"abcde")) == c.LoginWithToken("name", "0.11.0")
+    assert login(prefix() + text8("name") + context(b"abcde")) == c.LoginWithToken("name", "0.11.0", sdk="rust-sdk")
     # As a password, there would be bytes behind it.
     body = prefix() + text8("name") + context(b"ab" + context(bytes(251)) + bytes(4))
-    assert login(body) == c.LoginWithToken("name", "0.11.0")
+    assert login(body) == c.LoginWithToken("name", "0.11.0", sdk="rust-sdk")
 
 
 def test_bytes_behind_the_login_do_not_matter() -> None:
     command = login(prefix() + text8("iggy") + text8("secret") + context(b"") + b"more")
-    assert command == c.LoginUser("iggy", "secret", "0.11.0", "")
+    assert command == c.LoginUser("iggy", "secret", "0.11.0", "", sdk="rust-sdk")
 
 
 @pytest.mark.parametrize("patch", [0, 1, 7, 1023])

@@ -89,8 +89,8 @@ def test_what_can_be_set(block: bytes, expected: TopicOptions) -> None:
 @pytest.mark.parametrize(
     "block",
     [
-        text("compression_algorithm", "lz4"),
-        entry("compression_algorithm", K.UINT8, b"\x03"),
+        text("compression_algorithm", "lzma"),
+        entry("compression_algorithm", K.UINT8, b"\x06"),
         entry("compression_algorithm", K.RAW, b"gzip"),
         entry("compression_algorithm", 16, b"gzip"),
         text("message_expiry", "never"),

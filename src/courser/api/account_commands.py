@@ -98,6 +98,8 @@ class LoginUser(Command, frozen=True):
     context: Text32 = ""
     token: str | None = None
     """The same bytes read as a token, to try if the password is wrong: 0.9 does not say which one it sends."""
+    sdk: Annotated[str, Kind.ABSENT] = ""
+    """The name of the client library, which SDK 0.9 sends."""
 
 
 @command(44, r.LoggedIn, operation=1, is_public=True, is_audited=True, http="POST /personal-access-tokens/login")
@@ -106,6 +108,7 @@ class LoginWithToken(Command, frozen=True):
 
     token: Name
     version: Annotated[str, Kind.ABSENT] = ""
+    sdk: Annotated[str, Kind.ABSENT] = ""
 
 
 @command(39, operation=3, is_audited=True, http="DELETE /users/logout")

@@ -240,6 +240,26 @@ class GroupList(Reply, frozen=True):
     groups: Annotated[list[GroupInfo], ToTheEnd()]
 
 
+class PartitionLag(Reply, frozen=True):
+    """How far a consumer group is behind in one partition."""
+
+    partition_id: U32
+    stored_offset: OptionalU64
+    """The offset that the group has committed; None if there is none."""
+    next_offset: OptionalU64
+    """The offset of the next message that is sent; None if the partition is offline, and nothing else is known."""
+    message_count: OptionalU64
+    """Messages that are not committed. Those that are deleted, and offsets that were never used, do not count."""
+    age: OptionalU64
+    """Microseconds since the oldest of these messages was stored; 0 if there are none, None if it cannot be read."""
+
+
+class GroupLag(Reply, frozen=True):
+    """The lag of a consumer group in each partition, by id."""
+
+    partitions: Annotated[list[PartitionLag], Counted()]
+
+
 class Assignment(Reply, frozen=True):
     """The partitions that are assigned to this member since ``generation``."""
 
@@ -391,6 +411,13 @@ class ClusterMetadata(Reply, frozen=True):
 
     name: str
     nodes: list[Node]
+
+
+class MetricsText(Reply, frozen=True):
+    """All metrics of the server."""
+
+    text: Text32
+    """In the text format of Prometheus, version 0.0.4."""
 
 
 class SnapshotArchive(Reply, frozen=True):

@@ -92,14 +92,15 @@ def _place(directory: Path | None, keep: Path | None) -> Iterator[Path]:
 
 
 def _command(data: Path, settings: Sequence[str]) -> list[str]:
-    chosen = (
+    usual = (
         "tcp.address=127.0.0.1:0",
         "http.enabled=false",
         "websocket.enabled=false",
         f"system.path={data}",
         "system.logging.level=warn",
-        *settings,
     )
+    given = {setting.partition("=")[0] for setting in settings}
+    chosen = [*(setting for setting in usual if setting.partition("=")[0] not in given), *settings]
     options = [word for setting in chosen for word in ("--set", setting)]
     return [sys.executable, "-P", "-c", _PROGRAM, "serve", *options]
 

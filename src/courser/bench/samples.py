@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from courser.bench.plan import Spread
-from courser.records.batch import Batch, NewMessage, build_batch
+from courser.records.batch import Batch, NewMessage, build_batch, encode_batch
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
 
 _POOL_SIZE_MAX = 64 * 1024 * 1024
@@ -48,6 +48,10 @@ class SampleBatch:
         """The batch as SDK 0.9 sends it."""
         pairs = zip(self.payloads, self.ids, strict=True)
         return build_batch([NewMessage(payload, number, self.origin_timestamp) for payload, number in pairs])
+
+    def encoded_batch(self) -> bytes:
+        """The bytes of that batch."""
+        return encode_batch(self.batch())
 
     def classic(self) -> tuple[bytes, bytes, list[int]]:
         """The messages as SDK 0.8 sends them: the index, the messages, and the position of each."""

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -41,6 +41,8 @@ ALGORITHMS = tuple(_HASHES)
 _NEVER_SECONDS = 1_000_000_000
 """How long a token is valid that never expires, as in Iggy: 31 years."""
 TOKEN_LENGTH_MAX = 4096
+_VERIFIED_COUNT = 1024
+"""Tokens whose signatures need not be checked again. Everything else about them is."""
 _REVOKED = struct.Struct("<16sQQ")
 """The id of a token, its expiry in seconds, and the XXH3 of both."""
 _SPARE_COUNT = 4096
@@ -90,6 +92,8 @@ class _Claims(msgspec.Struct, omit_defaults=True):
     """Fingerprint of the password hash, or of the hash of the personal access token."""
     pat: str | None = None
     """The personal access token that was used to log in."""
+    sdk: str | None = None
+    """The release of the client, if what it reads differs from what others do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,8 @@ class Access:
     token_id: bytes
     expires_at: int
     """Seconds since 1970."""
+    sdk: str | None = None
+    """The release of the client, if what it reads differs from what others do."""
 
 
 class AccessTokens:
@@ -122,6 +128,9 @@ class AccessTokens:
         self._key = key
         self._revoked = revoked
         self._draw = draw
+        self._verify = lru_cache(_VERIFIED_COUNT)(self._verified)
+        """Clients send the same token with each request. Only tokens with a right signature are remembered."""
+        self._digest = lru_cache(_VERIFIED_COUNT)(self._digest_of_login)
         self.on_revoke: Callable[[], None] = lambda: None
         """Called when a token has become invalid: whoever uses it for longer than one request checks it again."""
         self._head = _encoded(msgspec.json.encode({"typ": "JWT", "alg": settings.algorithm}))
@@ -160,7 +169,7 @@ class AccessTokens:
 
         return cls(settings, state, clock, *await asyncio.get_running_loop().run_in_executor(pool, read), draw)
 
-    def issue(self, user_id: int, token_name: str | None) -> tuple[str, int]:
+    def issue(self, user_id: int, token_name: str | None, sdk: str | None = None) -> tuple[str, int]:
         """A new token for a user who has just logged in, and when it expires, in seconds since 1970."""
         settings = self._settings
         now = self._clock.now() // _SECOND
@@ -175,13 +184,14 @@ class AccessTokens:
             nbf=now + settings.not_before // _SECOND,
             login=self._fingerprint(self._state.users[user_id], token_name) or "",
             pat=token_name,
+            sdk=sdk,
         )
         signed = self._head + b"." + _encoded(msgspec.json.encode(claims))
         return (signed + b"." + _encoded(self._signature(signed))).decode(), claims.exp
 
     def check(self, token: str) -> Access:
         """What a token stands for. Raises ``CommandRejected`` (40) if it is not valid."""
-        claims = self._verified(token)
+        claims = self._verify(token)
         now, skew = self._clock.now() // _SECOND, self._settings.clock_skew // _SECOND
         audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
         is_ours = claims.iss in self._settings.valid_issuers and any(
@@ -197,7 +207,7 @@ class AccessTokens:
             raise invalid_token("it was revoked")
         if user is None or not hmac.compare_digest(self._fingerprint(user, claims.pat) or "-", claims.login):
             raise invalid_token("its user was deleted, or has changed the password or deleted the token of the login")
-        return Access(user, claims.pat, token_id, claims.exp)
+        return Access(user, claims.pat, token_id, claims.exp, claims.sdk)
 
     async def revoke(self, access: Access) -> None:
         """Make a token invalid, durably. Raises ``CommandRejected`` (40) if it already is, and ``StorageFailure``."""
@@ -249,7 +259,10 @@ class AccessTokens:
             if token is None:
                 return None
             login = token.token_hash
-        digest = hmac.digest(self._key, b"login %d %b" % (user.user_id, login), hashlib.sha256)
+        return self._digest(user.user_id, login)
+
+    def _digest_of_login(self, user_id: int, login: bytes) -> str:
+        digest = hmac.digest(self._key, b"login %d %b" % (user_id, login), hashlib.sha256)
         return _encoded(digest[:16]).decode()
 
 

@@ -26,7 +26,8 @@ from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.catalog.store import CatalogStore
 from courser.errors import CommandRejected, CourserError, ErrorCode, StartRefused
-from courser.model.metrics import MetricKind, Registry
+from courser.model import metric_table as m
+from courser.model.metrics import Registry
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory
 from courser.storage.partition_log import PartitionLog
@@ -146,22 +147,8 @@ class Archiver:
         ]
         return sum(segment.size for segment in waiting), min((found.first_stored_at for found in waiting), default=0)
 
-    def register_metrics(self, registry: Registry) -> None:
-        """Name the figures of the archive."""
-        counters = self.counters
-        totals: tuple[tuple[str, str, Callable[[], int]], ...] = (
-            ("uploads", "Objects uploaded to the archive.", lambda: counters.upload_count),
-            ("uploaded_bytes", "Bytes uploaded to the archive.", lambda: counters.upload_size),
-            ("failures", "Archive runs that failed, and partitions in them.", lambda: counters.failure_count),
-        )
-        for name, text, read in totals:
-            registry.gauge(f"courser_archive_{name}_total", text, read, kind=MetricKind.COUNTER)
-        registry.gauge(
-            "courser_archive_backlog_bytes", "Bytes of sealed segments to archive.", lambda: self.backlog()[0]
-        )
-        registry.gauge("courser_archive_oldest_age_seconds", "Age of the oldest message in them.", self._oldest_age)
-
-    def _oldest_age(self) -> float:
+    def oldest_age(self) -> float:
+        """Age in seconds of the oldest message in sealed segments that are not archived; 0 if there are none."""
         oldest = self.backlog()[1]
         return max(self._clock.now() - oldest, 0) / 1_000_000 if oldest else 0.0
 
@@ -399,3 +386,13 @@ def _captured(log: PartitionLog, segments: tuple[CapturedSegment, ...]) -> Captu
         corrections=tuple(ledger.corrections.items()),
         offsets=tuple(log.offsets.items()),
     )
+
+
+def register_archive_metrics(registry: Registry, archiver: Archiver | None) -> None:
+    """Name the figures of the archive. Without one, they are zero."""
+    counters = archiver.counters if archiver is not None else ArchiveCounters()
+    registry.value_of(m.ARCHIVE_UPLOADS, lambda: counters.upload_count)
+    registry.value_of(m.ARCHIVE_UPLOADED_BYTES, lambda: counters.upload_size)
+    registry.value_of(m.ARCHIVE_FAILURES, lambda: counters.failure_count)
+    registry.value_of(m.ARCHIVE_BACKLOG, lambda: archiver.backlog()[0] if archiver is not None else 0)
+    registry.value_of(m.ARCHIVE_OLDEST_AGE, lambda: archiver.oldest_age() if archiver is not None else 0)

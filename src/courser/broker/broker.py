@@ -16,7 +16,7 @@ from courser.api.replies import Node
 from courser.archive.starting import prepare_directory
 from courser.archive.store import Store
 from courser.broker.access import AccessControl
-from courser.broker.archiving import Archiver
+from courser.broker.archiving import Archiver, register_archive_metrics
 from courser.broker.authentication import Authentication
 from courser.broker.catalog_service import CatalogService
 from courser.broker.connectionless import ConnectionlessMembers
@@ -24,17 +24,23 @@ from courser.broker.consuming import Polls
 from courser.broker.credentials import Passwords
 from courser.broker.diagnosis import Diagnosis
 from courser.broker.disk_pool import DiskPool
+from courser.broker.disk_watch import DiskWatch
 from courser.broker.figures import Figures
 from courser.broker.finding import Finder
 from courser.broker.groups import ConsumerGroups
-from courser.broker.metrics import SyncMetrics, register_broker_metrics
+from courser.broker.lag import Lags
+from courser.broker.metrics import CountingParts, MachineSurvey, register_broker_metrics
+from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.partition_registry import PartitionRegistry
+from courser.broker.partition_survey import PartitionSurvey
 from courser.broker.password_pool import THREAD_COUNT, PasswordPool
 from courser.broker.producing import Sends
 from courser.broker.publishing import Publishing
 from courser.broker.quotas import Quotas
 from courser.broker.read_buffers import ReadBuffers
+from courser.broker.request_metrics import RequestMetrics
 from courser.broker.retention import Retention
+from courser.broker.scraping import Scrapes
 from courser.broker.sessions import Session, Sessions
 from courser.broker.settings import BrokerSettings
 from courser.broker.shared_syncs import SharedSyncs
@@ -83,6 +89,7 @@ class Broker:
         self.pool = pool
         self.metrics = Registry()
         """Everything that is counted here; the server adds what it counts itself."""
+        self.request_metrics = RequestMetrics(self.metrics)
         # Before anything is written: it reports what fails from now on.
         whole = data.file_system.open_whole(data.path)
         self._shared_syncs = None if whole is None else SharedSyncs(whole, settings.engine_limits.whole_sync_count)
@@ -108,15 +115,12 @@ class Broker:
         passwords = PasswordPool(Passwords(), self._password_threads)
         self.authentication = Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock)
         self.retention = Retention(self.partitions, settings, self.clock)
-        self.sends = Sends(
-            self.partitions,
-            pool,
-            delete_oldest_segments=settings.delete_oldest_segments,
-            on_limit=self.retention.hurry,
-        )
+        deletes_oldest, hurry = settings.delete_oldest_segments, self.retention.hurry
+        self.sends = Sends(self.partitions, pool, delete_oldest_segments=deletes_oldest, on_limit=hurry)
         self.staging, self.publishing = self._make_publishing(draw)
         self.retention.settle = self.publishing.settle_below
         self.archiver = self._make_archiver(draw, archive_store)
+        register_archive_metrics(self.metrics, self.archiver)
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
         self.reply_sent = self.buffers.give_back
         """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
@@ -125,8 +129,9 @@ class Broker:
         self.catalog.on_change = self.subscriptions.metadata_changed
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
         self.figures = Figures(self.partitions, settings.topic_defaults, data.path)
-        register_broker_metrics(self.metrics, self.partitions, self.polls.counters, self.retention.counters)
         self.machine = Machine(self.clock, data.path)
+        self.disk_watch = DiskWatch(self.partitions, pool, self.machine.disk_space)
+        self.lags, self.scrapes = self._make_scrapes()
         self.diagnosis = Diagnosis(self.machine, data.path, pool)
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)
         """Where clients find this server; the server says so once it listens."""
@@ -136,7 +141,6 @@ class Broker:
             return None
         archiver = Archiver(self.data, self.catalog, self.partitions, self.settings.archive, draw=draw, store=store)
         self.retention.guard = archiver
-        archiver.register_metrics(self.metrics)
         return archiver
 
     def _make_partitions(self, opened: OpenedCatalog) -> PartitionRegistry:
@@ -147,9 +151,19 @@ class Broker:
             clock=self.clock,
             settings=self.settings,
             purge_end=opened.store.state.purge_end,
-            on_sync_time=SyncMetrics(self.metrics, self.clock).note,
+            metrics=PartitionMetrics(self.metrics, self.clock),
             shared_syncs=self._shared_syncs,
         )
+
+    def _make_scrapes(self) -> tuple[Lags, Scrapes]:
+        state, series_count_max = self.catalog.state, self.settings.series_count_max
+        survey = PartitionSurvey(self.partitions, state, series_count_max=series_count_max)
+        parts = CountingParts(survey, self.polls.counters, self.retention.counters, self.staging, self.disk_watch)
+        register_broker_metrics(self.metrics, parts)
+        lags = Lags(self.partitions, state, self.clock, series_count_max=series_count_max)
+        lags.register(self.metrics)
+        MachineSurvey(self.machine.measure, self.machine.started_at, self.pool).register(self.metrics)
+        return lags, Scrapes(self.metrics)
 
     def _make_publishing(self, draw: Callable[[int], bytes]) -> tuple[Staging, Publishing]:
         data, settings = self.data, self.settings
@@ -167,6 +181,7 @@ class Broker:
             self.partitions,
             staging,
             self.pool,
+            keys=settings.keys,
             quotas=self.quotas,
             draw=draw,
             take_room=self._take_room,
@@ -222,6 +237,7 @@ class Broker:
                 list(state.streams.values()), self.data.stop, lost=lost, unopened=self.data.unopened
             )
             log_partitions(self.partitions)
+            self.disk_watch.skip_known()
             self.catalog.note_behind(opened.reconciliation.behind)
             # From here on this start is the last one: a crash before it is repeated with the same facts.
             await loop.run_in_executor(self.pool, partial(self.data.begin, self.partitions.unopened))
@@ -252,7 +268,7 @@ class Broker:
         await self.staging.remove_expired()
 
     async def archive_before_purge(self, addresses: Iterable[TopicAddress]) -> None:
-        """Archive what a purge is about to delete. Raises 20042 if the archive does not take it."""
+        """Archive what a purge is about to delete. Raises 20052 if the archive does not take it."""
         if self.archiver is not None:
             await self.archiver.archive_topics([self.partitions.at(address) for address in addresses])
 
@@ -262,6 +278,7 @@ class Broker:
 
     async def close(self) -> bool:
         """Stop: everything synced, files closed, the directory given back. Return whether it was a clean stop."""
+        await self.scrapes.close()
         await self.publishing.close()
         await self.staging.close()
         if self.archiver is not None:

@@ -1,6 +1,7 @@
 """Log disk problems: otherwise only the clients whose sends are refused would notice.
 
-A check is cheap and repeated every few seconds; each change is logged once.
+A check is cheap and repeated every few seconds; each change is logged once. A write that the disk refuses is logged at
+once: until the next check, thousands of sends may fail.
 """
 
 import asyncio
@@ -55,15 +56,41 @@ class DiskWatch:
         self._pool = pool
         self._disk_space = disk_space
         self._space = Space.ENOUGH
-        # The start report has already logged these.
+        self._has_refused = False
+        """Whether the disk has refused a write since the last check. A quota does so while there is space left."""
+        self._read_only: frozenset[Path] = frozenset()
+        self.skip_known()
+
+    def skip_known(self) -> None:
+        """The partitions that are read-only now are logged already, by the report of the start."""
         self._read_only = frozenset(self._failures())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk is full, as of the last check or the last refused write."""
+        return self._space is Space.FULL
+
+    def note_refusal(self, path: Path) -> None:
+        """The disk has refused a write to a file, because it is full."""
+        self._has_refused = True
+        if not self.is_full:
+            self._space = Space.FULL
+            _log.error("disk full: refusing sends that do not fit until space is free again file=%s", path)
 
     async def look(self) -> None:
         """Log what has changed since the last check."""
         self._tell_read_only()
-        free, total = await asyncio.get_running_loop().run_in_executor(self._pool, self._disk_space)
-        if total:
-            self._tell_space(free, total)
+        self._tell_space(*await self._measure())
+
+    async def problems(self) -> list[str]:
+        """Why the server cannot take every write; empty if it can."""
+        found = problems(self._partitions, *await self._measure())
+        if not found and self._has_refused:
+            found.append("the disk is full: it has just refused a write")
+        return found
+
+    async def _measure(self) -> tuple[int, int]:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._disk_space)
 
     def _failures(self) -> dict[Path, str]:
         logs = [partition.log for topic in self._partitions for partition in topic.partitions]
@@ -78,6 +105,8 @@ class DiskWatch:
 
     def _tell_space(self, free: int, total: int) -> None:
         space = max(level for level in Space if level is Space.ENOUGH or free < self._bound(level, total))
+        if self._has_refused:
+            self._has_refused, space = False, Space.FULL
         if space is self._space:
             return
         sizes = [format_byte_size(size // _MIB * _MIB).replace(" ", "") for size in (free, total)]

@@ -6,7 +6,7 @@ from courser.api import replies as r
 from courser.broker.consuming import current_offset
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
-from courser.broker.topic_settings import effective_options
+from courser.broker.topic_settings import effective_options, explicit_options
 from courser.catalog import entities
 from courser.catalog.entities import Stream, Topic
 from courser.model.identifiers import TopicAddress
@@ -41,6 +41,7 @@ class Figures:
     def topic(self, stream: Stream, topic: Topic) -> r.TopicInfo:
         """A topic, with the sums over its partitions."""
         opened = self._partitions.topics.get(TopicAddress(stream.stream_id, topic.topic_id))
+        effective = effective_options(topic.options, self._topic_defaults)
         return r.TopicInfo(
             topic.topic_id,
             topic.created_at,
@@ -48,8 +49,8 @@ class Figures:
             opened.size if opened is not None else 0,
             opened.message_count if opened is not None else 0,
             topic.name,
-            topic.options,
-            effective_options(topic.options, self._topic_defaults),
+            explicit_options(topic.options, effective),
+            effective,
         )
 
     def topic_details(self, stream: Stream, topic: Topic, *, is_new: bool = False) -> r.TopicDetails:

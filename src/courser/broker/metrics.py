@@ -1,116 +1,97 @@
-"""What a broker counts, by name: how long syncs take, and figures that are kept elsewhere and read when asked for.
+"""The metrics of a broker, by name.
 
-To add a metric that is counted as things happen, take a ``Counter`` or ``Histogram`` from the registry and hand it to
-the part that counts. To add one that can be read off, add a line to ``register_broker_metrics``.
+To add one, declare it in ``model/metric_table``. If it is counted as things happen, take a ``Counter`` or ``Histogram``
+from the registry and hand it to the part that counts. If it can be read off, add a line here.
 """
 
-import logging
-from collections.abc import Callable, Iterable, Iterator
+import asyncio
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
+from courser import __version__
 from courser.broker.consuming import PollCounters
-from courser.broker.partition_registry import PartitionRegistry
-from courser.broker.retention import RetentionCounters
-from courser.model.clock import Clock
-from courser.model.metrics import MetricKind, Registry, Sample
-from courser.storage.partition_log import PartitionLog
+from courser.broker.disk_watch import DiskWatch
+from courser.broker.partition_survey import PartitionSurvey
+from courser.broker.retention import DeletionReason, RetentionCounters
+from courser.broker.staging import Staging
+from courser.broker.statistics import MachineFigures
+from courser.model import metric_table as m
+from courser.model.metrics import Metric, Registry, Sample
 
-_log = logging.getLogger(__name__)
-
-SLOW_SYNC = 1_000_000
-"""Microseconds: a sync that takes longer is reported. A healthy disk needs a few milliseconds."""
-_REPORT_INTERVAL = 10_000_000
-"""Microseconds between two reports: a disk that is slow is slow for every partition."""
 _SECOND = 1_000_000
 
 
-class SyncMetrics:
-    """How long syncs of partitions take. The event loop's thread only."""
+@dataclass(frozen=True, slots=True)
+class CountingParts:
+    """The parts of a broker that keep figures."""
 
-    def __init__(self, registry: Registry, clock: Clock) -> None:
-        self._histogram = registry.histogram("courser_sync_duration_seconds", "Duration of syncs of partition data.")
-        self._slow = registry.counter("courser_slow_syncs_total", "Syncs that took longer than one second.")
-        self._clock = clock
-        self._report_due = 0
-
-    def note(self, directory: Path, duration: int) -> None:
-        """A sync took so many microseconds."""
-        self._histogram.observe(duration / _SECOND)
-        if duration < SLOW_SYNC:
-            return
-        self._slow.value += 1
-        now = self._clock.monotonic()
-        if now >= self._report_due:
-            self._report_due = now + _REPORT_INTERVAL
-            _log.warning(
-                "slow sync: the disk may be overloaded or failing took=%.1fs expected_max=%.0fs partition=%s",
-                duration / _SECOND,
-                SLOW_SYNC / _SECOND,
-                directory,
-            )
+    survey: PartitionSurvey
+    polls: PollCounters
+    retention: RetentionCounters
+    staging: Staging
+    disk_watch: DiskWatch
 
 
-def register_broker_metrics(
-    registry: Registry, partitions: PartitionRegistry, polls: PollCounters, retention: RetentionCounters
-) -> None:
+def register_broker_metrics(registry: Registry, parts: CountingParts) -> None:
     """Name the figures that the parts of a broker keep."""
-    logs = _Logs(partitions)
-    registry.gauge("courser_partitions", "Open partitions.", lambda: sum(1 for _ in logs))
-    registry.gauge(
-        "courser_partitions_read_only",
-        "Partitions that take no writes.",
-        lambda: sum(log.failure is not None for log in logs),
-    )
-    registry.gauge(
-        "courser_unsynced_bytes",
-        "Bytes that are written and not yet synced.",
-        lambda: sum(log.marks.written.size - log.marks.synced.size for log in logs),
-    )
-    sums: tuple[tuple[str, str, Callable[[PartitionLog], int]], ...] = (
-        ("appended_bytes", "Bytes appended.", lambda log: log.marks.written.size),
-        ("read_bytes", "Bytes read from segments.", lambda log: log.reads.size),
-        ("segments_created", "Segments created.", lambda log: log.writes.segment_created_count),
-        ("segments_deleted", "Segments deleted.", lambda log: log.writes.segment_deleted_count),
-        ("index_lookups", "Look-ups in indexes.", lambda log: log.reads.index_lookup_count),
-        (
-            "index_rebuilds",
-            "Indexes that were rebuilt.",
-            lambda log: log.reads.index_rebuild_count,
-        ),
-        ("checksum_failures", "Batches whose checksum did not match.", lambda log: log.reads.checksum_failure_count),
-    )
-    for name, text, read in sums:
-        registry.gauge(f"courser_{name}_total", text, partial(_sum, read, logs), kind=MetricKind.COUNTER)
-    registry.gauge(
-        "courser_polls_below_start_total",
-        "Polls that asked for messages that were already deleted.",
-        lambda: polls.gone_count,
-        kind=MetricKind.COUNTER,
-    )
-    registry.gauge(
-        "courser_polls_damaged_total",
-        "Polls that met damaged or lost messages.",
-        lambda: polls.damaged_count,
-        kind=MetricKind.COUNTER,
-    )
-    registry.collected(
-        "courser_retention_deleted_segments_total",
-        MetricKind.COUNTER,
-        "Segments that retention deleted, by reason.",
-        lambda: [Sample((("reason", reason.value),), count) for reason, count in retention.segment_count.items()],
-    )
+    parts.survey.register(registry)
+    polls, retention, staging = parts.polls, parts.retention, parts.staging
+    registry.value_of(m.POLLS_BELOW_START, lambda: polls.gone_count)
+    registry.value_of(m.POLLS_DAMAGED, lambda: polls.damaged_count)
+    registry.value_of(m.STAGED_BYTES, lambda: staging.size)
+    registry.value_of(m.STAGED_PARTS, lambda: staging.part_count)
+    registry.value_of(m.DISK_FULL, lambda: int(parts.disk_watch.is_full))
+
+    registry.collected(m.RETENTION_MESSAGES, lambda: _by_reason(m.RETENTION_MESSAGES, retention.message_count))
+    registry.collected(m.RETENTION_BYTES, lambda: _by_reason(m.RETENTION_BYTES, retention.size))
+    registry.collected(m.SEGMENTS_DELETED, lambda: _segments_deleted(retention, parts.survey))
 
 
-def _sum(read: Callable[[PartitionLog], int], logs: Iterable[PartitionLog]) -> int:
-    return sum(map(read, logs))
+def _by_reason(metric: Metric, counts: Mapping[DeletionReason, int]) -> Iterator[Sample]:
+    return (Sample(metric.labeled(reason.value), counts.get(reason, 0)) for reason in DeletionReason)
 
 
-class _Logs:
-    """The logs of all open partitions, looked up anew each time."""
+def _segments_deleted(retention: RetentionCounters, survey: PartitionSurvey) -> Iterator[Sample]:
+    yield from _by_reason(m.SEGMENTS_DELETED, retention.segment_count)
+    yield Sample(m.SEGMENTS_DELETED.labeled("purged"), survey.counters.segment_purged_count)
+    yield Sample(m.SEGMENTS_DELETED.labeled("dropped"), survey.counters.segment_dropped_count)
 
-    def __init__(self, partitions: PartitionRegistry) -> None:
-        self._partitions = partitions
 
-    def __iter__(self) -> Iterator[PartitionLog]:
-        return (partition.log for topic in self._partitions for partition in topic.partitions)
+class MachineSurvey:
+    """Measures the process and the disk before each scrape, in the pool: a disk that hangs must not stop all."""
+
+    def __init__(self, measure: Callable[[], MachineFigures], started_at: int, pool: Executor) -> None:
+        self._measure = measure
+        self._started_at = started_at
+        self._pool = pool
+        self._figures: MachineFigures | None = None
+
+    async def run(self) -> None:
+        """Measure."""
+        self._figures = await asyncio.get_running_loop().run_in_executor(self._pool, self._measure)
+
+    def register(self, registry: Registry) -> None:
+        """Name what is measured."""
+        registry.surveys.append(self.run)
+        for metric, read in _MACHINE:
+            registry.collected(metric, partial(self._sample, read))
+        registry.value_of(m.CPU_SECONDS, lambda: sum(os.times()[:2]))
+        registry.value_of(m.START_TIME, lambda: self._started_at / _SECOND)
+        registry.collected(m.INFORMATION, lambda: (Sample(m.INFORMATION.labeled(__version__), 1),))
+
+    def _sample(self, read: Callable[[MachineFigures], float]) -> Iterator[Sample]:
+        """Nothing before the first measurement: a wrong 0 would look like a full disk."""
+        if self._figures is not None:
+            yield Sample((), read(self._figures))
+
+
+_MACHINE: tuple[tuple[Metric, Callable[[MachineFigures], float]], ...] = (
+    (m.DISK_SIZE, lambda found: found.total_disk_space),
+    (m.DISK_FREE, lambda found: found.free_disk_space),
+    (m.DISK_USED, lambda found: found.total_disk_space - found.free_disk_space),
+    (m.MEMORY, lambda found: found.memory_usage),
+    (m.THREADS, lambda found: found.thread_count),
+)

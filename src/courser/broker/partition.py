@@ -6,22 +6,27 @@ upkeep, hints to the kernel), so that a send never waits until a segment is seal
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from courser.broker.disk_lane import DiskLane
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
+from courser.broker.partition_metrics import PartitionMetrics
+from courser.broker.preparing import Preparation
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.waiting import Waiting, attempt
+from courser.broker.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
 from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
 from courser.model.durability import Durability
+from courser.model.metrics import Registry
 from courser.records.batch import Batch
+from courser.records.layout import BATCH_HEADER_SIZE
+from courser.records.stored_body import PLAIN
 from courser.records.stored_header import NO_PRODUCER
 from courser.storage import upkeep
 from courser.storage.acknowledgements import Acknowledgements
@@ -45,8 +50,6 @@ price is that a start after a kill reads what was sent during the pause."""
 _CLOSING_COUNT_MAX = 64
 """Maximum number of segments that wait to be sealed. Each holds a descriptor, and a start after a kill reads it."""
 
-_NEVER = 2**64
-"""Larger than any offset."""
 _WRITTEN, _BOUNDED, _SYNCED = Durability.WRITTEN, Durability.BOUNDED, Durability.SYNCED
 Found = TypeVar("Found")
 
@@ -62,14 +65,14 @@ class Partition:
         *,
         limits: BrokerLimits = DEFAULT_BROKER_LIMITS,
         verification: SegmentVerification | None = None,
-        on_sync_time: Callable[[Path, int], None] | None = None,
+        metrics: PartitionMetrics | None = None,
         shared_syncs: SharedSyncs | None = None,
     ) -> None:
         """``verification``, if any, checks each sealed segment before its first read.
 
-        ``on_sync_time`` is called after each sync with the directory and the duration in microseconds. ``shared_syncs``
-        is what the partitions on one file system share.
+        ``metrics`` are those of all partitions. ``shared_syncs`` is what the partitions on one file system share.
         """
+        metrics = metrics or PartitionMetrics(Registry(), clock)
         self.log = log
         self._pool = pool
         self._clock = clock
@@ -79,7 +82,7 @@ class Partition:
         self._syncs = lane(
             plan_next=self._plan_due_sync,
             on_done=self._release,
-            on_time=None if on_sync_time is None else partial(on_sync_time, log.directory),
+            on_time=partial(metrics.note_sync, log.directory),
             monotonic=clock.monotonic,
         )
         self._upkeep = lane(plan_next=lambda: upkeep.plan_upkeep(log), on_done=self._release)
@@ -95,12 +98,10 @@ class Partition:
         """Set while a purge or a change of settings is in progress. Sends and stores wait for it."""
         self._verification = verification
         self._verifying = asyncio.Lock()
-        self._waiting: dict[asyncio.Future[bool], int] = {}
-        """The long polls that wait for messages, and the offset that each waits for."""
-        self._is_announcing = False
-        """Whether they will be woken in the next turn of the event loop."""
+        self.readers = WaitingReaders(self._final_end)
         self._entering: set[asyncio.Future[None]] = set()
         """Sends that wait before they are written."""
+        self._preparation = Preparation(log, self._in_pool, clock)
         self._reading_count = 0
         """Reads in the pool. The files stay open for them."""
         self._reads_done: asyncio.Future[None] | None = None
@@ -108,6 +109,19 @@ class Partition:
         self._is_closing = False
         """Whether ``close`` is running, which syncs everything."""
         self.sync_count = 0
+        self._begin_to_count(metrics)
+
+    def _begin_to_count(self, metrics: PartitionMetrics) -> None:
+        self.append_count = 0
+        """Batches appended since the partition was opened."""
+        self._sync_append_count = 0
+        """As many of them are covered by the last sync that began."""
+        self._append_sizes = metrics.append_sizes
+        self._appends_per_sync = metrics.appends_per_sync
+        self.polled_count = 0
+        """Messages in replies to polls ..."""
+        self.polled_size = 0
+        """... and their bytes."""
 
     @property
     def is_unavailable(self) -> bool:
@@ -123,29 +137,47 @@ class Partition:
         sequence: int = 0,
         timestamp: int = 0,
         is_synced_later: bool = False,
+        is_prepared: bool = False,
+        is_new: bool = False,
     ) -> Appended | Waiting[Appended]:
         """Append a batch. Returns what was appended if it may be acknowledged now, else what has to be waited for.
 
         Without a ``timestamp`` the batch gets the current time. ``is_synced_later``: the caller appends more,
         acknowledges nothing before its own call of ``sync``, and does not wait for a sync of each batch.
+        ``is_prepared``: the batch is a result of ``prepare``. ``is_new``: none of its messages was stored before.
 
         Raises:
             DiskFull: nothing was kept.
             PartitionReadOnly: it may or may not be kept; it was not acknowledged.
+            CodecMissing: the partition compresses with a library that is not installed.
         """
         log = self.log
-        marks, level = log.marks, log.settings.durability.level
+        settings = log.settings
+        marks, level = log.marks, settings.durability.level
+        if settings.deduplication is not None and producer is NO_PRODUCER and not is_new:
+            return attempt(self._append_new(batch, timestamp, is_synced_later))
+        if settings.encoding is not PLAIN and not is_prepared:
+            if not self._preparation.is_quick(batch):
+                later = self._append_later(batch, producer, sequence, timestamp, is_synced_later, is_prepared=False)
+                return Waiting(asyncio.get_running_loop().create_task(later))
+            batch = self._preparation.encode(batch)
         if (
             self._hold is not None
             or self._is_behind
             # As ``needs_reservation``.
             or (marks.written[0] + batch.count > log.reserved_end and level is not _SYNCED)
         ):
-            later = self._append_later(batch, producer, sequence, timestamp, is_synced_later=is_synced_later)
+            later = self._append_later(batch, producer, sequence, timestamp, is_synced_later, is_prepared=True)
             return Waiting(asyncio.get_running_loop().create_task(later))
         appended = log.append(batch, producer, sequence, timestamp)
-        if self._waiting:
-            self._announce_soon()
+        if settings.deduplication is not None:
+            self._preparation.remember(batch, appended)
+        self.append_count += 1
+        sizes, size = self._append_sizes, len(batch.body) + BATCH_HEADER_SIZE
+        sizes.counts[size.bit_length()] += 1
+        sizes.total += size
+        if self.readers.waiting:
+            self.readers.announce_soon()
         if marks.written[2] >= self._upkeep_at_size or len(log.segments) != self._segment_count:
             self._look_at_upkeep()
         if level is _WRITTEN or is_synced_later or (level is _BOUNDED and self._is_within_bounds()):
@@ -163,18 +195,56 @@ class Partition:
         sequence: int = 0,
         timestamp: int = 0,
         is_synced_later: bool = False,
+        is_prepared: bool = False,
     ) -> Appended:
         """``try_append``, for those who can wait: returns when the batch may be acknowledged."""
-        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later)
+        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later, is_prepared)
         return await appended if isinstance(appended, Waiting) else appended
 
     async def _append_later(
-        self, batch: Batch, producer: bytes, sequence: int, timestamp: int, *, is_synced_later: bool
+        self,
+        batch: Batch,
+        producer: bytes,
+        sequence: int,
+        timestamp: int,
+        is_synced_later: bool,
+        *,
+        is_prepared: bool,
     ) -> Appended:
-        await self._wait_to_append(batch.count)
+        with self._entrance():
+            if not is_prepared:
+                batch = await self.prepare(batch)
+            await self._wait_to_append(batch.count)
         # Nothing was awaited since the last check: this attempt is not sent back.
-        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later)
+        appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later, True, True)
         return await appended if isinstance(appended, Waiting) else appended
+
+    async def _append_new(self, batch: Batch, timestamp: int, is_synced_later: bool) -> Appended:
+        """Append those messages whose ids are not known yet. If all are known, return where the first one is."""
+        with self._entrance():
+            while True:
+                prepared = await self.prepare(batch)
+                await self._wait_to_append(batch.count)
+                # Nothing is awaited between this and the append: a batch with the same ids comes before or after both.
+                known = self._preparation.look_up(batch)
+                if known.fresh is batch:
+                    break
+                if known.fresh is None:
+                    return await self._acknowledge_known(known.first_offset, batch.count)
+                batch = known.fresh
+        appended = self.try_append(prepared, NO_PRODUCER, 0, timestamp, is_synced_later, True, True)
+        return await appended if isinstance(appended, Waiting) else appended
+
+    async def _acknowledge_known(self, offset: int, count: int) -> Appended:
+        """Acknowledge messages that were stored before, if they are durable enough by now."""
+        log = self.log
+        if log.settings.durability.level is _SYNCED and log.marks.synced.offset < log.marks.written.offset:
+            await self.sync()
+        return Appended(offset, count, self._clock.now())
+
+    async def prepare(self, batch: Batch) -> Batch:
+        """The batch as this partition stores it: see ``Preparation.prepare``."""
+        return await self._preparation.prepare(batch)
 
     def _is_within_bounds(self) -> bool:
         """Whether the last write may be acknowledged before it is synced, at level `bounded`."""
@@ -195,27 +265,33 @@ class Partition:
             CourserError: they cannot be appended.
         """
         if self._hold is not None or self._is_behind or self.log.needs_reservation(count):
-            await self._wait_to_append(count)
+            with self._entrance():
+                await self._wait_to_append(count)
 
     async def _wait_to_append(self, count: int) -> None:
         """Wait until a send can be written. Between the last check and the append, nothing is awaited."""
         log = self.log
+        # Each of these may start while another one is awaited.
+        while self._hold is not None or self._is_behind or log.needs_reservation(count):
+            if self._hold is not None:
+                await self._wait_for_writes()
+            elif self._is_behind:
+                log.check_writable()
+                before = log.closing_count
+                await self._upkeep.do(partial(upkeep.plan_seal, log))
+                # If no segment could be sealed, waiting does not help.
+                self._is_behind = _CLOSING_COUNT_MAX < log.closing_count < before
+            else:
+                log.check_writable()
+                await self._upkeep.do(partial(upkeep.plan_reservation, log, count))
+
+    @contextmanager
+    def _entrance(self) -> Iterator[None]:
+        """Around the waits of a send before it is written, for ``settle``."""
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._entering.add(entered)
         try:
-            # Each of these may start while another one is awaited.
-            while self._hold is not None or self._is_behind or log.needs_reservation(count):
-                if self._hold is not None:
-                    await self._wait_for_writes()
-                elif self._is_behind:
-                    log.check_writable()
-                    before = log.closing_count
-                    await self._upkeep.do(partial(upkeep.plan_seal, log))
-                    # If no segment could be sealed, waiting does not help.
-                    self._is_behind = _CLOSING_COUNT_MAX < log.closing_count < before
-                else:
-                    log.check_writable()
-                    await self._upkeep.do(partial(upkeep.plan_reservation, log, count))
+            yield
         finally:
             self._entering.discard(entered)
             entered.set_result(None)
@@ -299,6 +375,8 @@ class Partition:
             self._acknowledgements.sync_began(self.log.marks.written)
             self._disk_due = self._clock.monotonic() + _DISK_PAUSE
             self.sync_count += 1
+            self._appends_per_sync.observe(self.append_count - self._sync_append_count)
+            self._sync_append_count = self.append_count
         return job
 
     def _release(self) -> None:
@@ -309,13 +387,13 @@ class Partition:
                 if not waiter.done():
                     waiter.set_exception(PartitionReadOnly(log.directory, log.failure))
             self._upkeep.wake()
-            self._announce()
+            self.readers.announce()
             return
         for waiter in self._acknowledgements.releasable(log.marks.synced, self._clock.monotonic()):
             if not waiter.done():
                 waiter.set_result(None)
-        if self._waiting:
-            self._announce_soon()
+        if self.readers.waiting:
+            self.readers.announce_soon()
 
     # --- polls ---
 
@@ -355,6 +433,17 @@ class Partition:
         except BlockingIOError:
             return await self._in_pool(partial(self.log.offset_at_time, timestamp))
 
+    async def time_at(self, offset: int) -> int | None:
+        """When the message at ``offset``, or else the next one, was appended; None if there is none.
+
+        Raises:
+            StorageFailure: the disk cannot be read.
+        """
+        try:
+            return self.log.time_at(offset, wait=False)
+        except BlockingIOError:
+            return await self._in_pool(partial(self.log.time_at, offset))
+
     async def _verify(self, verification: SegmentVerification, offset: int, count: int) -> int:
         """Have the first segments of a read verified; return how many messages may be read before the next one."""
         async with self._verifying:
@@ -379,30 +468,9 @@ class Partition:
             if self._reads_done is not None and not self._reading_count:
                 self._reads_done.set_result(None)
 
-    def wait_for(self, woken: asyncio.Future[bool], offset: int) -> None:
-        """Set ``woken`` to True once there is a message at ``offset``, or there can never be one."""
-        self._waiting[woken] = offset
-
-    def stop_waiting(self, woken: asyncio.Future[bool]) -> None:
-        """Forget a future passed to ``wait_for``. Can be repeated."""
-        self._waiting.pop(woken, None)
-
-    def _announce_soon(self) -> None:
-        """Wake waiting clients in the next turn of the loop: once for all sends of this turn, after their replies."""
-        if not self._is_announcing:
-            self._is_announcing = True
-            asyncio.get_running_loop().call_soon(self._announce)
-
-    def _announce(self) -> None:
-        self._is_announcing = False
-        end_offset = self.log.visible_end
-        if self.is_deleted or self.log.failure is not None:
-            end_offset = _NEVER
-        # Clients that wait for later offsets are not woken: that would cost a hundred times as much as this check.
-        for woken in [woken for woken, offset in self._waiting.items() if offset < end_offset]:
-            del self._waiting[woken]
-            if not woken.done():
-                woken.set_result(True)
+    def _final_end(self) -> int:
+        """The offset after the last readable message; if nothing will follow, whoever waits must learn why."""
+        return PAST_EVERY_OFFSET if self.is_deleted or self.log.failure is not None else self.log.visible_end
 
     # --- stored offsets ---
 

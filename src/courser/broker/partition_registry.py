@@ -12,6 +12,8 @@ from pathlib import Path
 
 from courser.broker.lost_partitions import lost_partition_log, offline_partition_log
 from courser.broker.partition import Partition
+from courser.broker.partition_figures import PartitionCounters, counters_of, sums_of
+from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.settings import BrokerSettings
 from courser.broker.shared_syncs import SharedSyncs
@@ -23,6 +25,7 @@ from courser.catalog.partitions import open_partition_log
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
 from courser.model.identifiers import TopicAddress
+from courser.model.metrics import Registry
 from courser.model.topic_options import TopicOptions
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
@@ -97,23 +100,22 @@ class PartitionRegistry:
         clock: Clock,
         settings: BrokerSettings,
         purge_end: Callable[[Topic, int], int],
-        on_sync_time: Callable[[Path, int], None] | None = None,
+        metrics: PartitionMetrics | None = None,
         shared_syncs: SharedSyncs | None = None,
     ) -> None:
-        """``purge_end`` says up to which offset the last purge of a topic reaches in a partition.
-
-        ``on_sync_time`` is told the directory of a partition, and how many microseconds a sync of it took.
-        """
+        """``purge_end`` says up to which offset the last purge of a topic reaches in a partition."""
         self._file_system = file_system
         self._directories = directories
         self._pool = pool
         self._clock = clock
         self._settings = settings
-        self._on_sync_time = on_sync_time
+        self._metrics = metrics or PartitionMetrics(Registry(), clock)
         self._shared_syncs = shared_syncs
         self._purge_end = purge_end
         self.topics: dict[tuple[int, int], OpenTopic] = {}
         """By stream and topic id."""
+        self.removed = PartitionCounters()
+        """What the partitions counted that are deleted: the sums must not decrease."""
         self._lost: Container[Path] = ()
         """Directories that were gone at the start."""
         self._unopened: Container[PartitionIdentity] = ()
@@ -218,7 +220,7 @@ class PartitionRegistry:
             self._clock,
             limits=self._settings.limits,
             verification=verification,
-            on_sync_time=self._on_sync_time,
+            metrics=self._metrics,
             shared_syncs=shared if shared is not None and shared.covers(log.directory) else None,
         )
         opened.partitions.append(partition)
@@ -297,16 +299,23 @@ class PartitionRegistry:
     def remove_topic(self, stream_id: int, topic_id: int) -> list[Partition]:
         """Forget a topic that was deleted. Return its partitions, which take nothing more, to be closed."""
         opened = self.topics.pop((stream_id, topic_id), None)
-        return _mark_deleted(opened.partitions) if opened is not None else []
+        return self._retire(opened.partitions) if opened is not None else []
 
     def remove_partitions(self, stream_id: int, topic_id: int, kept_count: int) -> list[Partition]:
         """Forget the last partitions of a topic. Return them, which take nothing more, to be closed."""
         opened = self.topics.get((stream_id, topic_id))
         if opened is None:
             return []
-        gone = _mark_deleted(opened.partitions[kept_count:])
+        gone = self._retire(opened.partitions[kept_count:])
         del opened.partitions[kept_count:]
         return gone
+
+    def _retire(self, partitions: list[Partition]) -> list[Partition]:
+        for partition in partitions:
+            partition.mark_deleted()
+            dropped = PartitionCounters(segment_dropped_count=len(partition.log.segments))
+            self.removed = sums_of(PartitionCounters, (self.removed, counters_of(partition), dropped))
+        return partitions
 
     async def close(self) -> bool:
         """Sync and close everything. Return whether every partition stopped cleanly."""
@@ -336,9 +345,3 @@ class PartitionRegistry:
             for partition in opened.partitions:
                 partition.log.release_files()
         self.topics = {}
-
-
-def _mark_deleted(partitions: list[Partition]) -> list[Partition]:
-    for partition in partitions:
-        partition.mark_deleted()
-    return partitions

@@ -27,6 +27,7 @@ from courser.catalog import changes
 from courser.catalog.entities import Publish, PublishedPart, PublishTarget, Sink
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.identifiers import TopicAddress
+from courser.records.encryption import KeyRing
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
 from courser.storage.staged_file import PartIdentity, StagingTarget
@@ -59,14 +60,15 @@ class Publishing:
         staging: Staging,
         pool: Executor,
         *,
+        keys: KeyRing,
         quotas: Quotas,
         draw: Callable[[int], bytes],
         take_room: TakeRoom,
     ) -> None:
-        """``draw(size)`` returns ``size`` random bytes."""
+        """``keys`` decrypt staged messages. ``draw(size)`` returns ``size`` random bytes."""
         self._catalog = catalog
         self._staging = staging
-        self._redo = Redo(file_system, partitions, staging, pool, check_open=self._check_open)
+        self._redo = Redo(file_system, partitions, staging, pool, keys=keys, check_open=self._check_open)
         self._quotas = quotas
         self._draw = draw
         self._take_room = take_room

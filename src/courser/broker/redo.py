@@ -22,7 +22,8 @@ from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.staging import Staging
 from courser.catalog.entities import Publish, PublishTarget, Sink
 from courser.errors import DamagedData, PartitionReadOnly, PublishDamaged, StorageFailure
-from courser.records.batch import Batch, parse_batch
+from courser.records.batch import Batch
+from courser.records.encryption import KeyRing
 from courser.storage.durable_files import list_if_there
 from courser.storage.files import FileSystem
 from courser.storage.staged_file import PartIdentity, StagedBatch, StagedFileReader, StagingTarget
@@ -70,13 +71,18 @@ class Redo:
         staging: Staging,
         pool: Executor,
         *,
+        keys: KeyRing,
         check_open: Callable[[], None],
     ) -> None:
-        """``check_open`` is called between batches and raises if the server is stopping."""
+        """``keys`` decrypt staged messages.
+
+        ``check_open`` is called between batches and raises if the server is stopping.
+        """
         self._file_system = file_system
         self._partitions = partitions
         self._staging = staging
         self._pool = pool
+        self._keys = keys
         self._check_open = check_open
         self._progress: dict[int, AppendProgress] = {}
         """By op."""
@@ -198,11 +204,11 @@ class Redo:
         rest = self._missing(reader, progress, seen)
         loop = asyncio.get_running_loop()
         block, other = blocks
-        ahead = loop.run_in_executor(self._pool, _load, reader, rest, block)
+        ahead = loop.run_in_executor(self._pool, _load, reader, rest, block, self._keys)
         while batches := await ahead:
             # Read the next batches while these are appended.
             block, other = other, block
-            ahead = loop.run_in_executor(self._pool, _load, reader, rest, block)
+            ahead = loop.run_in_executor(self._pool, _load, reader, rest, block, self._keys)
             try:
                 for record, sequence, batch in batches:
                     self._check_open()
@@ -232,11 +238,14 @@ class Redo:
             # Deleted or purged after the decision: its messages would be gone by now in any case.
             return
         try:
+            prepared = await partition.prepare(batch)
             # Purges are journaled while writes wait: one may come in here.
             await partition.ready_to_append(batch.count)
             if not is_wanted():
                 return
-            await partition.append(batch, producer=producer, sequence=sequence, is_synced_later=True)
+            await partition.append(
+                prepared, producer=producer, sequence=sequence, is_synced_later=True, is_prepared=True
+            )
         except PartitionReadOnly:
             if not partition.is_deleted:
                 raise
@@ -294,7 +303,7 @@ def _target_of(row: PublishTarget) -> StagingTarget:
 
 
 def _load(
-    reader: StagedFileReader, records: Iterator[tuple[StagedBatch, int]], block: memoryview
+    reader: StagedFileReader, records: Iterator[tuple[StagedBatch, int]], block: memoryview, keys: KeyRing
 ) -> list[tuple[StagedBatch, int, Batch]]:
     """In the pool: read and check the next batches, into the block if they fit. An empty list means the end."""
     loaded: list[tuple[StagedBatch, int, Batch]] = []
@@ -303,7 +312,7 @@ def _load(
         fits = size + record.size <= len(block)
         memory = block[size : size + record.size] if fits else np.empty(record.size, np.uint8).data
         reader.read(record, memory)
-        loaded.append((record, sequence, parse_batch(memory)))
+        loaded.append((record, sequence, reader.batch(record, memory, keys)))
         size += record.size
         if size >= _READ_SIZE or len(loaded) >= _READ_COUNT_MAX:
             break

@@ -1,16 +1,31 @@
 """Sessions: which user is logged in on a connection, since when, and its group memberships."""
 
 import asyncio
+import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
 from courser.model.messaging import Transport
+from courser.model.metrics import OTHER
 
 _UNKNOWN_SIZE = 2**62
 """Bytes of the last poll of a connection that has not polled yet: it may ask for much."""
+
+
+SDKS = frozenset({"courser", "rust", "python", "go", "java", "node", "csharp", "cpp", "php"})
+"""The client libraries that metrics tell apart."""
+NO_SDK = "unknown"
+"""Nobody is logged in, or the login does not name the library."""
+_WORD = re.compile("[a-z]+")
+
+
+def sdk_of(name: str) -> str:
+    """The label of a client library, from what it says at login, such as ``rust-sdk``."""
+    words = _WORD.findall(name.lower())
+    return next((word for word in words if word in SDKS), OTHER if words else NO_SDK)
 
 
 class Session:
@@ -27,6 +42,7 @@ class Session:
         "last_seen",
         "on_end",
         "request_id",
+        "sdk",
         "session_number",
         "token_name",
         "transport",
@@ -50,6 +66,8 @@ class Session:
         """The token that was used to log in, if any."""
         self.request_id: str | None = None
         """Over HTTP, which has a session for each request: what the reply and the log call the request."""
+        self.sdk = NO_SDK
+        """The client library that the last login named: one of ``SDKS``, ``OTHER`` or ``NO_SDK``."""
         self.session_number = 0
         """Number of the last login; increases with every login to this server."""
         self.failed_login_count = 0
@@ -128,6 +146,9 @@ class Sessions:
         if self._by_id.get(session.client_id) is session:
             del self._by_id[session.client_id]
         session.end(error)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(tuple(self._by_id.values()))
 
     def get(self, client_id: int) -> Session | None:
         """A session by client id."""

@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from courser.archive.settings import ArchiveSettings
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.model.topic_options import NEVER, TopicOptions
+from courser.records.encryption import NO_KEYS, KeyRing
+from courser.records.stored_body import Encryption
 from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
+from courser.storage.message_window import Deduplication
 from courser.storage.segment_index import IndexCache
 
 _SECOND = 1_000_000
@@ -75,6 +78,15 @@ class BrokerSettings:
     """Microseconds after which a staged part that was neither extended nor published is removed."""
     archive: ArchiveSettings | None = None
     """None: nothing is archived."""
+    encryption: Encryption | None = None
+    """Encrypts new messages on disk."""
+    keys: KeyRing = NO_KEYS
+    """The keys for reading, that of ``encryption`` included."""
+    deduplication: Deduplication | None = None
+    """For how long ids of messages are remembered, to drop what is sent again. None: not at all."""
+    series_count_max: int = 1000
+    """Partitions that have time series of their own in metrics, and partitions of consumer groups: limits what a
+    monitoring system has to store."""
     limits: BrokerLimits = DEFAULT_BROKER_LIMITS
     """Limits of the broker itself. No operator sets them; tests do."""
     engine_limits: EngineLimits = DEFAULT_LIMITS

@@ -24,6 +24,7 @@ from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, CourserError, ErrorCode, MetadataReadOnly, StorageFailure
 from courser.model.clock import Clock
 from courser.records.batch import Batch
+from courser.records.stored_body import PLAIN, Encoding, encode
 from courser.storage.durable_files import (
     is_failed_sync,
     list_if_there,
@@ -99,6 +100,7 @@ class Staging:
         self._expiry = settings.staging_expiry
         self._limits = settings.limits
         self._engine_limits = settings.engine_limits
+        self._encoding = PLAIN if settings.encryption is None else Encoding(encryption=settings.encryption)
         self._parts: dict[PartIdentity, OpenPart] = {}
         self.size = 0
         """Size of all files in bytes."""
@@ -110,6 +112,11 @@ class Staging:
         """Names of damaged files in quarantine, found by this start or an earlier one."""
         self._failure: str | None = None
         """Why nothing can be staged until a restart (a failed sync of the directory), or None."""
+
+    @property
+    def part_count(self) -> int:
+        """How many parts there are."""
+        return len(self._parts)
 
     # --- the start ---
 
@@ -245,6 +252,8 @@ class Staging:
                 raise _not_found(identity, f"the {chunk} chunks staged before are gone; run the task again")
             self._check_room(batch.size)
             part = await self._background.shielded(self._begin(identity))
+        if self._encoding is not PLAIN:
+            batch = await self._in_pool(partial(encode, batch, self._encoding))
         async with part.lock:
             self._add(part, chunk, target, batch)
 

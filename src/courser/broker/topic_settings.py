@@ -10,7 +10,10 @@ from courser.api.replies import OptionDescription, OptionList, TopicDurability
 from courser.broker.settings import PERSISTED, REPLICATED, BrokerSettings
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.durability import Durability, DurabilityPolicy
-from courser.model.topic_options import NEVER, TopicOptions
+from courser.model.topic_options import COMPRESSION_NAMES, NEVER, NO_COMPRESSION, TopicOptions
+from courser.records.compression import check_available
+from courser.records.layout import Compression
+from courser.records.stored_body import PLAIN, Encoding
 from courser.storage.settings import SEGMENT_SIZE_LIMIT, LogSettings
 
 _MIB = 1024 * 1024
@@ -56,21 +59,32 @@ def merged_options(present: TopicOptions, update: TopicOptions, *, is_patch: boo
 def effective_options(options: TopicOptions, defaults: TopicOptions) -> TopicOptions:
     """The effective options: no field is None."""
     unset = {name: getattr(defaults, name) for name in TopicOptions.__struct_fields__ if getattr(options, name) is None}
+    if options.compression == NO_COMPRESSION:
+        # SDKs always name an algorithm, and this one if their caller named none.
+        unset["compression"] = defaults.compression
     return msgspec.structs.replace(options, **unset) if unset else options
+
+
+def explicit_options(options: TopicOptions, effective: TopicOptions) -> TopicOptions:
+    """The options that were set for a topic and have an effect."""
+    if options.compression == effective.compression:
+        return options
+    return msgspec.structs.replace(options, compression=None)
 
 
 # --- checks ---
 
 
 def check_options(options: TopicOptions) -> None:
-    """Raise ``CommandRejected`` for invalid values, for both wires."""
+    """Raise ``CommandRejected`` for invalid values, for both wires; ``CodecMissing`` if a codec is not installed."""
     size = options.max_topic_size
     if size is not None and size < TOPIC_SIZE_MIN:
         reason = f"the size limit of a topic must be at least {TOPIC_SIZE_MIN} bytes, not {size}"
         raise CommandRejected(ErrorCode.INVALID_TOPIC_SIZE, reason)
     _check_range("message_expiry", options.message_expiry, 1, NEVER)
     _check_range("max_topic_size", size, TOPIC_SIZE_MIN, NEVER)
-    _check_range("compression", options.compression, 1, 2)
+    _check_range("compression", options.compression, NO_COMPRESSION, max(COMPRESSION_NAMES))
+    check_available(codec_of(options.compression))
     _check_range("replication_factor", options.replication_factor, 1, 255)
     _check_range("segment_size", options.segment_size, SEGMENT_SIZE_MIN, SEGMENT_SIZE_LIMIT)
     _check_range("messages_required_to_save", options.messages_required_to_save, 1, _MESSAGES_REQUIRED_MAX)
@@ -101,8 +115,22 @@ def log_settings(options: TopicOptions, partition_count: int, settings: BrokerSe
         index_interval=settings.index_interval,
         index_cache=settings.index_cache,
         durability=durability_of(options, settings),
+        encoding=_encoding(effective, settings),
+        keys=settings.keys,
+        deduplication=settings.deduplication,
         limits=settings.engine_limits,
     )
+
+
+def codec_of(compression: int | None) -> Compression:
+    """The codec of a compression algorithm."""
+    return Compression((compression or NO_COMPRESSION) - NO_COMPRESSION)
+
+
+def _encoding(effective: TopicOptions, settings: BrokerSettings) -> Encoding:
+    encoding = Encoding(codec_of(effective.compression), settings.encryption)
+    # Partitions recognise this one value.
+    return PLAIN if encoding == PLAIN else encoding
 
 
 def _segment_size(effective: TopicOptions, partition_count: int) -> int:
@@ -201,10 +229,13 @@ def _sync_interval(effective: TopicOptions, settings: BrokerSettings) -> int:
 # --- descriptions for clients ---
 
 _TOPIC, _STREAM, _USER = 1, 2, 3
-_COMPRESSIONS = {1: "none", 2: "gzip"}
 
 _DESCRIPTIONS: tuple[tuple[str, str, str], ...] = (
-    ("compression_algorithm", "compression", "the compression that clients should use: none or gzip"),
+    (
+        "compression_algorithm",
+        "compression",
+        "compression on disk: gzip, snappy, lz4 or zstd; none: the default of the server",
+    ),
     ("message_expiry", "message_expiry", "microseconds after which messages are deleted"),
     ("max_topic_size", "max_topic_size", "size limit in bytes over all partitions, at least 16 MiB"),
     ("segment_size", "segment_size", "bytes after which a partition starts a new file, 1 MiB to 1 GiB"),
@@ -237,4 +268,4 @@ def describe_options(scope: int, defaults: TopicOptions) -> OptionList:
 
 def _describe(key: str, field: str, text: str, defaults: TopicOptions) -> OptionDescription:
     default = getattr(defaults, field)
-    return OptionDescription(key, _COMPRESSIONS[default] if field == "compression" else default, text)
+    return OptionDescription(key, COMPRESSION_NAMES[default] if field == "compression" else default, text)

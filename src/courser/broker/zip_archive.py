@@ -5,12 +5,14 @@ and the data of each entry, then the central directory. Entries are small, so no
 """
 
 import bz2
-import importlib
 import lzma
 import struct
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from courser.records.compression import CodecMissing, compress
+from courser.records.layout import Compression
 
 _FIELDS = (
     "H"  # version needed to extract, times ten
@@ -46,8 +48,6 @@ _NO_DATE = 1 << 5 | 1
 _LZMA_VERSION = b"\x09\x14"
 _LZMA_PROPERTIES_SIZE = 5
 _LZMA_ALONE_HEADER_SIZE = 13
-_ZSTD_MODULES = ("compression.zstd", "zstandard")
-"""In the standard library since Python 3.14; before that, an extra package. Without either, data is not compressed."""
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_SIZE_IN_8_BYTES = 0b1110_0000
 """The frame header contains the size of the contents, which is all the memory that a reader needs."""
@@ -78,14 +78,10 @@ def _lzma(data: bytes) -> bytes:
 
 
 def _zstd(data: bytes) -> bytes:
-    for name in _ZSTD_MODULES:
-        try:
-            module = importlib.import_module(name)
-        except ImportError:
-            continue
-        compressed: bytes = module.compress(data)
-        return compressed
-    return _uncompressed_zstd(data)
+    try:
+        return bytes(compress(Compression.ZSTD, data))
+    except CodecMissing:
+        return _uncompressed_zstd(data)
 
 
 def _uncompressed_zstd(data: bytes) -> bytes:

@@ -8,7 +8,7 @@ from courser.cli import presentation
 from courser.cli.cells import ABSENT, size_text
 from courser.cli.failures import ExitCode
 from courser.cli.inspect_commands import verdict, with_rate
-from courser.cli.inspect_support import emit_report
+from courser.cli.inspect_support import emit_report, environment_keys
 from courser.cli.job_support import job_command, record_of, running_spark
 from courser.cli.output import Report
 from courser.cli.quantity_words import DURATION
@@ -41,7 +41,7 @@ def audit_command(*, directory: Path, master: str, output: str) -> int:
     with running_spark("audit", master) as spark:
         from courser.jobs.audit import audit  # noqa: PLC0415 -- needs Spark
 
-        found = audit(spark, directory)
+        found = audit(spark, directory, environment_keys())
     report = Report(
         columns=presentation.FINDING_COLUMNS,
         cells=presentation.finding_cells,

@@ -12,7 +12,7 @@ import click
 from courser.cli import presentation
 from courser.cli.cells import Column, size_text
 from courser.cli.failures import ExitCode, Failure
-from courser.cli.inspect_support import emit_report, emit_small, epilog, file_argument, open_file
+from courser.cli.inspect_support import emit_report, emit_small, environment_keys, epilog, file_argument, open_file
 from courser.cli.output import Report, output_option
 from courser.cli.terminal import say
 from courser.inspect.findings import VerifySummary
@@ -57,9 +57,11 @@ def log_command(
     """Print each batch of a segment's log: position, offsets, times, producer, and whether its checksums match.
 
     Also shows damaged ranges between batches, and zeros at the end. The file may be anywhere: its partition and its
-    first offset are read from the file and its name.
+    first offset are read from the file and its name. The keys of encrypted messages are taken from the environment, as
+    the server takes them: COURSER_SYSTEM_ENCRYPTION_KEY and COURSER_SYSTEM_ENCRYPTION_OLD_KEYS.
     """
-    log = open_file(path, LogInspection)
+    keys = environment_keys()
+    log = open_file(path, lambda files, name: LogInspection(files, name, keys))
     head = log.head
     if output == "table":
         start = f"from offset {head.base_offset} ({head.base_offset_source})"
@@ -185,7 +187,9 @@ def verify_command(path: Path, *, output: str) -> int:
     state in them, and checks file modes.
 
     Read-only and takes no lock: a server may be running. Files that change during the check are not damage. A missing
-    or stale index or descriptor is a warning, since it can be rebuilt.
+    or stale index or descriptor is a warning, since it can be rebuilt. The messages in encrypted batches are checked if
+    their key is in the environment (COURSER_SYSTEM_ENCRYPTION_KEY, COURSER_SYSTEM_ENCRYPTION_OLD_KEYS), and otherwise
+    only the hashes of what is stored.
     """
     began = time.monotonic()
     advance: list[Callable[[int], None]] = []
@@ -194,7 +198,8 @@ def verify_command(path: Path, *, output: str) -> int:
         for step in advance:
             step(size)
 
-    verification = open_file(path, lambda files, name: Verification(files, name, on_progress))
+    keys = environment_keys()
+    verification = open_file(path, lambda files, name: Verification(files, name, on_progress, keys=keys))
     if verification.is_pointless:
         raise Failure(f"no partition found in {path}", "pass a data directory, or a directory inside one")
     with _progress(verification.head.size) as step:

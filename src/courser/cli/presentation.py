@@ -31,6 +31,11 @@ LOG_COLUMNS = (
 )
 
 
+def _encoding(row: BatchRow) -> str:
+    """The codec of a batch, and the key if it is encrypted."""
+    return row.codec if row.encryption_key is None else f"{row.codec}, key {row.encryption_key}"
+
+
 def log_cells(row: object) -> tuple[str, ...]:
     """A batch, damage, or zeros."""
     match row:
@@ -43,7 +48,7 @@ def log_cells(row: object) -> tuple[str, ...]:
                 str(row.message_count),
                 time_text(row.timestamp),
                 time_text(row.origin_timestamp),
-                row.codec,
+                _encoding(row),
                 optional(row.producer),
                 optional(row.sequence),
                 row.checksums,
@@ -78,7 +83,7 @@ def message_cells(row: object) -> tuple[str, ...]:
             payload = row.payload if row.payload_encoding == "text" else f"0x{row.payload}"
             return (
                 "message",
-                str(row.position),
+                optional(row.position),
                 str(row.size),
                 str(row.offset),
                 time_text(row.origin_timestamp),
@@ -90,7 +95,7 @@ def message_cells(row: object) -> tuple[str, ...]:
         case BatchRow():
             created = time_text(row.origin_timestamp)
             offsets = range_text(row.base_offset, row.end_offset)
-            text = f"{row.message_count} messages, stored {time_text(row.timestamp)}, codec {row.codec}"
+            text = f"{row.message_count} messages, stored {time_text(row.timestamp)}, codec {_encoding(row)}"
             return ("batch", str(row.position), str(row.size), offsets, created, ABSENT, ABSENT, row.checksums, text)
         case DamageRow() | ZeroTailRow():
             kind, position, size, offsets, *_, text = log_cells(row)

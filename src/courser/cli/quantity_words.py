@@ -15,6 +15,7 @@ from courser.model.quantities import (
     parse_expiry,
     parse_max_topic_size,
 )
+from courser.model.topic_options import COMPRESSIONS
 
 
 class Quantity(click.ParamType[int | None]):
@@ -54,7 +55,7 @@ DURATION = Quantity("duration", parse_duration)
 BYTE_SIZE = Quantity("size", parse_byte_size)
 TOPIC_SIZE = Quantity("size", parse_max_topic_size)
 DURABILITY = DurabilityChoice()
-COMPRESSION = click.Choice(("none", "gzip"))
+COMPRESSION = click.Choice(tuple(COMPRESSIONS))
 
 
 def expiry_of(words: tuple[str, ...]) -> int | None:

@@ -9,9 +9,7 @@ from courser.cli.cells import ABSENT
 from courser.cli.records import Field, Record, as_size, as_time
 from courser.model.durability import Durability
 from courser.model.quantities import format_byte_size, format_duration
-from courser.model.topic_options import NEVER
-
-_COMPRESSIONS = {1: "none", 2: "gzip"}
+from courser.model.topic_options import COMPRESSION_NAMES, NEVER
 
 
 def as_expiry(value: object) -> str:
@@ -78,7 +76,7 @@ def topic_record(topic: TopicInfo) -> Record:
         settings[f"requested_{name}"] = getattr(topic.options, name)
     for name in ("message_expiry", "max_topic_size"):
         settings[name] = None if settings[name] == NEVER else settings[name]
-    settings["compression_algorithm"] = _COMPRESSIONS.get(settings.pop("compression"))
+    settings["compression_algorithm"] = COMPRESSION_NAMES.get(settings.pop("compression"))
     own = {
         "topic_id": topic.topic_id,
         "name": topic.name,

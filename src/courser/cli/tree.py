@@ -349,6 +349,8 @@ _MODULES = {
     "send": "send_commands",
     "tail": "tail_commands",
     "ls": "ls_commands",
+    "lag": "lag_commands",
+    "top": "top_commands",
     "me": "client_commands",
     "stats": "system_commands",
     "ping": "system_commands",
@@ -392,6 +394,7 @@ _SECTIONS = {
     "Readers and writers": {
         "consumer-group": _summary("consumer-group"),
         "consumer-offset": _summary("consumer-offset"),
+        "lag": "Show how far consumer groups are behind.",
         "sink": _summary("sink"),
     },
     "Users and logins": {
@@ -404,6 +407,7 @@ _SECTIONS = {
     "Look after a server": {
         "ping": "Check whether the server responds.",
         "stats": "Show statistics about the server.",
+        "top": "Show rates, lag, slow commands and the disk, live.",
         "client": _summary("client"),
         "me": "Show the connection of this command.",
         "options": "List the options of topics, streams or users.",

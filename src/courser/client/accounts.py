@@ -255,6 +255,17 @@ class Accounts(Asking):
         """
         await self._tell(c.Ping())
 
+    async def get_metrics(self) -> str:
+        """All metrics of the server, in the text format of Prometheus.
+
+        Raises:
+            NotAllowed: the user may not read the server.
+
+        Example:
+            print(await client.get_metrics())
+        """
+        return (await self._ask(c.GetMetrics(), r.MetricsText)).text
+
     async def get_stats(self) -> r.Stats:
         """Statistics about the server.
 

@@ -10,9 +10,7 @@ from courser.client.checking import check_names
 from courser.model.durability import REQUESTS
 from courser.model.identifiers import Identifier
 from courser.model.quantities import parse_byte_size, parse_expiry, parse_max_topic_size
-from courser.model.topic_options import TopicOptions
-
-_COMPRESSIONS = {"none": 1, "gzip": 2}
+from courser.model.topic_options import COMPRESSIONS, TopicOptions
 
 
 class ChangeableTopicSettings(TypedDict, total=False):
@@ -27,7 +25,7 @@ class ChangeableTopicSettings(TypedDict, total=False):
     max_topic_size: int | str | None
     """Bytes over all partitions, or a text such as ``"10 GiB"`` or ``"unlimited"``."""
     compression_algorithm: str | None
-    """``none`` or ``gzip``: information for clients."""
+    """Of messages on disk: ``gzip``, ``snappy``, ``lz4``, ``zstd``; ``none`` is the default of the server."""
     durability: str | None
     """``synced``: acknowledged after a sync. ``default``: the level of the server. Iggy's words work too."""
     consumer_offset_durability: str | None
@@ -70,14 +68,14 @@ def topic_options(settings: TopicSettings) -> TopicOptions:
         ValueError: a text is not a size or duration, or a word is unknown.
     """
     compression = settings.get("compression_algorithm")
-    if compression is not None and compression not in _COMPRESSIONS:
-        raise ValueError(f'compression_algorithm must be "none" or "gzip", not "{compression}"')
+    if compression is not None and compression not in COMPRESSIONS:
+        raise ValueError(f'compression_algorithm must be one of {", ".join(COMPRESSIONS)}, not "{compression}"')
     expiry, size_max = settings.get("message_expiry"), settings.get("max_topic_size")
     segment_size, save_size = settings.get("segment_size"), settings.get("size_of_messages_required_to_save")
     return TopicOptions(
         message_expiry=_quantity("message_expiry", expiry, parse_expiry),
         max_topic_size=_quantity("max_topic_size", size_max, parse_max_topic_size),
-        compression=None if compression is None else _COMPRESSIONS[compression],
+        compression=None if compression is None else COMPRESSIONS[compression],
         segment_size=_quantity("segment_size", segment_size, parse_byte_size),
         enforce_fsync=settings.get("enforce_fsync"),
         messages_required_to_save=settings.get("messages_required_to_save"),
@@ -454,6 +452,21 @@ class Administration(Asking):
                 print(group.name, group.member_count)
         """
         return (await self._ask(c.GetConsumerGroups(*place_of(stream, topic)), r.GroupList)).groups
+
+    async def get_consumer_group_lag(
+        self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
+    ) -> list[r.PartitionLag]:
+        """How far a group is behind in each partition: messages that it has not committed, and the oldest one's age.
+
+        Raises:
+            NotFound: the stream, topic or group does not exist.
+
+        Example:
+            await client.create_consumer_group("shop/orders", name="billing")
+            for lag in await client.get_consumer_group_lag("shop/orders", consumer_group="billing"):
+                print(lag.partition_id, lag.message_count, lag.age)
+        """
+        return (await self._ask(c.GetGroupLag(*place_of(stream, topic), consumer_group), r.GroupLag)).partitions
 
     async def delete_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""

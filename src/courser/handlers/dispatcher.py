@@ -1,6 +1,8 @@
 """The dispatcher: from a command to its handler, past the one gate that every transport shares."""
 
+import asyncio
 import inspect
+from functools import partial
 from types import CoroutineType, ModuleType
 from typing import Any
 
@@ -9,8 +11,10 @@ from courser.api.replies import Reply
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
 from courser.broker.waiting import Waiting, attempt
+from courser.errors import CourserError, DiskFull
 from courser.handlers import groups, login, messages, staging, streams, system, topics, users
 from courser.handlers.audit import Answer, Handler, audited
+from courser.model.metrics import PowerHistogram
 
 _MODULES = (groups, login, messages, staging, streams, system, topics, users)
 
@@ -37,9 +41,15 @@ class Dispatcher:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._check_login = broker.access.user
+        self._monotonic = broker.clock.monotonic
+        self._metrics = metrics = broker.request_metrics
         assert HANDLERS.keys() == {row.kind for row in c.COMMANDS}, "every command has one handler"
         self._routes = {
-            kind: (audited(handler) if kind.row.is_audited else handler, kind.row.is_public)
+            kind: (
+                audited(handler) if kind.row.is_audited else handler,
+                kind.row.is_public,
+                metrics.durations_of(kind),
+            )
             for kind, handler in HANDLERS.items()
         }
 
@@ -62,11 +72,49 @@ class Dispatcher:
         if session.ended is not None:
             # Without the traceback of the last time: each raise would make it longer.
             raise session.ended.with_traceback(None)
-        handler, is_public = self._routes[type(command)]
-        if not is_public:
-            # Cached in a local: Python 3.11 is slow at calling methods that are attributes.
-            check_login = self._check_login
-            check_login(session)
-        begun: Any = handler(self._broker, session, command)
-        # Not ``isinstance``: the type of a coroutine is compared with for every request.
-        return attempt(begun) if type(begun) is CoroutineType else begun
+        handler, is_public, durations = self._routes[type(command)]
+        try:
+            if not is_public:
+                # Cached in a local: Python 3.11 is slow at calling methods that are attributes.
+                check_login = self._check_login
+                check_login(session)
+            begun: Any = handler(self._broker, session, command)
+            # Not ``isinstance``: the type of a coroutine is compared with for every request.
+            answer: Answer = attempt(begun) if type(begun) is CoroutineType else begun
+        except CourserError as error:
+            self._note_failure(command, error)
+            raise
+        if type(answer) is Waiting:
+            answer.future.add_done_callback(partial(self._note_waited, durations, session.last_seen, command, answer))
+            return answer
+        monotonic = self._monotonic
+        duration = monotonic() - session.last_seen
+        durations.counts[duration.bit_length()] += 1
+        durations.total += duration
+        return answer
+
+    def _note_waited(
+        self,
+        durations: PowerHistogram,
+        began: int,
+        command: c.Command,
+        waiting: Waiting[Reply | None],
+        future: "asyncio.Future[Any]",
+    ) -> None:
+        """A request that had to wait is done, unless it was cancelled."""
+        if future.cancelled():
+            return
+        if future.exception() is None:
+            durations.observe(self._monotonic() - began)
+            return
+        try:
+            waiting.result()
+        except CourserError as error:
+            self._note_failure(command, error)
+        except Exception:  # noqa: BLE001 - a defect: whoever answers the request logs it
+            return
+
+    def _note_failure(self, command: c.Command, error: CourserError) -> None:
+        self._metrics.note_failure(command, error)
+        if isinstance(error, DiskFull):
+            self._broker.disk_watch.note_refusal(error.path)

@@ -70,6 +70,12 @@ async def confirm_assignment(broker: Broker, session: Session, command: c.Confir
     return broker.groups.confirm(session, key, command.generation)
 
 
+async def get_group_lag(broker: Broker, session: Session, command: c.GetGroupLag) -> r.GroupLag:
+    """Anyone who may read the topic may see it, member or not."""
+    _, _, key = broker.finder.group(session, command)
+    return await broker.lags.of_group(key)
+
+
 async def reset_group_offsets(broker: Broker, session: Session, command: c.ResetGroupOffsets) -> None:
     """Members keep positions of their own, so they must not be there."""
     _, _, key = broker.finder.group(session, command)

@@ -3,17 +3,21 @@
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.broker import Broker
-from courser.broker.sessions import Session
+from courser.broker.sessions import Session, sdk_of
 
 
 async def login_user(broker: Broker, session: Session, command: c.LoginUser) -> r.LoggedIn:
     """By password."""
-    return await broker.authentication.login(session, command.name, command.password, command.token)
+    reply = await broker.authentication.login(session, command.name, command.password, command.token)
+    session.sdk = sdk_of(command.sdk or command.context)
+    return reply
 
 
 async def login_with_token(broker: Broker, session: Session, command: c.LoginWithToken) -> r.LoggedIn:
     """By personal access token."""
-    return await broker.authentication.login_with_token(session, command.token)
+    reply = await broker.authentication.login_with_token(session, command.token)
+    session.sdk = sdk_of(command.sdk)
+    return reply
 
 
 async def logout_user(broker: Broker, session: Session, _: c.LogoutUser) -> None:

@@ -33,6 +33,12 @@ async def get_stats(broker: Broker, session: Session, command: c.GetStats) -> r.
     )
 
 
+async def get_metrics(broker: Broker, session: Session, command: c.GetMetrics) -> r.MetricsText:
+    """The same text that HTTP serves."""
+    broker.finder.check(session, command)
+    return r.MetricsText(await broker.scrapes.text())
+
+
 async def get_snapshot(broker: Broker, session: Session, command: c.GetSnapshot) -> r.SnapshotArchive:
     """For those who may read the server: logs and configuration are not for everybody."""
     broker.finder.check(session, command)

@@ -96,6 +96,7 @@ class IndexCheck:
             return
         rows = contents.rows[first:end]
         numbers = rows["offset"].astype(np.int64) + (self._base_offset - header.base_offset)
+        # The index knows only the first message of a batch that is compressed or encrypted.
         is_inside = (numbers >= 0) & (numbers < frames.count)
         places = frames.starts[np.clip(numbers, 0, frames.count - 1)] + (batch.position + BATCH_HEADER_SIZE)
         is_right = is_inside & (rows["frame_position"] == places) & (rows["timestamp"] == header.base_timestamp)

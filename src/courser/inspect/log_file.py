@@ -8,8 +8,11 @@ from uuid import UUID
 from courser.errors import InvalidBatch
 from courser.inspect.identity import NOBODY, find_first_header, identity_of
 from courser.records import layout
+from courser.records.compression import CodecMissing
+from courser.records.encryption import NO_KEYS, KeyMissing, KeyRing, key_name
 from courser.records.frames import Frame, checksum_fields, iterate_frames, wrong_frame_checksums
-from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, has_valid_batch_checksum
+from courser.records.stored_body import decode
+from courser.records.stored_header import NO_PRODUCER, BadBatch, PartitionIdentity, frames_of, has_valid_batch_checksum
 from courser.records.user_headers import iterate_user_headers
 from courser.storage.files import FileSystem
 from courser.storage.paths import LOG_SUFFIX, base_offset_of
@@ -22,17 +25,30 @@ class BatchCheck:
 
     problems: tuple[str, ...]
     """Contradictions that the server never writes."""
-    lying_frames: tuple[int, ...]
+    lying_frames: tuple[int, ...] = ()
     """Indexes of the frames whose own checksum is wrong: the client sent them that way."""
+    frames: memoryview | None = None
+    """The messages; None if they cannot be decoded."""
+    unchecked: str = ""
+    """Why the messages were not checked: they are encrypted with a key that is not here, for example."""
 
 
-def check_batch(batch: GoodBatch) -> BatchCheck:
-    """Check the wire checksum and the checksums of all frames. Hashes every message."""
+def check_batch(batch: GoodBatch, keys: KeyRing) -> BatchCheck:
+    """Decode the batch, and check the wire checksum and the checksums of all frames. Hashes every message."""
+    header = batch.header
+    try:
+        body = decode(header, batch.stored, keys) if header.flags else batch.body
+        frames = frames_of(header, body)
+    except BadBatch as error:
+        return BatchCheck((str(error),))
+    except (KeyMissing, CodecMissing) as error:
+        return BatchCheck((), unchecked=str(error))
     problems = []
-    wire = memoryview(layout.STORED_HEADER.pack(*batch.header))
-    if not has_valid_batch_checksum(wire, batch.header, checksum_fields(batch.body, batch.frames)):
+    wire = memoryview(layout.STORED_HEADER.pack(*header))
+    # The header of an encrypted batch has no checksum of its messages.
+    if not header.encryption_key_id and not has_valid_batch_checksum(wire, header, checksum_fields(body, frames)):
         problems.append("the batch checksum for clients does not match")
-    return BatchCheck(tuple(problems), tuple(wrong_frame_checksums(batch.body, batch.frames)))
+    return BatchCheck(tuple(problems), tuple(wrong_frame_checksums(body, frames)), body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +76,8 @@ class BatchRow:
     timestamp: int
     origin_timestamp: int
     codec: str
-    encryption_key_id: int
+    encryption_key: str | None
+    """The id of the key."""
     frame_size: int
     producer: str | None
     sequence: int | None
@@ -74,7 +91,8 @@ class BatchRow:
 class MessageRow:
     """One message."""
 
-    position: int
+    position: int | None
+    """None inside a batch that is compressed or encrypted."""
     size: int
     offset: int
     id: str
@@ -129,7 +147,8 @@ LogRow = BatchRow | MessageRow | DamageRow | ZeroTailRow
 class LogInspection:
     """Reads one log file. Call ``rows`` once, then ``summary``."""
 
-    def __init__(self, file_system: FileSystem, path: Path) -> None:
+    def __init__(self, file_system: FileSystem, path: Path, keys: KeyRing = NO_KEYS) -> None:
+        self._keys = keys
         self._file = file_system.open(path)
         # A growing file is read up to its current size.
         size = self._file.size()
@@ -162,7 +181,7 @@ class LogInspection:
                         continue
                     if left is not None and left <= 0:
                         return
-                    check = check_batch(found)
+                    check = check_batch(found, self._keys)
                     yield _batch_row(found, check)
                     if not messages:
                         left = left - 1 if left is not None else None
@@ -208,6 +227,8 @@ def _batch_row(batch: GoodBatch, check: BatchCheck) -> BatchRow:
     problems = list(check.problems)
     if check.lying_frames:
         problems.append(f"messages sent with a wrong checksum: {len(check.lying_frames)}")
+    if check.unchecked:
+        problems.append(f"messages not checked: {check.unchecked}")
     return BatchRow(
         position=batch.position,
         size=header.stored_length,
@@ -217,7 +238,7 @@ def _batch_row(batch: GoodBatch, check: BatchCheck) -> BatchRow:
         timestamp=header.base_timestamp,
         origin_timestamp=header.origin_timestamp,
         codec=layout.Compression(header.codec).name.lower(),
-        encryption_key_id=header.encryption_key_id,
+        encryption_key=key_name(header.encryption_key_id) if header.encryption_key_id else None,
         frame_size=header.frame_size,
         producer=header.producer.hex() if has_producer else None,
         sequence=header.sequence if has_producer else None,
@@ -231,9 +252,11 @@ def _message_rows(
     batch: GoodBatch, check: BatchCheck, from_offset: int, limit: int | None, payload_size: int
 ) -> Iterator[MessageRow]:
     header = batch.header
+    if check.frames is None:
+        return
     lying = set(check.lying_frames)
     position = batch.position + layout.BATCH_HEADER_SIZE
-    for number, frame in enumerate(iterate_frames(batch.body, header.message_count)):
+    for number, frame in enumerate(iterate_frames(check.frames, header.message_count)):
         size = layout.FRAME_HEADER_SIZE + len(frame.payload) + len(frame.user_headers)
         offset = header.base_offset + number
         if offset >= from_offset:
@@ -243,7 +266,7 @@ def _message_rows(
             is_cut = len(frame.payload) > payload_size
             payload, encoding = preview(bytes(frame.payload[:payload_size]), is_cut=is_cut)
             yield MessageRow(
-                position=position,
+                position=None if header.flags else position,
                 size=size,
                 offset=offset,
                 id=str(UUID(int=frame.message_id)),

@@ -9,6 +9,7 @@ from courser.inspect.findings import Finding, Severity, VerifySummary, reading_f
 from courser.inspect.identity import find_first_header, identity_of
 from courser.inspect.segment_check import Expectation, SegmentOutcome, SegmentPlan, SegmentResult, check_segment
 from courser.inspect.small_files import BadRecordRow, LedgerInspection, OffsetsInspection, RecordRow
+from courser.records.encryption import KeyRing
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
 from courser.storage.identity_search import log_owner
@@ -78,6 +79,7 @@ class PartitionCheck:
         *,
         is_settled: Callable[[], bool],
         on_progress: Callable[[int], None],
+        keys: KeyRing,
         check: CheckSegment | None = None,
     ) -> None:
         """Reads nothing yet. Without ``check``, the segments are checked here, one after another."""
@@ -86,6 +88,7 @@ class PartitionCheck:
         self._summary = summary
         self._is_settled = is_settled
         self._on_progress = on_progress
+        self._keys = keys
         self._check = check or self._check_here
         self._end_offset: int | None = None
 
@@ -242,7 +245,7 @@ class PartitionCheck:
             self._take(outcome.result, expected.sealed)
 
     def _check_here(self, plan: SegmentPlan, expected: Expectation) -> SegmentOutcome:
-        return check_segment(self._file_system, plan.directory, plan.identity, expected, self._on_progress)
+        return check_segment(self._file_system, plan.directory, plan.identity, expected, self._on_progress, self._keys)
 
     def _stranger(self, plan: SegmentPlan) -> Finding | None:
         """The finding for a segment that contains only batches of another partition."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from courser.inspect.findings import Finding, Severity, reading_failure
 from courser.inspect.index_check import IndexCheck
 from courser.inspect.log_file import check_batch
+from courser.records.encryption import KeyRing
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import File, FileSystem
 from courser.storage.ledger import DamagedRange, SegmentFacts
@@ -76,6 +77,7 @@ def check_segment(
     identity: PartitionIdentity,
     expected: Expectation,
     on_progress: Callable[[int], None],
+    keys: KeyRing,
 ) -> SegmentOutcome:
     """Check one segment to its end. A deleted or unreadable segment is an outcome too."""
     path = log_path(directory, expected.base_offset)
@@ -86,7 +88,7 @@ def check_segment(
         on_progress(size)
 
     try:
-        check = SegmentCheck(file_system, directory, identity, expected, note_size)
+        check = SegmentCheck(file_system, directory, identity, expected, note_size, keys)
         findings = tuple(check.findings())
     except FileNotFoundError:
         gone = Finding(Severity.NOTE, "files", path, "deleted since the directory was listed: skipped")
@@ -110,7 +112,11 @@ class SegmentCheck:
         identity: PartitionIdentity,
         expected: Expectation,
         on_progress: Callable[[int], None],
+        keys: KeyRing,
     ) -> None:
+        self._keys = keys
+        self._unchecked: dict[str, int] = {}
+        """Why messages were not checked, and in how many batches."""
         self._path = log_path(directory, expected.base_offset)
         self._identity = identity
         self._expected = expected
@@ -143,6 +149,9 @@ class SegmentCheck:
                     self.result.is_whole = False
                 case BadRange() | ZeroTail():
                     yield from self._check_end(found)
+        for reason, count in self._unchecked.items():
+            text = f"the hashes of {count} batches are right, but their messages were not checked: {reason}"
+            yield Finding(Severity.NOTE, "frames", self._path, text)
         yield from self._check_size()
         yield from self._check_facts()
         if self._index.size or self._is_still_there():
@@ -180,7 +189,9 @@ class SegmentCheck:
     def _check_batch(self, batch: GoodBatch) -> Iterator[Finding]:
         header, result = batch.header, self.result
         bounds = (batch.position, batch.end_position, header.base_offset, header.end_offset)
-        check = check_batch(batch)
+        check = check_batch(batch, self._keys)
+        if check.unchecked:
+            self._unchecked[check.unchecked] = self._unchecked.get(check.unchecked, 0) + 1
         for problem in check.problems:
             yield Finding(Severity.DAMAGE, "log", self._path, problem, *bounds)
             result.is_whole = False

@@ -13,6 +13,7 @@ from courser.inspect.partition_check import CheckSegment, PartitionCheck, Partit
 from courser.inspect.segment_check import SegmentPlan
 from courser.inspect.small_files import BadRecordRow, SessionInspection
 from courser.inspect.tree_check import TreeCheck
+from courser.records.encryption import NO_KEYS, KeyRing
 from courser.storage.files import EntryKind, FileSystem
 from courser.storage.paths import DESCRIPTOR, JOURNAL, METADATA, METADATA_SNAPSHOT, QUARANTINE, SESSION, STREAMS
 from courser.storage.session_file import DIRECTORY_FORMAT, read_session
@@ -48,8 +49,11 @@ class Verification:
         directory: Path,
         on_progress: Callable[[int], None] = _ignore,
         *,
+        keys: KeyRing = NO_KEYS,
         check: CheckSegment | None = None,
     ) -> None:
+        """``keys`` are needed to check the messages in encrypted batches, not for their hashes."""
+        self._keys = keys
         self._file_system = file_system
         self._directory = directory
         self._on_progress = on_progress
@@ -135,6 +139,7 @@ class Verification:
             self.summary,
             is_settled=partial(self._is_settled, path),
             on_progress=self._on_progress,
+            keys=self._keys,
             check=self._check,
         )
 

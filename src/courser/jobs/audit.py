@@ -17,6 +17,7 @@ from courser.inspect.findings import Finding, VerifySummary
 from courser.inspect.segment_check import Expectation, SegmentOutcome, SegmentPlan, check_segment
 from courser.inspect.verify import Verification, VerifyHead, is_clean
 from courser.jobs.tasks import run_in_tasks
+from courser.records.encryption import NO_KEYS, KeyRing
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.paths import log_path
 
@@ -55,10 +56,13 @@ class _Work:
     data_directory: Path | None
     """Its session file tells whether a torn end counts as damage."""
     size: int
+    keys: KeyRing
 
 
-def audit(spark: SparkSession, directory: Path) -> AuditReport:
+def audit(spark: SparkSession, directory: Path, keys: KeyRing = NO_KEYS) -> AuditReport:
     """Check everything below ``directory``: a data directory or a part of one. All workers must see it.
+
+    Without their ``keys``, only the hashes of encrypted messages are checked.
 
     Raises:
         OSError: the directory cannot be read.
@@ -74,7 +78,7 @@ def audit(spark: SparkSession, directory: Path) -> AuditReport:
     if verification.is_pointless:
         raise NothingToAudit(directory)
     work = [
-        _Work(plan, verification.data_directory_of(plan.directory), _size_of(_path(plan)))
+        _Work(plan, verification.data_directory_of(plan.directory), _size_of(_path(plan)), keys)
         for plan in verification.plan()
     ]
     found = run_in_tasks(spark, _check, work, weight=lambda item: item.size)
@@ -103,7 +107,7 @@ def _check(work: _Work) -> SegmentOutcome:
     else:
         is_settled = partial(_is_settled, work.data_directory)
     expected = replace(plan.expected, is_settled=is_settled)
-    return check_segment(files, plan.directory, plan.identity, expected, _ignore)
+    return check_segment(files, plan.directory, plan.identity, expected, _ignore, work.keys)
 
 
 def _always() -> bool:

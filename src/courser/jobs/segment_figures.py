@@ -114,7 +114,11 @@ def _count(figures: SegmentFigures, header: StoredHeader, sizes: NDArray[np.int6
 
 
 def _message_sizes(file: File, position: int, header: StoredHeader, figures: SegmentFigures) -> NDArray[np.int64]:
-    """Bytes of payload and user headers of each message; a single number if all are equal."""
+    """Bytes of payload and user headers of each message; a single number if all are equal, or cannot be told apart."""
+    if header.flags:
+        # Not decoded for this: the average is good enough.
+        size = header.frame_size or (header.batch_length - layout.BATCH_HEADER_SIZE) // header.message_count
+        return np.array([size - layout.FRAME_HEADER_SIZE], np.int64)
     if header.frame_size or header.message_count == 1:
         size = header.frame_size or header.stored_length - layout.BATCH_HEADER_SIZE
         return np.array([size - layout.FRAME_HEADER_SIZE], np.int64)

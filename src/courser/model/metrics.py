@@ -6,10 +6,11 @@ it runs on the thread of the event loop; work on other threads reports its value
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
+from typing import TypeAlias
 
 Labels = tuple[tuple[str, str], ...]
 """Names and values, in the order of their declaration."""
@@ -30,6 +31,26 @@ class MetricKind(Enum):
     """Increases and decreases."""
     HISTOGRAM = "histogram"
     """The distribution of durations or sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric as it is declared: see ``metric_table``."""
+
+    name: str
+    kind: MetricKind
+    help: str
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the conventions."""
+        assert _NAME.fullmatch(self.name), f"{self.name} is not a valid metric name"
+        is_counter = self.kind is MetricKind.COUNTER
+        assert is_counter == self.name.endswith("_total"), f"{self.name}: counters end in _total, others do not"
+
+    def labeled(self, *values: str) -> Labels:
+        """These values, with the names of the labels."""
+        return tuple(zip(self.labels, values, strict=True))
 
 
 class Counter:
@@ -64,6 +85,11 @@ class Histogram:
         """How many values were added."""
         return sum(self.counts)
 
+    @property
+    def sum(self) -> float:
+        """The sum of all values, in the unit of the metric."""
+        return self.total
+
     def cumulative(self) -> Iterator[tuple[float, int]]:
         """Each bound with the number of values that are not above it; the last bound is infinite."""
         count = 0
@@ -72,8 +98,58 @@ class Histogram:
             yield bound, count
 
 
+class PowerHistogram:
+    """The distribution of whole numbers over powers of two, for the path of every request: it takes no search.
+
+    Such a path adds a number by itself, because a call would take longer than the addition::
+
+        histogram.counts[number.bit_length()] += 1
+        histogram.total += number
+    """
+
+    __slots__ = ("_powers", "_unit", "counts", "total")
+
+    def __init__(self, powers: range, unit: float) -> None:
+        """``powers`` are those of the bounds; a number counts ``unit`` in the unit of the metric."""
+        self._powers = powers
+        self._unit = unit
+        self.counts = [0] * 65
+        """By the number of bits: those with ``n`` bits are below 2 to the power of ``n``."""
+        self.total = 0
+        """The sum of all numbers."""
+
+    def observe(self, number: int) -> None:
+        """Add one number, which is not negative."""
+        self.counts[number.bit_length()] += 1
+        self.total += number
+
+    @property
+    def count(self) -> int:
+        """How many numbers were added."""
+        return sum(self.counts)
+
+    @property
+    def sum(self) -> float:
+        """The sum of all values, in the unit of the metric."""
+        return self.total * self._unit
+
+    def cumulative(self) -> Iterator[tuple[float, int]]:
+        """Each bound with the number of values below it; the last bound is infinite."""
+        for power in self._powers:
+            yield 2**power * self._unit, sum(self.counts[: power + 1])
+        yield float("inf"), sum(self.counts)
+
+
+AnyHistogram: TypeAlias = Histogram | PowerHistogram
+
 DURATION_BOUNDS = (0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Seconds: from a sync on a fast disk to one that hangs."""
+REQUEST_POWERS = range(6, 25)
+"""Of microseconds: from 64 us to 17 s."""
+SIZE_POWERS = range(8, 27)
+"""Of bytes: from the smallest batch to the largest, 64 MiB."""
+COUNT_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+MICROSECOND = 0.000_001
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +157,28 @@ class Sample:
     """The current value of one time series."""
 
     labels: Labels
-    value: float | Histogram
+    value: float | AnyHistogram
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """All time series of one name."""
+    """All time series of one name. Its samples can be read once, with pauses in between."""
 
-    name: str
-    kind: MetricKind
-    help: str
-    samples: tuple[Sample, ...]
+    metric: Metric
+    samples: Iterator[Sample]
 
 
 class LabeledCounters:
     """Counters of one name with labels. Beyond ``count_max``, all others share one counter."""
 
-    def __init__(self, names: tuple[str, ...], count_max: int) -> None:
-        self._names = names
+    def __init__(self, metric: Metric, count_max: int) -> None:
+        self._metric = metric
         self._count_max = count_max
         self._counters: dict[tuple[str, ...], Counter] = {}
 
     def of(self, *values: str) -> Counter:
         """The counter with these label values. Keep it where it is used often."""
-        assert len(values) == len(self._names), f"labels are {self._names}"
+        assert len(values) == len(self._metric.labels), f"labels are {self._metric.labels}"
         counter = self._counters.get(values)
         if counter is None:
             if len(self._counters) >= self._count_max:
@@ -114,15 +188,13 @@ class LabeledCounters:
 
     def samples(self) -> Iterator[Sample]:
         """The current values of all."""
-        for values, counter in self._counters.items():
-            yield Sample(tuple(zip(self._names, values, strict=True)), counter.value)
+        for values, counter in tuple(self._counters.items()):
+            yield Sample(self._metric.labeled(*values), counter.value)
 
 
 @dataclass(frozen=True, slots=True)
-class _Metric:
-    name: str
-    kind: MetricKind
-    help: str
+class _Source:
+    metric: Metric
     read: Callable[[], Iterable[Sample]]
 
 
@@ -130,51 +202,52 @@ class Registry:
     """All metrics of a server, by name. Created once and passed to the parts that count."""
 
     def __init__(self) -> None:
-        self._metrics: dict[str, _Metric] = {}
+        self._sources: dict[str, _Source] = {}
+        self.surveys: list[Callable[[], Awaitable[None]]] = []
+        """Work to be done before metrics are collected, for figures that nobody keeps. Each pauses now and then."""
 
-    def counter(self, name: str, help: str) -> Counter:  # noqa: A002 - the word that monitoring systems use
-        """A new counter without labels; its name ends in ``_total``."""
+    def counter(self, metric: Metric) -> Counter:
+        """A new counter without labels."""
         counter = Counter()
-        self.gauge(name, help, lambda: counter.value, kind=MetricKind.COUNTER)
+        self.value_of(metric, lambda: counter.value)
         return counter
 
-    def counters(self, name: str, help: str, *labels: str, count_max: int = SERIES_COUNT_MAX) -> LabeledCounters:  # noqa: A002
+    def counters(self, metric: Metric, *, count_max: int = SERIES_COUNT_MAX) -> LabeledCounters:
         """Counters of one name with labels."""
-        counters = LabeledCounters(labels, count_max)
-        self.collected(name, MetricKind.COUNTER, help, counters.samples)
+        counters = LabeledCounters(metric, count_max)
+        self.collected(metric, counters.samples)
         return counters
 
-    def histogram(self, name: str, help: str, bounds: Sequence[float] = DURATION_BOUNDS) -> Histogram:  # noqa: A002
-        """A new histogram; its name ends in a unit."""
+    def histogram(self, metric: Metric, bounds: Sequence[float] = DURATION_BOUNDS) -> Histogram:
+        """A new histogram."""
         histogram = Histogram(bounds)
-        self.collected(name, MetricKind.HISTOGRAM, help, lambda: (Sample((), histogram),))
+        self.collected(metric, lambda: (Sample((), histogram),))
         return histogram
 
-    def gauge(
-        self,
-        name: str,
-        help: str,  # noqa: A002
-        read: Callable[[], float],
-        *,
-        kind: MetricKind = MetricKind.GAUGE,
-    ) -> None:
+    def value_of(self, metric: Metric, read: Callable[[], float]) -> None:
         """A value that is kept elsewhere and read when metrics are collected."""
-        self.collected(name, kind, help, lambda: (Sample((), read()),))
+        self.collected(metric, lambda: (Sample((), read()),))
 
-    def collected(self, name: str, kind: MetricKind, help: str, read: Callable[[], Iterable[Sample]]) -> None:  # noqa: A002
-        """Time series that are created when metrics are collected, for example one for each partition."""
-        assert _NAME.fullmatch(name), f"{name} is not a valid metric name"
-        assert name not in self._metrics, f"metric {name} already exists"
-        assert (kind is MetricKind.COUNTER) == name.endswith("_total"), f"{name}: counters end in _total, others do not"
-        self._metrics[name] = _Metric(name, kind, help, read)
+    def collected(self, metric: Metric, read: Callable[[], Iterable[Sample]]) -> None:
+        """Time series that are created when metrics are collected, for example one for each partition.
+
+        Other work may run between two samples: ``read`` must not go through something that changes.
+        """
+        assert metric.name not in self._sources, f"metric {metric.name} already exists"
+        self._sources[metric.name] = _Source(metric, read)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What is registered."""
+        return tuple(source.metric for source in self._sources.values())
 
     def collect(self) -> Iterator[Family]:
-        """The current metrics, one name after another; other work may run between two names."""
-        for metric in tuple(self._metrics.values()):
-            yield Family(metric.name, metric.kind, metric.help, tuple(metric.read()))
+        """The current metrics, one name after another. Values that need one are as of the last survey."""
+        for source in tuple(self._sources.values()):
+            yield Family(source.metric, iter(source.read()))
 
-    def value(self, name: str, **labels: str) -> float:
+    def value(self, metric: Metric, **labels: str) -> float:
         """One value; 0 if it was never counted. For the log, for statistics and for tests."""
         wanted = set(labels.items())
-        values = [sample.value for sample in self._metrics[name].read() if wanted == set(sample.labels)]
-        return sum(value.count if isinstance(value, Histogram) else value for value in values)
+        values = [sample.value for sample in self._sources[metric.name].read() if wanted == set(sample.labels)]
+        return sum(value if isinstance(value, int | float) else value.count for value in values)

@@ -1,9 +1,22 @@
 """Options of topics."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 
 NEVER = 2**64 - 1
 """Messages never expire; the size of a topic is unlimited."""
+COMPRESSIONS: Mapping[str, int] = MappingProxyType({"none": 1, "gzip": 2, "snappy": 3, "lz4": 4, "zstd": 5})
+"""The algorithms by name. The first two have these numbers in Iggy, which has no others."""
+COMPRESSION_NAMES: Mapping[int, str] = MappingProxyType({number: name for name, number in COMPRESSIONS.items()})
+NO_COMPRESSION = COMPRESSIONS["none"]
+GZIP = COMPRESSIONS["gzip"]
+
+
+def compression_for_sdks(compression: int | None) -> int:
+    """The number that an SDK is shown: gzip for every algorithm that it has no word for."""
+    return min(compression or NO_COMPRESSION, GZIP)
 
 
 class TopicOptions(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -14,7 +27,7 @@ class TopicOptions(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     max_topic_size: int | None = None
     """Bytes over all partitions; ``NEVER`` is unlimited."""
     compression: int | None = None
-    """1 none, 2 gzip: only reported to clients, as in Iggy."""
+    """A number of ``COMPRESSIONS``: of messages on disk. *none* too is the server's default: SDKs always send one."""
     replication_factor: int | None = None
     segment_size: int | None = None
     """Bytes."""

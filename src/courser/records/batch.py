@@ -26,6 +26,7 @@ from courser.records.frames import (
 
 _CHECKSUMMED = struct.Struct("<QQQQQI")
 """The wire fields that the batch checksum covers, in order."""
+_U32 = struct.Struct("<I")
 _DELTAS = struct.Struct("<II")
 """offset_delta, timestamp_delta"""
 
@@ -173,6 +174,16 @@ def wire_header(
     fields = (partition_id, base_offset, base_timestamp, origin_timestamp, batch_length)
     layout.WIRE_HEADER.pack_into(header, 0, *fields, checksum_of_wire_fields(*fields, count, checksums), count)
     return header
+
+
+def select_messages(batch: Batch, numbers: Sequence[int]) -> Batch:
+    """A batch of some of the messages, renumbered from 0 on. Checksums are recomputed, as in ``merge_batches``."""
+    starts = [*batch.frames.starts.tolist(), len(batch.body)]
+    pieces = [bytearray(batch.body[starts[number] : starts[number + 1]]) for number in numbers]
+    for number, piece in enumerate(pieces):
+        _U32.pack_into(piece, layout.FRAME_OFFSET_DELTA_POSITION, number)
+        piece[: layout.FRAME_ID_POSITION] = frame_checksum(memoryview(piece), 0, len(piece)).to_bytes(8, "little")
+    return batch_of(batch.origin_timestamp, len(pieces), memoryview(b"".join(pieces)))
 
 
 def merge_batches(batches: Iterable[Batch]) -> Batch:

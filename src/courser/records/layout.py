@@ -24,7 +24,7 @@ STORED_HEADER = struct.Struct(
     "4s"  # magic
     "H"  # format_version
     "B"  # codec
-    "B"  # flags: none defined yet, zero
+    "B"  # flags: ENCODED or zero
     "I"  # frame_size: size of every frame if all are equal, else 0; saves the walk over the frames
     "I"  # encryption_key_id: 0 is "not encrypted"
     "I"  # reserved
@@ -33,7 +33,7 @@ STORED_HEADER = struct.Struct(
     "Q"  # incarnation: the journal op that made the partition; a batch of its predecessor is recognised
     "16s"  # producer: zero is "none"
     "Q"  # sequence: of that producer
-    "112x"  # reserved, zero
+    "112x"  # of an encrypted batch, NONCE_POSITION and HEADER_TAG_POSITION; else zero
     "Q"  # body_hash: XXH3-64 of the stored body
     "Q"  # header_checksum: XXH3-64 of the 248 bytes before it
 )
@@ -52,11 +52,17 @@ MESSAGE_COUNT_POSITION = 48
 MAGIC_POSITION = EXTENSION_POSITION
 FRAME_SIZE_POSITION = 60
 STORED_LENGTH_POSITION = 72
+NONCE_POSITION = 128
+NONCE_SIZE = 24
+HEADER_TAG_POSITION = 224
+TAG_SIZE = 16
 BODY_HASH_POSITION = 240
 HEADER_CHECKSUM_POSITION = 248
 
 MAGIC = b"CRSB"
 FORMAT_VERSION = 1
+ENCODED = 1
+"""Flag: the stored body is not the frames as they are, but compressed, encrypted, or both."""
 
 FRAME_HEADER_SIZE = 48
 FRAME_HEADER = struct.Struct(
@@ -84,12 +90,17 @@ BATCH_SIZE_MAX = 64 * 1024 * 1024
 """Size of one batch in bytes, header included: the largest frame that an SDK sends. A larger length is damage."""
 MESSAGE_COUNT_MAX = BATCH_SIZE_MAX // FRAME_HEADER_SIZE
 """Messages of one batch: each has at least a header."""
+STORED_SIZE_MAX = BATCH_SIZE_MAX + TAG_SIZE
+"""Size of one stored batch in bytes: the tag of an encrypted body follows it."""
+STORED_MESSAGE_SIZE_MIN = 8
+"""Bytes of a stored body per message, compressed or not: says how many offsets damaged bytes can stand for. A message
+that compresses further is stored as it is; its checksum alone takes 8 bytes and does not compress."""
 TIMESTAMP_DELTA_MAX = 2**32 - 1
 """Maximum span of the creation times in one batch, in microseconds: the delta has 32 bits."""
 
 
 class Compression(IntEnum):
-    """The compression of the stored body. Only NONE is implemented; the numbers are already fixed."""
+    """The compression of the stored body."""
 
     NONE = 0
     GZIP = 1

@@ -15,7 +15,7 @@ from courser.records.batch import Batch, wire_header
 from courser.records.checksum import xxh3
 from courser.records.frame_walk import stamp_header
 from courser.records.frame_walk_pure import batch_checksum
-from courser.records.frames import FrameLayout, survey_frames
+from courser.records.frames import FrameLayout, survey_frames, uniform_layout
 
 NO_PRODUCER = bytes(16)
 
@@ -70,6 +70,7 @@ class StoredHeader(NamedTuple):
 
 
 _NO_CODEC = int(layout.Compression.NONE)
+_CODECS = frozenset(map(int, layout.Compression))
 _unpack_from = layout.STORED_HEADER.unpack_from
 _new_header = tuple.__new__
 """``StoredHeader._make`` without its overhead: one is created per batch that is read."""
@@ -105,7 +106,7 @@ def read_header(data: memoryview, position: int, identity: PartitionIdentity) ->
     fields = _unpack_from(data, position)
     # fmt: off
     (partition_id, _, _, _, batch_length, _, count,
-     magic, version, codec, _, _, key_id, _, stored_length, topic_uuid, incarnation, _, _, _, checksum) = fields
+     magic, version, codec, flags, _, key_id, _, stored_length, topic_uuid, incarnation, _, _, _, checksum) = fields
     # fmt: on
     if magic != layout.MAGIC:
         raise BadBatch("no batch starts here")
@@ -120,11 +121,21 @@ def read_header(data: memoryview, position: int, identity: PartitionIdentity) ->
     ):
         raise BadBatch(f"the batch belongs to partition {PartitionIdentity(topic_uuid, partition_id, incarnation)}")
     # The checksum proves that the bytes are unchanged, not that they are valid: check the lengths.
-    if not layout.BATCH_HEADER_SIZE < stored_length <= layout.BATCH_SIZE_MAX or count < 1:
+    if not layout.BATCH_HEADER_SIZE < stored_length <= layout.STORED_SIZE_MAX or count < 1:
         raise BadBatch(f"a batch cannot have {stored_length} bytes and {count} messages")
-    if codec != _NO_CODEC or key_id or stored_length != batch_length:
-        raise BadBatch(f"this version does not support codec {codec} with key {key_id}")
+    if flags:
+        _check_encoding(flags, codec, key_id, batch_length, count)
+    elif codec or key_id or stored_length != batch_length:
+        raise BadBatch(f"the body should not be encoded, but has codec {codec} and key {key_id}")
     return _new_header(StoredHeader, fields)
+
+
+def _check_encoding(flags: int, codec: int, key_id: int, batch_length: int, count: int) -> None:
+    """Check what is said of a body that is compressed or encrypted. The lengths bound what decoding may produce."""
+    if flags != layout.ENCODED or codec not in _CODECS or not (codec or key_id):
+        raise BadBatch(f"this version does not support codec {codec} with flags {flags}")
+    if not layout.BATCH_HEADER_SIZE + count * layout.FRAME_HEADER_SIZE <= batch_length <= layout.BATCH_SIZE_MAX:
+        raise BadBatch(f"{count} messages cannot have {batch_length} bytes")
 
 
 def check_body(header: StoredHeader, body: Buffer) -> None:
@@ -133,8 +144,16 @@ def check_body(header: StoredHeader, body: Buffer) -> None:
         raise BadBatch("the body hash does not match")
 
 
+def stored_frames(header: StoredHeader, body: memoryview) -> FrameLayout:
+    """Where the index finds something in a body that passed ``check_body``: its frames; encoded, only all of it.
+
+    Raises ``BadBatch`` as ``frames_of`` does.
+    """
+    return uniform_layout(1, len(body)) if header.flags else frames_of(header, body)
+
+
 def frames_of(header: StoredHeader, body: memoryview) -> FrameLayout:
-    """Where the frames of a body that passed ``check_body`` start.
+    """Where the frames of a body start that passed ``check_body``, or was decoded.
 
     Raises:
         BadBatch: the frames contradict the header, although the hash is right: it was written this way.

@@ -10,14 +10,15 @@ from functools import partial
 from typing import Any
 
 from courser.broker.broker import Broker
-from courser.broker.disk_watch import DiskWatch
 from courser.broker.heartbeats import Heartbeats
 from courser.broker.retention import DeletionReason
 from courser.model.clock import Clock
+from courser.model.metric_table import LOOP_DELAY
 from courser.model.quantities import SECOND, format_byte_size
 from courser.server.allocator import find_trim
 from courser.server.configuration.settings import ServerSettings
 from courser.server.logs import Logs
+from courser.server.metrics import measure_loop_delay
 from courser.transports.connections import Connections
 
 _log = logging.getLogger(__name__)
@@ -98,12 +99,13 @@ def keep_background_tasks(
 ) -> None:
     """Start every background task that is enabled."""
     tasks.keep("deadlines", connections.patrol)
+    delays = broker.metrics.histogram(LOOP_DELAY)
+    tasks.keep("event loop delay", partial(measure_loop_delay, delays, broker.clock))
     tasks.every(_SNAPSHOT_CHECK_INTERVAL, "snapshots", broker.catalog.take_due_snapshot)
     tasks.every(_STAGING_INTERVAL, "staging", broker.look_after_staging)
     tasks.every(_HANDOVER_INTERVAL, "hand-overs", partial(_expire_handovers, broker))
     tasks.every(_MEMBER_INTERVAL, "members over HTTP", partial(_expire_members, broker))
-    disk_watch = DiskWatch(broker.partitions, broker.pool, broker.machine.disk_space)
-    tasks.every(_DISK_INTERVAL, "disk", disk_watch.look)
+    tasks.every(_DISK_INTERVAL, "disk", broker.disk_watch.look)
     if (trim := find_trim()) is not None:
         tasks.every(_TRIM_INTERVAL, "memory", partial(_in_pool, broker, trim))
     if settings.broker.cleaner_enabled:

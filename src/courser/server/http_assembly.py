@@ -5,13 +5,11 @@ import http.client
 import os
 import ssl
 from collections.abc import Awaitable, Callable
-from functools import partial
 from http import HTTPStatus
 from urllib.parse import urlsplit, urlunsplit
 
 from courser.broker.access_tokens import Access, AccessTokens
 from courser.broker.broker import Broker
-from courser.broker.disk_watch import problems
 from courser.server.configuration.settings import ServerSettings
 from courser.transports.connections import Connections
 from courser.transports.http import HttpListener
@@ -46,8 +44,9 @@ async def make_http_services(settings: ServerSettings, broker: Broker, services:
         members=broker.connectionless,
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,
-        problems=partial(_problems, broker),
+        problems=broker.disk_watch.problems,
         metrics=broker.metrics,
+        read_metrics=broker.scrapes.text,
         memory=services.memory,
         clock=broker.clock,
         draw=os.urandom,
@@ -110,8 +109,3 @@ def _fetch(url: str) -> bytes:
     if len(data) > _DOCUMENT_SIZE_MAX:
         raise OSError(f"{url} is larger than {_DOCUMENT_SIZE_MAX} bytes")
     return data
-
-
-async def _problems(broker: Broker) -> list[str]:
-    free, total = await asyncio.get_running_loop().run_in_executor(broker.pool, broker.machine.disk_space)
-    return problems(broker.partitions, free, total)

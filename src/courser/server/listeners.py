@@ -22,6 +22,8 @@ from courser.transports.tcp import TcpListener
 
 if TYPE_CHECKING:
     from courser.server.certificates import Certificate
+    from courser.server.recovery_door import RecoveryDoor
+    from courser.transports.http import HttpListener
     from courser.transports.http_commands import HttpServices
     from courser.transports.quic import QuicListener
 
@@ -70,6 +72,8 @@ class Listeners:
         self._quic: list[QuicListener] = []
         self._websocket: TcpListener | None = None
         self._http_services: HttpServices | None = None
+        self._http: HttpListener | None = None
+        self._recovery_door: RecoveryDoor | None = None
         self.certificates: dict[Transport, Certificate] = {}
         """Of the transports that are encrypted."""
 
@@ -91,6 +95,33 @@ class Listeners:
 
                 self.certificates[transport] = Certificate(tls, self._wanted[transport].host, clock)
 
+    async def open_recovery_door(self, clock: Clock) -> None:
+        """Answer health checks over HTTP until ``open``. Not if any free port will do: nobody knows it yet.
+
+        Raises:
+            AddressRefused: the server cannot listen on the address.
+        """
+        http = self._settings.http
+        if http is None or not http.port:
+            return
+        # Import it only if HTTP is enabled: the library takes a while to load.
+        from courser.server.recovery_door import RecoveryDoor  # noqa: PLC0415
+
+        certificate = self.certificates.get(Transport.HTTP)
+        tls = None if certificate is None else certificate.context
+        self._recovery_door = RecoveryDoor(http, self._settings.connections, clock, tls)
+        try:
+            await self._recovery_door.open()
+        except OSError as error:
+            address = self._wanted[Transport.HTTP]
+            raise AddressRefused(str(address), error, _key_of(Transport.HTTP)) from error
+
+    async def close_recovery_door(self) -> None:
+        """Answer no more health checks. May be repeated."""
+        if self._recovery_door is not None:
+            door, self._recovery_door = self._recovery_door, None
+            await door.close()
+
     async def open(self, dependencies: Dependencies) -> Mapping[Transport, Address]:
         """Listen on all of them. Return the actual addresses.
 
@@ -107,6 +138,8 @@ class Listeners:
         for transport, wanted in self._wanted.items():
             listener = self._make(transport, dependencies)
             self._listeners.append(listener)
+            if transport is Transport.HTTP:
+                await self.close_recovery_door()
             try:
                 address = addresses[transport] = Address(*await listener.start())
             except OSError as error:
@@ -145,6 +178,11 @@ class Listeners:
         for listener in self._listeners:
             listener.release()
 
+    @property
+    def http_connection_count(self) -> int:
+        """Open connections over HTTP."""
+        return 0 if self._http is None else self._http.connection_count
+
     def reload_certificates(self) -> bool:
         """Load the certificates from their files again. Returns whether there are any files."""
         has_files = False
@@ -181,7 +219,8 @@ class Listeners:
 
             assert self._http_services is not None, "made before"
             upgrade = None if self._websocket is None else self._websocket.adopt
-            return make_http_listener(self._settings, self._http_services, connections, tls=tls, upgrade=upgrade)
+            self._http = make_http_listener(self._settings, self._http_services, connections, tls=tls, upgrade=upgrade)
+            return self._http
         self._websocket = self._make_websocket(dependencies, tls)
         return self._websocket
 

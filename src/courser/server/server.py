@@ -22,7 +22,7 @@ from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import CourserError, StartRefused
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.messaging import Transport
-from courser.model.metrics import MetricKind
+from courser.records.encryption import key_name
 from courser.server.background import BackgroundTasks, keep_background_tasks
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.effective import to_toml
@@ -31,6 +31,7 @@ from courser.server.configuration.loading import Configuration
 from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Dependencies, Listeners, name_of
 from courser.server.logs import Logs
+from courser.server.metrics import register_connection_metrics
 from courser.server.proven_dialects import ProvenDialects
 from courser.server.root_user import RootCredentials
 from courser.server.signals import Signals
@@ -91,12 +92,6 @@ class Orders:
     """Called once the server accepts connections; replaces the usual announcement."""
 
 
-_CONNECTION_COUNTERS = (
-    ("courser_connections_refused_total", "Connections refused because all places were taken.", "turned_away_count"),
-    ("courser_connections_cut_off_total", "Connections closed because they missed a deadline.", "cut_off_count"),
-)
-
-
 class Server:
     """One server over one data directory. ``run`` starts, serves and stops."""
 
@@ -145,6 +140,7 @@ class Server:
                 is_clean = await broker.close()
                 _log.info("stopped clean=%s", is_clean)
         finally:
+            await self._listeners.close_recovery_door()
             signals.close()
         return is_clean
 
@@ -155,6 +151,7 @@ class Server:
         try:
             # Check this early: a first start shows a password, and a server that cannot listen must not get that far.
             self._listeners.prepare(data.clock)
+            await self._listeners.open_recovery_door(data.clock)
         except CourserError:
             data.close(is_clean=False)
             raise
@@ -185,6 +182,9 @@ class Server:
         self._logs.open_file()
         last_stop = "none" if is_first_start else data.stop.name.lower()
         _log.info("starting version=%s pid=%d data=%s last_stop=%s", __version__, os.getpid(), data.path, last_stop)
+        encryption = self._settings.broker.encryption
+        if encryption is not None:
+            _log.info("new messages are encrypted on disk key=%s", key_name(encryption.key.key_id))
         return data
 
     def _make_services(self, broker: Broker, slow_work: Executor) -> Services:
@@ -216,9 +216,9 @@ class Server:
             request_memory=services.memory,
             reply_memory=broker.buffers,
         )
-        for name, text, attribute in _CONNECTION_COUNTERS:
-            broker.metrics.gauge(name, text, partial(getattr, connections, attribute), kind=MetricKind.COUNTER)
-        broker.metrics.gauge("courser_connections", "Open connections.", lambda: connections.count)
+        register_connection_metrics(
+            broker.metrics, connections, broker.sessions, lambda: self._listeners.http_connection_count
+        )
         broker.buffers.on_shortage = connections.free_reply_memory
         return connections
 
@@ -238,7 +238,7 @@ class Server:
             broker.node = _node(addresses)
             keep_background_tasks(background, broker, connections, self._settings, self._logs)
             if self._telemetry is not None and self._settings.telemetry is not None:
-                export = partial(self._telemetry.export_metrics, broker.metrics)
+                export = partial(_export_metrics, self._telemetry, broker)
                 background.every(self._settings.telemetry.metrics_interval, "telemetry", export)
             self._write_runtime_files(addresses)
             self._say_where(addresses[Transport.TCP], broker)
@@ -309,6 +309,11 @@ class Server:
             self._write_certificates()
         except OSError as error:
             _log.error("reloaded the certificate, but could not write the copy for clients: %s", error)
+
+
+async def _export_metrics(telemetry: "Telemetry", broker: Broker) -> None:
+    await broker.scrapes.survey()
+    await telemetry.export_metrics(broker.metrics)
 
 
 def _connection_count_max(wanted: int, broker: Broker) -> int:

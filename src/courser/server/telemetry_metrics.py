@@ -4,6 +4,7 @@ The registry counts; the library only sends. So both ways to the metrics, this a
 """
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -20,7 +21,7 @@ from opentelemetry.sdk.metrics.export import Histogram as HistogramPoints
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from courser.model.metrics import Family, Histogram, MetricKind, Sample
+from courser.model.metrics import Family, MetricKind, Sample
 
 _CUMULATIVE = AggregationTemporality.CUMULATIVE
 _UNITS = {"seconds": "s", "bytes": "By", "ratio": "1"}
@@ -30,17 +31,18 @@ _UNITS = {"seconds": "s", "bytes": "By", "ratio": "1"}
 def metric_of(family: Family, started_at: int, now: int) -> Metric:
     """All time series of one name. Times are in nanoseconds since 1970."""
     data: Sum | Gauge | HistogramPoints
-    if family.kind is MetricKind.HISTOGRAM:
+    metric = family.metric
+    if metric.kind is MetricKind.HISTOGRAM:
         data = HistogramPoints([_distribution(sample, started_at, now) for sample in family.samples], _CUMULATIVE)
     else:
         points = [
             NumberDataPoint(dict(sample.labels), started_at, now, sample.value)
             for sample in family.samples
-            if not isinstance(sample.value, Histogram)
+            if isinstance(sample.value, int | float)
         ]
-        is_counter = family.kind is MetricKind.COUNTER
+        is_counter = metric.kind is MetricKind.COUNTER
         data = Sum(points, _CUMULATIVE, is_monotonic=True) if is_counter else Gauge(points)
-    return Metric(family.name, family.help, _unit_of(family.name), data)
+    return Metric(metric.name, metric.help, _unit_of(metric.name), data)
 
 
 def metrics_data(metrics: Iterable[Metric], resource: Resource, scope: InstrumentationScope) -> MetricsData:
@@ -50,16 +52,17 @@ def metrics_data(metrics: Iterable[Metric], resource: Resource, scope: Instrumen
 
 def _distribution(sample: Sample, started_at: int, now: int) -> HistogramDataPoint:
     histogram = sample.value
-    assert isinstance(histogram, Histogram), "of a family of histograms"
-    bounds = [bound for bound, _ in histogram.cumulative()][:-1]
+    assert not isinstance(histogram, int | float), "of a family of histograms"
+    buckets = list(histogram.cumulative())
+    counts = [count for _, count in buckets]
     return HistogramDataPoint(
         attributes=dict(sample.labels),
         start_time_unix_nano=started_at,
         time_unix_nano=now,
         count=histogram.count,
-        sum=histogram.total,
-        bucket_counts=list(histogram.counts),
-        explicit_bounds=bounds,
+        sum=histogram.sum,
+        bucket_counts=[count - before for before, count in pairwise((0, *counts))],
+        explicit_bounds=[bound for bound, _ in buckets[:-1]],
         # The registry does not keep the extremes.
         min=float("inf"),
         max=float("-inf"),

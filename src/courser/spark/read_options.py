@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from courser.client.targets import Target
+from courser.records.encryption import KEY_VARIABLE, OLD_KEYS_VARIABLE, KeyRing, keys_from
 from courser.spark.option_kinds import EARLIEST, LATEST, ONLY_TOPIC, ByTopic, Given, listed
 from courser.spark.options import OptionRefused, Use, parse_options, required, required_topics, target_of
 
@@ -41,6 +42,8 @@ class ReadOptions:
     batch_size: int
     """Approximate bytes of an Arrow batch."""
     retries: int
+    keys: KeyRing
+    """Decrypt messages that are read from files."""
 
     @property
     def name(self) -> str:
@@ -78,6 +81,10 @@ def read_options(
         raise OptionRefused('option "endingOffsets" cannot be "earliest": nothing would be read')
     stream = required(values, "stream")
     target = None if values["source"] == "segments" else target_of(values, environment)
+    try:
+        keys = keys_from(environment)
+    except ValueError as error:
+        raise OptionRefused(f"{KEY_VARIABLE} or {OLD_KEYS_VARIABLE} in the driver's environment: {error}") from None
     usual_start = LATEST if use is Use.STREAM else EARLIEST
     reads = tuple(
         ReadOptions(
@@ -98,6 +105,7 @@ def read_options(
             fail_on_data_loss=values["failOnDataLoss"],
             batch_size=values["batchBytes"],
             retries=values["retries"],
+            keys=keys,
         )
         for topic in topics
     )

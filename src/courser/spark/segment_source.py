@@ -13,6 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from courser.records import layout
+from courser.records.compression import CodecMissing
+from courser.records.encryption import KeyMissing, KeyRing
+from courser.records.stored_body import decode, decoded_header
 from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, check_body, read_header
 from courser.spark.errors import ReadFailed
 from courser.spark.sources import Fetched, SourceUnavailable
@@ -43,6 +46,7 @@ class SegmentSource:
     skip_corrupt: bool
     quarantine: str | None
     """Folder that damaged bytes are copied to before they are skipped."""
+    keys: KeyRing
 
     @property
     def path(self) -> Path:
@@ -60,6 +64,8 @@ class SegmentSource:
             yield from _Scan(self, file, start, end).fetch()
         except OSError as error:
             raise SourceUnavailable(f"{self.path}: {error.strerror or error}") from error
+        except (KeyMissing, CodecMissing) as error:
+            raise SourceUnavailable(f"{self.path}: {error}") from error
         finally:
             file.close()
 
@@ -77,6 +83,8 @@ class _Scan:
         """Bytes of the largest batch in the last read; 0 if not known yet."""
         self._wanted = 0
         """Bytes that the last read asked for."""
+        self._decoded: list[bytes] = []
+        """The batches of the current run, if they were compressed or encrypted."""
         self._position, self._offset = self._begin()
 
     def _begin(self) -> tuple[int, int]:
@@ -110,7 +118,8 @@ class _Scan:
             filled = self._fill()
             first, last, is_over = self._good_batches(filled)
             if last > first:
-                yield Fetched(self._buffer[first:last], min(self._offset, self._end))
+                records = memoryview(b"".join(self._decoded)) if self._decoded else self._buffer[first:last]
+                yield Fetched(records, min(self._offset, self._end))
             if is_over:
                 if last == first:
                     # Nothing more is wanted, or nothing more is intact.
@@ -129,9 +138,11 @@ class _Scan:
     def _good_batches(self, filled: int) -> tuple[int, int, bool]:
         """Where the wanted batches in the buffer begin and end, and whether the range ends with them.
 
-        Advances the position past them. If not even the first batch fits, enlarges the buffer instead.
+        Advances the position past them. If not even the first batch fits, enlarges the buffer instead. Either all of
+        them are encoded, and then decoded here, or none.
         """
-        at = first = largest = 0
+        at = first = largest = decoded_size = 0
+        self._decoded = []
         while at + layout.BATCH_HEADER_SIZE <= filled:
             try:
                 header = self._header(at)
@@ -141,8 +152,12 @@ class _Scan:
                 if behind > filled:
                     break
                 is_wanted = header.end_offset > self._start
-                if is_wanted and self._source.verify:
+                if is_wanted and at > first and bool(header.flags) != bool(self._decoded):
+                    return first, at, False
+                if is_wanted and (self._source.verify or header.flags):
                     check_body(header, self._buffer[at + layout.BATCH_HEADER_SIZE : behind])
+                if is_wanted and header.flags:
+                    decoded_size += self._decode(header, self._buffer[at:behind])
             except BadBatch as error:
                 if at > first:
                     # Return the intact batches first; the next read begins with the damaged one.
@@ -153,10 +168,18 @@ class _Scan:
             largest = max(largest, header.stored_length)
             self._offset = header.end_offset
             self._position += header.stored_length
+            if decoded_size >= self._source.read_size:
+                return first, at, self._offset >= self._end
         if at == 0:
             return 0, 0, self._grow(filled)
         self._batch_size = largest
         return first, at, self._offset >= self._end
+
+    def _decode(self, header: StoredHeader, stored: memoryview) -> int:
+        """Decode a batch to the form in which a server sends it. Returns its size. Raises ``BadBatch``."""
+        frames = decode(header, stored, self._source.keys)
+        self._decoded += (bytes(decoded_header(header, frames, header.message_count)), bytes(frames))
+        return header.batch_length
 
     def _header(self, at: int) -> StoredHeader:
         header = read_header(self._buffer, at, self._source.identity)

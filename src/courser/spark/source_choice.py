@@ -75,4 +75,5 @@ def _segment_source(options: ReadOptions, uuid: bytes, partition: int, segment: 
         verify=options.verify,
         skip_corrupt=options.skip_corrupt,
         quarantine=options.quarantine,
+        keys=options.keys,
     )

@@ -1,6 +1,7 @@
 """Load and check stored batches, and take the requested messages from them. No other module does this for reads.
 
-Compression or encryption of stored batches belongs in this module. ``log_reading`` only decides where to read.
+``log_reading`` only decides where to read. Batches that are compressed or encrypted are decoded one at a time; all
+others stay in the block that they were read into.
 """
 
 import struct
@@ -14,6 +15,7 @@ from courser.records.layout import (
     FRAME_OFFSET_DELTA_POSITION,
     NO_EXTENSION,
 )
+from courser.records.stored_body import decoded_header
 from courser.records.stored_header import (
     BadBatch,
     PartitionIdentity,
@@ -22,6 +24,7 @@ from courser.records.stored_header import (
     read_header,
     trimmed_header,
 )
+from courser.storage.batch_decoder import BatchDecoder
 from courser.storage.files import File, read_into
 from courser.storage.read_result import Collector, ReadBuffer
 from courser.storage.scan import find_batch
@@ -68,10 +71,18 @@ class BatchLoader:
     """Bytes that the read will need, if known."""
 
     def __init__(
-        self, file: File, identity: PartitionIdentity, limit: int, buffer: ReadBuffer, wait: bool, quick_size: int
+        self,
+        file: File,
+        identity: PartitionIdentity,
+        limit: int,
+        buffer: ReadBuffer,
+        decoder: BatchDecoder,
+        wait: bool,
+        quick_size: int,
     ) -> None:
         """With ``wait=False``, reading more than ``quick_size`` bytes counts as having to wait."""
         self._file = file
+        self._decoder = decoder
         self._identity = identity
         self._limit = limit
         self._buffer = buffer
@@ -107,6 +118,7 @@ class BatchLoader:
                     break
                 if (
                     header.base_offset != offset
+                    or header.flags
                     or end > len(block)
                     or end - start > size_left
                     or count > count_left
@@ -131,10 +143,14 @@ class BatchLoader:
         return at > start
 
     def take_batch(self, cursor: Cursor) -> StoredHeader | None:
-        """Take messages from the batch at the cursor, or skip it. Returns its header if only a part was requested.
+        """Take messages from the batch at the cursor, or skip it.
+
+        Returns its header if only a part was requested, and the next read can do without loading the rest.
 
         Raises:
             BadBatch: it fails a check.
+            BlockingIOError: decoding it would take too long here.
+            KeyMissing, CodecMissing: it cannot be decoded.
         """
         header, block, at = self._load(cursor.position)
         cursor.check(header)
@@ -143,6 +159,9 @@ class BatchLoader:
             # The index led here, but the message is in a later batch.
             cursor.position += size
             cursor.anchor = batch_end_offset
+            return None
+        if header.flags:
+            self._take_encoded(cursor, header, block[at : at + size])
             return None
         if (
             header.base_offset == cursor.offset
@@ -159,6 +178,23 @@ class BatchLoader:
         if cursor.offset == batch_end_offset:
             cursor.position += size
         return header
+
+    def _take_encoded(self, cursor: Cursor, header: StoredHeader, stored: memoryview) -> None:
+        """Take messages from an encoded batch: they are copied to the reader's buffer, behind a header for clients."""
+        frames = self._decoder.frames(header, stored, wait=self._wait)
+        start, end, count = _choose(cursor, header, frames, 0)
+        if count:
+            wanted = frames[start:end]
+            block = self._buffer.take(BATCH_HEADER_SIZE + len(wanted))
+            block[:BATCH_HEADER_SIZE] = decoded_header(header, wanted, count)
+            block[BATCH_HEADER_SIZE:] = wanted
+            cursor.collector.add(block, 0, len(block), cursor.offset, count)
+            cursor.anchor = cursor.offset = cursor.offset + count
+        if cursor.offset == header.end_offset:
+            self._decoder.release(header)
+            cursor.position += header.stored_length
+        else:
+            self._decoder.keep(header, frames)
 
     def take_frames(self, cursor: Cursor, start: int, first_offset: int | None, size: int, slack: int) -> bool:
         """Take messages from a large batch that was verified before. Reads only its header and the requested frames.
@@ -314,22 +350,32 @@ def _add_frames(
     The body starts with frame ``number``. The record's header is written before the first frame that is kept,
     overwriting what is left out. The cursor's offset moves past the last frame added.
     """
-    collector, offset, body = cursor.collector, cursor.offset, block[body_start:body_end]
+    body = block[body_start:body_end]
+    start, end, count = _choose(cursor, header, body, number)
+    if count:
+        record_start = body_start + start - BATCH_HEADER_SIZE
+        block[record_start : body_start + start] = trimmed_header(header, body[start:end], count)
+        cursor.collector.add(block, record_start, body_start + end, cursor.offset, count)
+        cursor.anchor = cursor.offset = cursor.offset + count
+
+
+def _choose(cursor: Cursor, header: StoredHeader, body: memoryview, number: int) -> tuple[int, int, int]:
+    """The range and the count of the requested frames in ``body``, which starts with frame ``number``.
+
+    If the next message exceeds the limit, none are chosen, and the collector is full.
+    """
+    collector, offset = cursor.collector, cursor.offset
     skip = offset - header.base_offset - number
     wanted_count = min(header.end_offset, cursor.end_offset, offset + collector.count_left) - offset
     size_max = collector.size_left - BATCH_HEADER_SIZE
     choose = _choose_uniform if header.frame_size else _choose_mixed
     start, end, count = choose(header.frame_size, body, skip, wanted_count, size_max)
     if count == 0 and collector.message_count == 0:
+        # The first message is returned whatever its size.
         start, end, count = choose(header.frame_size, body, skip, 1, len(body))
     if count == 0:
-        # The next message exceeds the limit. (The first message is returned whatever its size.)
         collector.is_full = collector.message_count > 0
-        return
-    record_start = body_start + start - BATCH_HEADER_SIZE
-    block[record_start : body_start + start] = trimmed_header(header, body[start:end], count)
-    collector.add(block, record_start, body_start + end, offset, count)
-    cursor.anchor = cursor.offset = offset + count
+    return start, end, count
 
 
 def _choose_uniform(frame_size: int, body: memoryview, skip: int, count: int, size_max: int) -> tuple[int, int, int]:

@@ -36,6 +36,11 @@ class EngineLimits:
     """Large batches that a partition remembers as verified: bounds memory."""
     cursor_count_max: int = 64
     """Ends of recent reads that a partition remembers, so that a sequential reader needs no index: bounds memory."""
+    inline_coding_size: int = 4 * _KIB
+    """Bytes of a batch up to which it is encoded and decoded on the caller's thread: handing it to another one would
+    take longer."""
+    decoded_size_max: int = 4 * _MIB
+    """Bytes of a decoded batch that a partition keeps for the next read of a part of it: bounds memory."""
     read_buffer_size: int = 64 * _KIB
     """Bytes of a new read buffer. It grows with the reads."""
     quick_read_size: int = 4 * _MIB

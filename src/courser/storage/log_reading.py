@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from courser.records.compression import CodecMissing
+from courser.records.encryption import KeyMissing
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
 from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader
+from courser.storage.batch_decoder import BatchDecoder
 from courser.storage.batch_loader import BatchLoader, Cursor, iterate_headers
 from courser.storage.files import File
 from courser.storage.index_entries import IndexEntry
@@ -54,6 +57,7 @@ class SegmentReader:
         self._file_of = file_of
         self._prepare_index = prepare_index
         self._rebuild_index = rebuild_index
+        self._decoder = BatchDecoder(settings.keys, settings.limits)
         self._verified: dict[tuple[int, int], StoredHeader] = {}
         self._ends: dict[int, tuple[int, int, tuple[int, int]]] = {}
         """Where recent reads ended, by offset: segment and position of the next batch, and its unchecked size and
@@ -68,10 +72,11 @@ class SegmentReader:
         """Collect messages from ``offset`` up to ``end_offset``. Returns the offset after the last one.
 
         Raises:
-            BlockingIOError: with ``wait=False``, if the read must wait for the disk, or reads a lot.
+            BlockingIOError: with ``wait=False``, if it must wait for the disk, reads a lot or decodes for long.
+            KeyMissing, CodecMissing: the first batch cannot be decoded.
         """
-        limit = segment.size
-        loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, wait, self._limits.quick_read_size)
+        limit, quick_size = segment.size, self._limits.quick_read_size
+        loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, self._decoder, wait, quick_size)
         base_offset, position, (claimed_size, claimed_count) = self._ends.get(offset, _NO_END)
         anchor = offset
         if base_offset != segment.base_offset:
@@ -91,6 +96,11 @@ class SegmentReader:
                     # Damage is handled only at the start of a read, where it can be reported separately.
                     break
                 self._pass_damage(cursor, limit, wait=wait)
+            except (KeyMissing, CodecMissing):
+                if collector.message_count:
+                    # The same: what can be read is returned first.
+                    break
+                raise
         offset, position = cursor.offset, cursor.position
         if position >= limit and not collector.message_count:
             # The file is shorter than it was, so the rest is lost.
@@ -183,6 +193,14 @@ class SegmentReader:
             if header.base_timestamp >= timestamp:
                 return header.base_offset
         return segment.end_offset
+
+    def time_at(self, segment: Segment, offset: int, *, wait: bool) -> int:
+        """The time of the batch with ``offset``, or of the next one in the segment, as it is stored."""
+        position = self._position_of(segment, offset, wait=wait)[0]
+        for header in self._headers(segment, position, wait=wait):
+            if header.base_offset + header.message_count > offset:
+                return header.base_timestamp
+        return segment.last_timestamp
 
     def _entry_at(self, segment: Segment, offset: int, *, wait: bool) -> IndexEntry | None:
         base_offset, latest_offset, entry = self._latest_entry

@@ -18,6 +18,7 @@ from courser.model.clock import CLOCK_LEAD_MAX, Clock
 from courser.model.durability import Durability
 from courser.records.batch import Batch
 from courser.records.layout import BATCH_HEADER_SIZE
+from courser.records.stored_body import EncodedBatch, stamp_encoded
 from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, blank_header, stamp
 from courser.storage.durable_files import make_directories, storage_failure
 from courser.storage.files import File, FileSystem, write_rest
@@ -193,7 +194,10 @@ class PartitionLog(PartitionState):
         if producer is not NO_PRODUCER:
             blank = blank_header(self.identity, producer, sequence)
         # Hash and write last: a large body evicts everything else from the CPU cache.
-        buffers = stamp(batch, blank, base_offset, timestamp), body
+        if isinstance(batch, EncodedBatch):
+            buffers = stamp_encoded(batch, blank, base_offset, timestamp), body
+        else:
+            buffers = stamp(batch, blank, base_offset, timestamp), body
         try:
             taken = file.write_at(position, buffers)
             if taken != size:
@@ -368,6 +372,36 @@ class PartitionLog(PartitionState):
             if segment.last_stored_at >= timestamp and segment.end_offset > self.start_offset:
                 return self._reader.offset_at_time(segment, max(timestamp - segment.correction, 0), wait=wait)
         return self.next_offset
+
+    def time_at(self, offset: int, *, wait: bool = True) -> int | None:
+        """When the message at ``offset``, or else the next one, was appended; None if there is none.
+
+        If the clock was wrong at the time, this uses the corrected time, not the one in the message.
+
+        Raises:
+            BlockingIOError: with ``wait=False``, if the disk has to be waited for.
+            StorageFailure: the disk cannot be read.
+        """
+        segments = self.segments
+        first = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
+        segment = next((segment for segment in segments[first:] if segment.end_offset > offset), None)
+        if segment is None:
+            return None
+        try:
+            return self._reader.time_at(segment, max(offset, segment.base_offset), wait=wait) + segment.correction
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise storage_failure("read", log_path(self.directory, segment.base_offset), error) from error
+
+    def count_from(self, offset: int) -> int:
+        """The number of visible messages from ``offset`` on. Gaps in the numbering do not count."""
+        end, count = self.visible_end, 0
+        for segment in reversed(self.segments):
+            if segment.end_offset <= offset:
+                break
+            count += max(min(segment.end_offset, end) - max(segment.base_offset, offset), 0)
+        return count
 
     def last_sequence(self, producer: bytes, *, first_offset: int) -> int | None:
         """The highest sequence of a producer's batches from ``first_offset`` on; None if there are none.

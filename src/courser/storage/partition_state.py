@@ -33,6 +33,8 @@ class WriteCounters:
 
     segment_created_count: int = 0
     segment_deleted_count: int = 0
+    """Those that were purged included."""
+    segment_purged_count: int = 0
 
 
 class PartitionState:
@@ -275,6 +277,7 @@ class PartitionState:
             self.synced_facts = None
         if synced is not None and synced.offset > self.marks.synced.offset:
             self.marks.sync(synced)
+        self.writes.segment_purged_count += len(removal.segments)
         self.complete_removal(removal)
 
     def use_offsets(self, offsets: OffsetTable) -> None:

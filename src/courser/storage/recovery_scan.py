@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
+from courser.records.layout import BATCH_HEADER_SIZE, STORED_MESSAGE_SIZE_MIN
 from courser.records.stored_header import BadBatch, PartitionIdentity, read_header
 from courser.storage.durable_files import sync_file
 from courser.storage.files import File, FileSystem, read_exactly
@@ -116,7 +116,7 @@ def scan_open_segment(
 
 def offset_bound(size: int, offset: int) -> int:
     """An upper bound of the offsets of messages that start at ``offset`` and take ``size`` bytes."""
-    return offset - -size // FRAME_HEADER_SIZE
+    return offset - -size // STORED_MESSAGE_SIZE_MIN
 
 
 def judge_end(

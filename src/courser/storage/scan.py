@@ -15,8 +15,8 @@ from courser.records.stored_header import (
     PartitionIdentity,
     StoredHeader,
     check_body,
-    frames_of,
     read_header,
+    stored_frames,
 )
 from courser.storage.files import File, read_into
 from courser.storage.limits import DEFAULT_LIMITS
@@ -28,9 +28,15 @@ class GoodBatch:
 
     position: int
     header: StoredHeader
-    body: memoryview
-    """Valid until the next step of the scan."""
+    stored: memoryview
+    """Header and body, as stored. Valid until the next step of the scan."""
     frames: FrameLayout
+    """As the index sees them: an encoded body is one block."""
+
+    @property
+    def body(self) -> memoryview:
+        """The stored body."""
+        return self.stored[layout.BATCH_HEADER_SIZE :]
 
     @property
     def end_position(self) -> int:
@@ -149,7 +155,7 @@ def _batch_at(window: _Window, identity: PartitionIdentity, position: int, end: 
         raise BadBatch("the file ends inside the batch")
     body = whole[layout.BATCH_HEADER_SIZE :]
     check_body(header, body)
-    return GoodBatch(position, header, body, frames_of(header, body))
+    return GoodBatch(position, header, whole, stored_frames(header, body))
 
 
 def _find_batch(window: _Window, identity: PartitionIdentity, position: int, end: int, offset: int) -> GoodBatch | None:

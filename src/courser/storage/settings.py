@@ -3,14 +3,17 @@
 from dataclasses import dataclass, field
 
 from courser.model.durability import DurabilityPolicy
-from courser.records.layout import BATCH_SIZE_MAX
+from courser.records.encryption import NO_KEYS, KeyRing
+from courser.records.layout import STORED_SIZE_MAX
+from courser.records.stored_body import PLAIN, Encoding
 from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
+from courser.storage.message_window import Deduplication
 from courser.storage.segment_index import IndexCache
 
 _KIB = 1024
 _MIB = 1024 * _KIB
 
-SEGMENT_SIZE_LIMIT = 2**32 - 1 - BATCH_SIZE_MAX
+SEGMENT_SIZE_LIMIT = 2**32 - 1 - STORED_SIZE_MAX
 """Bytes: an index entry holds a position in 32 bits, and the last batch may pass the limit of its segment."""
 
 
@@ -38,6 +41,12 @@ class LogSettings:
     """Offsets reserved at first: the largest gap that a power cut leaves in a small partition."""
     reservation_max: int = 1024 * 1024
     """Offsets reserved at a time by a busy partition: one sync of the ledger a second at a million messages."""
+    encoding: Encoding = PLAIN
+    """How new batches are stored."""
+    keys: KeyRing = NO_KEYS
+    """The keys for reading batches that are encrypted."""
+    deduplication: Deduplication | None = None
+    """How long ids are remembered, so that a message that is sent again is not stored again. None: not at all."""
     open_file_count_max: int = 8
     """Sealed segments that a partition keeps open for reading."""
 

@@ -15,9 +15,12 @@ import xxhash
 
 from courser.errors import DamagedData, StorageFailure
 from courser.model.buffers import Buffer
-from courser.records.batch import Batch, wire_header
+from courser.records.batch import Batch, batch_of, parse_batch, wire_header
 from courser.records.checksum import xxh3
-from courser.records.layout import BATCH_SIZE_MAX
+from courser.records.encryption import KeyRing
+from courser.records.layout import MAGIC, MAGIC_POSITION, STORED_SIZE_MAX
+from courser.records.stored_body import EncodedBatch, decode, stamp_encoded
+from courser.records.stored_header import BadBatch, PartitionIdentity, blank_header, read_header
 from courser.storage.durable_files import storage_failure, sync_file
 from courser.storage.files import File, FileSystem, read_exactly, read_into, write_all
 from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
@@ -180,7 +183,7 @@ class StagedFileWriter:
             StorageFailure: nothing was written.
         """
         contents, size = self.contents, batch.size
-        header = wire_header(0, 0, 0, batch.origin_timestamp, size, batch.count, batch.checksums)
+        header = _header_of(target, batch)
         hasher = xxhash.xxh3_64(header)
         hasher.update(batch.body)
         body_hash = hasher.intdigest()
@@ -268,6 +271,17 @@ class StagedFileWriter:
                 # The next write overwrites what is left, or the next start finds it torn.
                 raise storage_failure("truncate", self._file.path, truncate_error) from error
             raise failure from error
+
+
+def _header_of(target: StagingTarget, batch: Batch) -> bytearray:
+    """The header of a staged batch: as clients send it, or as an encrypted batch is stored in a log, at offset 0."""
+    if isinstance(batch, EncodedBatch):
+        return stamp_encoded(batch, blank_header(_identity_of(target)), 0, 0)
+    return wire_header(0, 0, 0, batch.origin_timestamp, batch.size, batch.count, batch.checksums)
+
+
+def _identity_of(target: StagingTarget) -> PartitionIdentity:
+    return PartitionIdentity(target.topic_uuid, target.partition_id, target.incarnation)
 
 
 def _pack_end(contents: PartContents) -> bytes:
@@ -476,7 +490,7 @@ def _read_record(file: File, contents: PartContents, file_size: int) -> tuple[St
         fields
     )
     start = position + RECORD_SIZE
-    if chunk != contents.chunk_count or size > BATCH_SIZE_MAX or start + size > file_size:
+    if chunk != contents.chunk_count or size > STORED_SIZE_MAX or start + size > file_size:
         return None
     target = StagingTarget(stream_id, topic_id, topic_uuid, partition_id, incarnation)
     return StagedBatch(target, chunk, count, start, size, body_hash), checksum
@@ -535,6 +549,21 @@ class StagedFileReader:
             raise storage_failure("read", self._path, error) from error
         if size < record.size or xxh3(memory) != record.body_hash:
             raise DamagedData(self._path, record.position, "the body hash of a staged batch does not match")
+
+    def batch(self, record: StagedBatch, memory: memoryview, keys: KeyRing) -> Batch:
+        """The messages of a batch that ``read`` has loaded.
+
+        Raises:
+            DamagedData: it was changed since it was encrypted.
+            KeyMissing: its key is not in the ring.
+        """
+        if bytes(memory[MAGIC_POSITION : MAGIC_POSITION + len(MAGIC)]) != MAGIC:
+            return parse_batch(memory)
+        try:
+            header = read_header(memory, 0, _identity_of(record.target))
+            return batch_of(header.origin_timestamp, header.message_count, decode(header, memory, keys))
+        except BadBatch as error:
+            raise DamagedData(self._path, record.position, str(error)) from error
 
     def close(self) -> None:
         """Close the file."""

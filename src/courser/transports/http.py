@@ -3,18 +3,29 @@
 import logging
 import ssl
 from functools import partial
+from typing import Protocol
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from courser.transports.connections import Connections
-from courser.transports.http_application import HttpApplication
 from courser.transports.http_connection import HttpConnection, HttpSeat, Upgrade, make_config
+from courser.transports.http_exchange import Receive, Scope, Send
 from courser.transports.plain_door import PlainDoor
 from courser.transports.settings import ConnectionSettings, HttpSettings
 from courser.transports.tls_door import TlsDoor
 
 _BACKLOG = 1024
+
+
+class Application(Protocol):
+    """An ASGI application."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+    def hurry(self) -> None:
+        """The server stops: end what takes long."""
 
 
 class HttpListener:
@@ -24,7 +35,7 @@ class HttpListener:
         self,
         settings: HttpSettings,
         connection_settings: ConnectionSettings,
-        application: HttpApplication,
+        application: Application,
         connections: Connections,
         *,
         tls: ssl.SSLContext | None = None,
@@ -62,12 +73,24 @@ class HttpListener:
         )
         return seat
 
+    @property
+    def connection_count(self) -> int:
+        """Open connections, without those in a TLS handshake."""
+        return len(self._state.connections)
+
     def close(self) -> None:
         """Let nobody in any more, and end long polls with what they have. May be repeated."""
         if self._door is not None:
             self._door.close()
             self._door = None
             self._application.hurry()
+
+    async def close_now(self) -> None:
+        """``close``, and return when the address is free."""
+        door = self._door
+        self.close()
+        if isinstance(door, TlsDoor):
+            await door.wait_closed()
 
     def release(self) -> None:
         """All connections are gone. They had sockets of their own, so there is nothing to do."""

@@ -20,6 +20,7 @@ from courser.api.table import CommandRow
 from courser.broker.access_tokens import Access
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
+from courser.model.metric_table import HTTP_REQUESTS
 from courser.transports.http_commands import HttpCommands, HttpServices
 from courser.transports.http_cors import Cors
 from courser.transports.http_events import EventRoute
@@ -42,7 +43,16 @@ from courser.wire.codec import QUICK_SIZE_MAX
 from courser.wire.openapi import Json, openapi_document
 from courser.wire.rest_failures import encode_failure
 from courser.wire.rest_fields import BAD_REQUEST, RestRefused
-from courser.wire.rest_messages import decode_poll, decode_send, encode_sent, wants_acknowledgement
+from courser.wire.rest_messages import (
+    RAW_QUICK_SIZE_MAX,
+    SDK_0_6,
+    SDK_0_6_VERSION,
+    decode_poll,
+    decode_send,
+    encode_sent,
+    is_raw,
+    wants_acknowledgement,
+)
 from courser.wire.rest_own_routes import RefreshBody, own_routes
 from courser.wire.rest_replies import encode_reply, identity
 from courser.wire.rest_requests import JSON_TYPE, Decoder, RestRequest, decoder_of, from_json, has_body
@@ -81,7 +91,7 @@ class HttpApplication:
         self._cors = None if settings.cors is None else Cors(settings.cors)
         self._commands = HttpCommands(services)
         self._events = EventRoute(services)
-        self._request_count = services.metrics.counter("courser_http_requests_total", "Requests received over HTTP.")
+        self._request_count = services.metrics.counter(HTTP_REQUESTS)
         self._date = (0, "")
         self._router: Router[_Route] = Router()
         for row in c.COMMANDS:
@@ -205,13 +215,14 @@ class HttpApplication:
             reply = await self._commands.carry_out(exchange, session, command)
             return await self._success(row, command, reply, session, access, exchange)
         except CourserError as error:
+            _log.debug("%s over HTTP failed request=%s reason=%s", row.kind.__name__, exchange.request_id, error)
             return _failure(row.kind, error)
 
     async def _decode(
         self, row: CommandRow, decode: Decoder, exchange: Exchange, values: Mapping[str, str]
     ) -> c.Command:
         assert row.route is not None, "it was found by its route"
-        body = bytearray()
+        body: bytes | bytearray = b""
         if has_body(row.route):
             size_max = self._settings.request_size_max
             if row.is_public:
@@ -225,7 +236,7 @@ class HttpApplication:
             # Before anything is sent.
             wants_acknowledgement(query)
         request = RestRequest(values, query, exchange.header(b"content-type"), body)
-        if len(body) > QUICK_SIZE_MAX:
+        if len(body) > (RAW_QUICK_SIZE_MAX if is_raw(request) else QUICK_SIZE_MAX):
             return await asyncio.get_running_loop().run_in_executor(self._services.slow_work, decode, request)
         return decode(request)
 
@@ -242,13 +253,15 @@ class HttpApplication:
         status = row.route.status
         match reply:
             case r.Polled():
-                return Answer(status, await self._commands.encode_polled(session, reply), JSON_TYPE)
+                has_header_objects = access is not None and access.sdk == SDK_0_6
+                body = await self._commands.encode_polled(session, reply, has_header_objects=has_header_objects)
+                return Answer(status, body, JSON_TYPE)
             case r.Sent():
                 if not wants_acknowledgement(exchange.query()):
                     return Answer(_ACCEPTED)
                 return Answer(status, encode_sent(reply), JSON_TYPE)
             case r.LoggedIn():
-                token, expires_at = self._services.tokens.issue(reply.user_id, session.token_name)
+                token, expires_at = self._services.tokens.issue(reply.user_id, session.token_name, _sdk_of(command))
                 return Answer(status, identity(reply.user_id, token, expires_at), JSON_TYPE)
             case r.SnapshotArchive():
                 name = f"courser_snapshot_{self._services.clock.now() // 1_000_000}.zip"
@@ -273,12 +286,7 @@ class HttpApplication:
         return text_answer(_UNAVAILABLE, "\n".join(problems)) if problems else text_answer(_OK, "ready")
 
     async def _answer_metrics(self, _: Exchange, _values: Mapping[str, str], _access: Access | None) -> Answer:
-        parts: list[str] = []
-        for family in self._services.metrics.collect():
-            parts.append(prometheus.encode_family(family))
-            # One name may have a thousand time series: others are served in between.
-            await asyncio.sleep(0)
-        return Answer(_OK, "".join(parts).encode(), prometheus.CONTENT_TYPE)
+        return Answer(_OK, (await self._services.read_metrics()).encode(), prometheus.CONTENT_TYPE)
 
     async def _answer_openapi(self, _: Exchange, _values: Mapping[str, str], _access: Access | None) -> Answer:
         return Answer(_OK, msgspec.json.encode(self._document), JSON_TYPE)
@@ -305,7 +313,13 @@ class HttpApplication:
                 raise
             raise CommandRejected(ErrorCode.INVALID_ACCESS_TOKEN, error.reason) from None
         user_id = access.user.user_id
-        return Answer(_OK, identity(user_id, *tokens.issue(user_id, access.token_name)), JSON_TYPE)
+        token, expires_at = tokens.issue(user_id, access.token_name, access.sdk)
+        return Answer(_OK, identity(user_id, token, expires_at), JSON_TYPE)
+
+
+def _sdk_of(command: c.Command) -> str | None:
+    """The release of a client that logs in, if what it reads differs from what others do."""
+    return SDK_0_6 if isinstance(command, c.LoginUser) and command.version == SDK_0_6_VERSION else None
 
 
 def _failure(command: type[c.Command] | None, error: CourserError) -> Answer:

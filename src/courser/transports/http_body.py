@@ -24,11 +24,13 @@ class BodyMemory:
         self._coming: asyncio.Future[None] | None = None
         """While the body waits for memory."""
 
+    def has_room(self, arrived_size: int) -> bool:
+        """Whether the memory that it has is enough for what has arrived."""
+        self._arrived_size = arrived_size
+        return arrived_size <= max(BASE_SIZE, self._lent_size)
+
     async def make_room(self, arrived_size: int, wanted_size: int) -> None:
         """Borrow memory for what has arrived of a body of ``wanted_size`` bytes. May wait for it."""
-        self._arrived_size = arrived_size
-        if arrived_size <= max(BASE_SIZE, self._lent_size):
-            return
         lent_size = self._memory.borrow(
             self, held_size=self._lent_size, arrived_size=arrived_size, wanted_size=wanted_size
         )

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from courser.api import commands as c
@@ -43,6 +44,8 @@ class HttpServices:
     problems: Callable[[], Awaitable[list[str]]]
     """Why the server is not ready; empty if it is."""
     metrics: Registry
+    read_metrics: Callable[[], Awaitable[str]]
+    """All metrics as text."""
     memory: RequestMemory
     """For large bodies; shared with all transports."""
     clock: Clock
@@ -78,12 +81,14 @@ class HttpCommands:
             session.user_id, session.token_name = access.user.user_id, access.token_name
         return session
 
-    async def read_body(self, exchange: Exchange, size_max: int) -> bytearray:
+    async def read_body(self, exchange: Exchange, size_max: int) -> bytes | bytearray:
         """The whole body. Raises ``RestRefused`` as soon as it is too large or too slow, and ``ClientGone``."""
         return await exchange.read_body(size_max, self._services.memory, self._services.clock)
 
     async def carry_out(self, exchange: Exchange, session: Session, command: c.Command) -> r.Reply | None:
         """The reply. Raises ``CourserError``, and ``ClientGone`` if nobody waits for it any more."""
+        # Durations of requests do not include the time in which the client sends the body.
+        session.last_seen = self._services.clock.monotonic()
         begun = self._services.begin(session, command)
         if not isinstance(begun, Waiting):
             return begun
@@ -102,12 +107,13 @@ class HttpCommands:
             self._waiting.discard(session)
             gone.cancel()
 
-    async def encode_polled(self, session: Session, polled: r.Polled) -> bytes:
-        """The messages of a poll as JSON."""
+    async def encode_polled(self, session: Session, polled: r.Polled, *, has_header_objects: bool = False) -> bytes:
+        """The messages of a poll as JSON, for SDK 0.6 with user headers as objects."""
+        encode = partial(encode_polled, polled, has_header_objects=has_header_objects)
         if polled.size > QUICK_SIZE_MAX:
-            body = await asyncio.get_running_loop().run_in_executor(self._services.slow_work, encode_polled, polled)
+            body = await asyncio.get_running_loop().run_in_executor(self._services.slow_work, encode)
         else:
-            body = encode_polled(polled)
+            body = encode()
         self._services.reply_unread(session, len(body), True)
         return body
 

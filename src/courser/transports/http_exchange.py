@@ -23,6 +23,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _SECOND = 1_000_000
 _PIECE_SIZE = 256 * 1024
 """Bytes that are handed to the connection at once: the rest of a large reply waits until the client reads."""
+_SMALL_SIZE = 16 * 1024
+"""A body that the connection's buffer takes at once: there is nothing to wait for behind it."""
 _BAD_REQUEST, _REQUEST_TIMEOUT, _TOO_LARGE, _UNSUPPORTED, _UNAVAILABLE = 400, 408, 413, 415, 503
 REQUEST_ID = "x-request-id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -93,6 +95,8 @@ class Exchange:
 
     def query_pairs(self) -> list[tuple[str, str]]:
         """All names and values of the query. Raises ``RestRefused``."""
+        if not self._query_string:
+            return []
         try:
             return parse_qsl(self._query_string.decode("ascii"), keep_blank_values=True, errors="strict")
         except ValueError:
@@ -100,7 +104,7 @@ class Exchange:
 
     # --- the body ---
 
-    async def read_body(self, size_max: int, memory: RequestMemory, clock: Clock) -> bytearray:
+    async def read_body(self, size_max: int, memory: RequestMemory, clock: Clock) -> bytes | bytearray:
         """The whole body. Raises ``RestRefused`` as soon as it is too large or too slow, and ``ClientGone``."""
         if self.header(b"content-encoding").lower() not in ("", "identity"):
             # Little that is sent could become much.
@@ -114,7 +118,7 @@ class Exchange:
         finally:
             self.seat.receiving = None
 
-    async def _receive_body(self, size_max: int, wanted_size: int, memory: BodyMemory) -> bytearray:
+    async def _receive_body(self, size_max: int, wanted_size: int, memory: BodyMemory) -> bytes | bytearray:
         body = bytearray()
         loop = asyncio.get_running_loop()
         patience = self._settings.frame_deadline / _SECOND
@@ -133,16 +137,20 @@ class Exchange:
                 raise _too_large(size_max)
             # The time that it waits for memory is not the client's fault.
             began = loop.time()
-            try:
-                async with asyncio.timeout(patience):
-                    await memory.make_room(size, wanted_size)
-            except TimeoutError:
-                raise RestRefused(_UNAVAILABLE, "the server is busy with large requests; try again") from None
+            if not memory.has_room(size):
+                try:
+                    async with asyncio.timeout(patience):
+                        await memory.make_room(size, wanted_size)
+                except TimeoutError:
+                    raise RestRefused(_UNAVAILABLE, "the server is busy with large requests; try again") from None
+            self._is_body_complete = not message.get("more_body", False)
+            if self._is_body_complete and not body:
+                # Most bodies come in one piece.
+                return bytes(piece)
             body += piece
             # Every byte earns time, but never more than the patience.
             earned = deadline + (loop.time() - began) + len(piece) / self._settings.frame_rate_min
             deadline = min(earned, loop.time() + patience)
-            self._is_body_complete = not message.get("more_body", False)
         return body
 
     def release(self) -> None:
@@ -165,13 +173,18 @@ class Exchange:
             fields.append((b"content-type", answer.content_type.encode()))
         if answer.status != 204 and answer.pieces is None:
             fields.append((b"content-length", str(len(answer.body)).encode()))
-        await self._send({"type": "http.response.start", "status": answer.status, "headers": fields})
+        body = b"" if self.method == "HEAD" else answer.body
+        async with asyncio.timeout(self._patience):
+            await self._send({"type": "http.response.start", "status": answer.status, "headers": fields})
+            if answer.pieces is None and len(body) <= _SMALL_SIZE:
+                await self._send({"type": "http.response.body", "body": body, "more_body": False})
+                return
         if answer.pieces is not None:
             async with aclosing(answer.pieces) as pieces:
                 async for piece in pieces:
                     await self._send_body(piece)
-        elif self.method != "HEAD":
-            await self._send_body(answer.body)
+        else:
+            await self._send_body(body)
         async with asyncio.timeout(self._patience):
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -69,6 +69,11 @@ class TlsDoor:
         for task in tuple(self._tasks):
             task.cancel()
 
+    async def wait_closed(self) -> None:
+        """Return when ``close`` has taken effect: the address is free."""
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
     async def _accept(self, listening: socket.socket) -> None:
         while True:
             try:

@@ -8,10 +8,13 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from courser.api.commands import Command, Ping, PollMessages, SendMessages, WaitForMessages
 from courser.api.replies import Polled, Reply, Sent
 from courser.errors import CourserError, ErrorCode, Rejection
 from courser.model.buffers import Buffer
+from courser.model.messaging import PollingKind
 from courser.records.classic import ClassicLimits, Dialect
 from courser.wire.classic_dialect import DialectEvidence
 from courser.wire.classic_failures import ends_connection, is_empty_poll, is_miss, status_of
@@ -28,6 +31,7 @@ _CODE_SIZE = 4
 _SEND_CODE = SendMessages.row.code
 _POLL_CODE = PollMessages.row.code
 _PING_CODE = Ping.row.code
+_PAST_EVERY_OFFSET = 2**64 - 1
 _RECORDS_HEAD = struct.Struct("<IIIQI")
 """status and length; partition_id, current_offset, messages_count"""
 
@@ -54,6 +58,11 @@ class ClassicWireLimits:
 
 
 USUAL_LIMITS = ClassicWireLimits()
+
+
+def _poll_of_nothing(poll: PollMessages) -> PollMessages:
+    """A poll that is checked like this one, but reads and commits nothing."""
+    return msgspec.structs.replace(poll, kind=PollingKind.OFFSET, value=_PAST_EVERY_OFFSET, auto_commit=False)
 
 
 def _status(code: int) -> bytes:
@@ -157,8 +166,10 @@ class ClassicCodec:
         if code == _SEND_CODE:
             command = decode_send(frame, evidence, self._ids, self._limits.messages)
         elif code == _POLL_CODE:
-            command = decode_poll(frame, evidence)
+            poll = decode_poll(frame, evidence)
+            is_too_early = not evidence.has_polled and evidence.awaits_ping(self._age())
             evidence.note_poll()
+            command = _poll_of_nothing(poll) if is_too_early else poll
         else:
             command = DIALECT_DECODERS[code](frame, evidence)
         self._evidence = evidence

@@ -8,7 +8,7 @@ since an id that is off by one names another stream.
 
 Go 0.8 and Rust 0.6 send the same login, but their headers differ. The SDKs of the Rust family, which includes Python,
 send a ping as soon as they connect. Go sends its first one after 5 seconds. So without an early ping, a client that
-begins to poll is taken for Go.
+begins to poll is taken for Go. A poll may overtake the ping, so the first one gets no messages: they could be garbled.
 """
 
 from dataclasses import dataclass
@@ -122,6 +122,11 @@ class DialectEvidence:
     def is_header_guessed(self) -> bool:
         """Whether nothing but a guess says how long the header is."""
         return self._header <= Strength.GUESS and self.first_id == 0
+
+    def awaits_ping(self, age: int) -> bool:
+        """Whether a ping could still change the guess, ``age`` microseconds after the connection began."""
+        is_open = self.is_header_guessed and not self._pings_early and age < _EARLY
+        return is_open and self.login.version == _GO_0_8_OR_RUST_0_6
 
     @property
     def proof(self) -> Proof:

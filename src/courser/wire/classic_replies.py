@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from courser.api import replies as r
 from courser.api.commands import COMMANDS
+from courser.model.topic_options import compression_for_sdks
 from courser.wire import shared_replies as shared
 from courser.wire.layouts import layout_of
 from courser.wire.writing import optional_permissions_of_reply, shifted, text8, u32
@@ -39,7 +40,7 @@ def _write_topic(row: r.TopicInfo, first_id: int) -> bytes:
         row.created_at,
         row.partition_count,
         options.message_expiry,
-        options.compression,
+        compression_for_sdks(options.compression),
         options.max_topic_size,
         options.replication_factor,
         row.size,

@@ -56,9 +56,11 @@ def number_of(text: str, maximum: int) -> int:
 
 
 def _flag_of(text: str) -> bool:
-    if text not in ("true", "false"):
+    # Iggy's own Rust SDK ends the path of a flush with fsync=true, which Iggy's server refuses.
+    word = text.removeprefix("fsync=")
+    if word not in ("true", "false"):
         raise ValueError(f"{text[:40]!r} is neither true nor false")
-    return text == "true"
+    return word == "true"
 
 
 _POLLING_KINDS = {kind.name.lower(): kind for kind in PollingKind} | {

@@ -34,6 +34,8 @@ from courser.wire.rest_fields import (
 from courser.wire.rest_requests import RestRequest, from_json, from_query
 
 RAW_TYPE = "application/octet-stream"
+RAW_QUICK_SIZE_MAX = 4 * 1024 * 1024
+"""Bytes of a raw body that are decoded without delaying other connections: they are only copied and hashed."""
 PAYLOAD_SIZE_MAX = 64_000_000
 _ID_MAX = 2**128 - 1
 _PARTITION_SIZE = 4
@@ -41,6 +43,9 @@ COUNT_DEFAULT = 10
 WAIT_MAX = 20_000_000
 """Microseconds: longer waits end there, so larger numbers mean the same."""
 ACKNOWLEDGEMENTS = ("replicated", "none")
+
+SDK_0_6, SDK_0_6_VERSION = "0.6", "0.8.0"
+"""The release whose user headers are an object, and what its clients call themselves when they log in."""
 
 Draw = Callable[[int], bytes]
 """So many random bytes."""
@@ -71,6 +76,8 @@ class JsonMessage(msgspec.Struct):
     """A number below 2^64, or a text: a decimal number below 2^128, or a UUID."""
     user_headers: list[JsonHeader] | bytes | None = None
     """Bytes are a block that only its readers understand, for example because it is encrypted."""
+    headers: dict[str, JsonField] | None = None
+    """User headers as SDK 0.6 sends them. Ignored if there are ``user_headers``."""
 
 
 class JsonPartitioning(msgspec.Struct):
@@ -91,10 +98,15 @@ class SendBody(msgspec.Struct, forbid_unknown_fields=True):
 _send_decoder = msgspec.json.Decoder(SendBody)
 
 
+def is_raw(request: RestRequest) -> bool:
+    """Whether the body of a send is the payload of one message."""
+    return request.content_type.partition(";")[0].strip().lower() == RAW_TYPE
+
+
 def decode_send(request: RestRequest, now: int, draw: Draw) -> c.SendMessages:
     """A send, as JSON or as the bytes of one message. Raises ``RestRefused``, ``CommandRejected``, ``InvalidBatch``."""
     stream, topic = (identifier_of(request.values[name]) for name in ("stream", "topic"))
-    if request.content_type.partition(";")[0].strip().lower() == RAW_TYPE:
+    if is_raw(request):
         return c.SendMessages(stream, topic, _raw_partitioning(request.query), [_raw_batch(request, now, draw)])
     body: SendBody = from_json(request, _send_decoder)
     partitioning = _partitioning(body.partitioning)
@@ -122,7 +134,13 @@ def _by_key(key: bytes) -> ByKey:
 
 def _message(message: JsonMessage, now: int, draw: Draw) -> NewMessage:
     headers = message.user_headers
-    block = headers if isinstance(headers, bytes) else build_user_headers(map(_header, headers or ()))
+    if headers is None and message.headers:
+        block = build_user_headers(
+            UserHeader(key.encode(), value.value, value_kind=HeaderKind[value.kind.upper()])
+            for key, value in message.headers.items()
+        )
+    else:
+        block = headers if isinstance(headers, bytes) else build_user_headers(map(_header, headers or ()))
     return NewMessage(message.payload, _message_id(message.id, draw), now, block)
 
 
@@ -261,31 +279,62 @@ class PolledView(msgspec.Struct):
     messages: list[MessageView]
 
 
-def encode_polled(polled: Polled) -> bytes:
-    """The messages of a poll. Written by hand: one pass, and no object per message."""
-    head = (
-        f'{{"partition_id":{polled.partition_id},"current_offset":{polled.current_offset},'
-        f'"count":{polled.message_count},"messages":['
+def encode_polled(polled: Polled, *, has_header_objects: bool = False) -> bytes:
+    """The messages of a poll, for SDK 0.6 with user headers as objects. Written by hand: no object per message."""
+    encode_block, no_headers = (_header_object, b"{}") if has_header_objects else (encode_headers, b"[]")
+    unpack, header_size, number = layout.FRAME_HEADER.unpack_from, layout.FRAME_HEADER_SIZE, int.from_bytes
+    head = f'{{"partition_id":{polled.partition_id},"current_offset":{polled.current_offset},'
+    parts = [head.encode(), b'"count":%d,"messages":[' % polled.message_count]
+    before = b""
+    for piece in polled.pieces:
+        position = 0
+        while position < len(piece):
+            _, base_offset, timestamp, origin, _, _, count = layout.WIRE_HEADER.unpack_from(piece, position)
+            position += layout.BATCH_HEADER_SIZE
+            for _ in range(count):
+                checksum, message_id, offset_delta, timestamp_delta, headers_size, payload_size, _ = unpack(
+                    piece, position
+                )
+                start = position + header_size
+                end = start + payload_size
+                position = end + headers_size
+                parts += (
+                    _MESSAGE_HEAD
+                    % (
+                        before,
+                        checksum,
+                        number(message_id, "little"),
+                        base_offset + offset_delta,
+                        timestamp,
+                        origin + timestamp_delta,
+                        headers_size,
+                        payload_size,
+                    ),
+                    b2a_base64(piece[start:end], newline=False),
+                    b'","user_headers":',
+                    encode_block(piece[end:position]) if headers_size else no_headers,
+                )
+                before = b"},"
+    parts.append(b"}]}" if before else b"]}")
+    return b"".join(parts)
+
+
+_MESSAGE_HEAD = (
+    b'%b{"header":{"checksum":%d,"id":%d,"offset":%d,"timestamp":%d,"origin_timestamp":%d,'
+    b'"user_headers_length":%d,"payload_length":%d,"reserved":0},"payload":"'
+)
+
+
+def _header_object(block: memoryview) -> bytes:
+    """As SDK 0.6 reads them. It knows neither other blocks nor keys that are no text."""
+    headers = iterate_user_headers(block) if is_typed(block) else ()
+    return msgspec.json.encode(
+        {
+            header.key.decode(errors="replace"): {"kind": header.value_kind.name.lower(), "value": header.value}
+            for header in headers
+            if header.key_kind is HeaderKind.STRING
+        }
     )
-    return b"".join((head.encode(), b",".join(_encoded_messages(polled)), b"]}"))
-
-
-def _encoded_messages(polled: Polled) -> Iterator[bytes]:
-    for offset, timestamp, origin_timestamp, frame in iterate_messages(polled):
-        yield (
-            b'{"header":{"checksum":%d,"id":%d,"offset":%d,"timestamp":%d,"origin_timestamp":%d,'
-            b'"user_headers_length":%d,"payload_length":%d,"reserved":0},"payload":"%b","user_headers":%b}'
-        ) % (
-            frame.checksum,
-            frame.message_id,
-            offset,
-            timestamp,
-            origin_timestamp,
-            len(frame.user_headers),
-            len(frame.payload),
-            b2a_base64(frame.payload, newline=False),
-            encode_headers(frame.user_headers) if frame.user_headers else b"[]",
-        )
 
 
 def iterate_messages(polled: Polled) -> Iterator[tuple[int, int, int, Frame]]:

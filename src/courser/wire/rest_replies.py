@@ -7,6 +7,7 @@ import msgspec
 
 from courser.api import replies as r
 from courser.model.messaging import Transport
+from courser.model.topic_options import GZIP, NO_COMPRESSION, compression_for_sdks
 from courser.wire import rest_views as v
 from courser.wire.rest_fields import permissions_to_json
 from courser.wire.vsr_options import describe_topic_options, option_bytes, option_kind
@@ -17,7 +18,7 @@ _UNITS = [
     for suffix, base in (("iB", 1024), ("B", 1000))
 ]
 _THOUSANDTHS = 1000
-_COMPRESSIONS: Mapping[int, Literal["none", "gzip"]] = {1: "none", 2: "gzip"}
+_COMPRESSIONS: Mapping[int, Literal["none", "gzip"]] = {NO_COMPRESSION: "none", GZIP: "gzip"}
 _TRANSPORTS: Mapping[Transport, Literal["tcp", "quic", "http", "ws"]] = {
     Transport.TCP: "tcp",
     Transport.QUIC: "quic",
@@ -83,7 +84,7 @@ def _topic(topic: r.TopicInfo) -> v.TopicView:
         name=topic.name,
         size=size_text(topic.size),
         message_expiry=effective.message_expiry,
-        compression_algorithm=_COMPRESSIONS[effective.compression or 1],
+        compression_algorithm=_COMPRESSIONS[compression_for_sdks(effective.compression)],
         max_topic_size=effective.max_topic_size,
         replication_factor=effective.replication_factor,
         messages_count=topic.message_count,

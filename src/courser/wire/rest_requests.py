@@ -17,7 +17,7 @@ from courser.api.table import CommandRow, Route
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import Consumer, Identifier
 from courser.model.permissions import Permissions
-from courser.model.topic_options import TopicOptions
+from courser.model.topic_options import COMPRESSIONS, NO_COMPRESSION, TopicOptions
 from courser.wire.reading import Malformed
 from courser.wire.rest_fields import (
     BAD_REQUEST,
@@ -189,8 +189,7 @@ def from_json(request: RestRequest, decoder: "msgspec.json.Decoder[Any]") -> Bod
 _U8 = Annotated[int, msgspec.Meta(ge=0, le=255)]
 _U32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
-_Compression = Literal["none", "gzip"]
-_GZIP, _NONE = 2, 1
+_Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 class CreateTopicBody(msgspec.Struct, kw_only=True):
@@ -248,11 +247,10 @@ def _options(body: CreateTopicBody | UpdateTopicBody, *, is_update: bool) -> Top
         texts = topic_options_of_texts(body.options, is_update=is_update)
     except Malformed as error:
         raise CommandRejected(error.code, error.reason) from None
-    beside: dict[str, int] = {}
-    if body.compression_algorithm == "gzip":
-        beside["compression"] = _GZIP
-    elif body.compression_algorithm == "none" and isinstance(body, UpdateTopicBody) and body.is_patch:
-        beside["compression"] = _NONE
+    beside: dict[str, int | None] = {}
+    compression = COMPRESSIONS.get(body.compression_algorithm or "")
+    if compression != NO_COMPRESSION or (isinstance(body, UpdateTopicBody) and body.is_patch):
+        beside["compression"] = compression
     for name in ("message_expiry", "max_topic_size", "replication_factor"):
         value = getattr(body, name)
         if value:

@@ -85,4 +85,4 @@ def _decoded_parts(path: bytes) -> Iterator[str]:
     """Decoded one by one: an escaped slash belongs to a name."""
     if path != b"/":
         for part in path.split(b"/")[1:]:
-            yield unquote_to_bytes(part).decode(errors="surrogateescape")
+            yield (unquote_to_bytes(part) if b"%" in part else part).decode(errors="surrogateescape")

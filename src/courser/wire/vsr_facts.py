@@ -71,6 +71,7 @@ _KINDS: dict[int, type[RequestFailed]] = {
             E.PARTITION_READ_ONLY,
             E.PARTITION_OFFLINE,
             E.DAMAGED_DATA,
+            E.KEY_MISSING,
             E.STORAGE_FAILURE,
             E.METADATA_READ_ONLY,
             E.JOURNAL_FULL,

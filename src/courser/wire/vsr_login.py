@@ -45,15 +45,15 @@ def read_login(body: memoryview) -> LoginUser | LoginWithToken:
     """
     reader = Reader(body)
     version = reader.u32()
-    reader.name()
+    sdk = reader.name()
     sdk_version = reader.name()
-    login = _read_credentials(body, reader.position, sdk_version)
+    login = _read_credentials(body, reader.position, sdk_version, sdk)
     if version >> 10 != PROTOCOL_VERSION >> 10:
         raise VersionRefused(version)
     return login
 
 
-def _read_credentials(body: memoryview, position: int, sdk_version: str) -> LoginUser | LoginWithToken:
+def _read_credentials(body: memoryview, position: int, sdk_version: str, sdk: str) -> LoginUser | LoginWithToken:
     by_password = _read_password_form(body, position)
     by_token = _read_token_form(body, position)
     if by_password is None and by_token is None:
@@ -61,10 +61,10 @@ def _read_credentials(body: memoryview, position: int, sdk_version: str) -> Logi
     if by_password is None or (by_token is not None and by_token[1] == 0 and by_password[3] != 0):
         # Only the token form ends at the end of the body.
         assert by_token is not None
-        return LoginWithToken(by_token[0], sdk_version)
+        return LoginWithToken(by_token[0], sdk_version, sdk)
     name, password, context, rest = by_password
     token = by_token[0] if by_token is not None and by_token[1] <= rest else None
-    return LoginUser(name, password, sdk_version, context, token)
+    return LoginUser(name, password, sdk_version, context, token, sdk)
 
 
 def _read_password_form(body: memoryview, position: int) -> tuple[str, str, str, int] | None:

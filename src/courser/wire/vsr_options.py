@@ -11,7 +11,7 @@ from struct import Struct
 
 from courser.errors import ErrorCode
 from courser.model.quantities import parse_byte_size, parse_expiry, parse_max_topic_size
-from courser.model.topic_options import TopicOptions
+from courser.model.topic_options import COMPRESSION_NAMES, COMPRESSIONS, TopicOptions
 from courser.records.user_headers import HeaderKind
 from courser.wire.reading import Malformed, Reader
 
@@ -27,8 +27,6 @@ _SAVE_SIZE_MAX = 1024 * 1024 * 1024
 _FIELD = Struct("<BI")
 _U32 = Struct("<I")
 
-_COMPRESSIONS = {"none": 1, "gzip": 2}
-_COMPRESSION_NAMES = {number: name for name, number in _COMPRESSIONS.items()}
 _DURABILITIES = ("replicated", "persisted")
 _BOOLEANS = {"true": True, "false": False}
 
@@ -68,8 +66,8 @@ class _Field:
 
 def _compression(field: _Field) -> int:
     text = field.text()
-    number = field.number(HeaderKind.UINT8) if text is None else _COMPRESSIONS.get(text)
-    if number not in _COMPRESSION_NAMES:
+    number = field.number(HeaderKind.UINT8) if text is None else COMPRESSIONS.get(text)
+    if number is None or number not in COMPRESSION_NAMES:
         raise _WrongValue
     return number
 
@@ -257,7 +255,7 @@ def _topic_options(entries: Mapping[str, _Field], *, is_update: bool) -> TopicOp
 def _value_of(key: _Key, options: TopicOptions) -> OptionValue | None:
     value: OptionValue | None = getattr(options, key.field)
     if key.field == "compression" and value is not None:
-        return _COMPRESSION_NAMES[int(value)]
+        return COMPRESSION_NAMES[int(value)]
     return value
 
 
@@ -340,7 +338,7 @@ def _read_block(reader: Reader) -> TopicOptions:
         if key is not None:
             values[key.field] = _reported_value(field)
     if "compression" in values:
-        values["compression"] = _COMPRESSIONS.get(str(values["compression"]), 0)
+        values["compression"] = COMPRESSIONS.get(str(values["compression"]), 0)
     return TopicOptions(**values)  # type: ignore[arg-type]  # servers send values in the kind of the key
 
 

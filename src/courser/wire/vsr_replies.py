@@ -11,7 +11,7 @@ import msgspec
 
 from courser.api import replies as r
 from courser.api.commands import COMMANDS
-from courser.model.topic_options import TopicOptions
+from courser.model.topic_options import TopicOptions, compression_for_sdks
 from courser.wire import shared_replies as shared
 from courser.wire.layouts import layout_of
 from courser.wire.reading import Malformed, Reader
@@ -69,7 +69,7 @@ def write_topic(row: r.TopicInfo) -> bytes:
         row.created_at,
         row.partition_count,
         effective.message_expiry,
-        effective.compression,
+        compression_for_sdks(effective.compression),
         effective.max_topic_size,
         row.size,
         row.message_count,
@@ -82,8 +82,9 @@ def _read_topic(reader: Reader) -> r.TopicInfo:
     topic_id, created_at, partition_count, expiry, compression, size_max, size, message_count = head
     name = reader.text8()
     wanted, derived = read_reported_options(reader)
+    merged = _merged(wanted, derived)
     effective = msgspec.structs.replace(
-        _merged(wanted, derived), message_expiry=expiry, compression=compression, max_topic_size=size_max
+        merged, message_expiry=expiry, compression=merged.compression or compression, max_topic_size=size_max
     )
     return r.TopicInfo(topic_id, created_at, partition_count, size, message_count, name, wanted, effective)
 

@@ -4,6 +4,7 @@ Until 0.8 the exception shows the name of the error, from 0.9 on its sentence. B
 that the server sent: a right text proves a right number.
 """
 
+import re
 from collections.abc import Awaitable
 from typing import Any
 
@@ -56,4 +57,7 @@ async def refused(sdk: Sdk, what: str, call: Awaitable[Any]) -> None:
         said = str(error)
     assert said is not None, f"{what} was not refused: {result!r}"
     word = WORDS[what][0 if sdk.is_classic else 1]
+    if said.startswith("HTTP response error"):
+        # It shows the JSON of the reply, with the name of the error in other letters.
+        word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", WORDS[what][0]).lower()
     assert word in said, f"{what} should say {word!r}, and says {said!r}"

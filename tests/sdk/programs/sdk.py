@@ -26,7 +26,7 @@ class Sdk:
         self.version = tuple(map(int, release.split(".")[:2]))
         scheme, _, self.address = address.rpartition("://")
         self.scheme = scheme or "iggy"
-        """Names the transport: ``iggy`` is TCP, ``iggy+ws`` WebSocket, ``iggy+quic`` QUIC."""
+        """Names the transport: ``iggy`` is TCP, ``iggy+ws`` WebSocket, ``iggy+quic`` QUIC, ``iggy+http`` HTTP."""
         self.iggy = RecordedModule(module)
         self.token = token
         """A personal access token of root; the releases before 0.9 can use one, but not make one."""
@@ -54,6 +54,8 @@ class Sdk:
         """What a client needs to find the server, without a login. Only 0.9 can leave TCP without one."""
         if self.scheme == "iggy":
             return self.address
+        if self.scheme == "iggy+http":
+            return self.iggy.HttpConfig(api_url=f"http://{self.address}")
         kind = self.iggy.WebSocketConfig if self.scheme == "iggy+ws" else self.iggy.QuicConfig
         return kind(server_address=self.address)
 

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from courser.archive.settings import StoreKind
+from courser.broker.topic_settings import codec_of
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import ConfigurationRefused
-from courser.server.configuration import archive_keys, http_keys, keys, telemetry_keys
-from courser.server.configuration.key import Key, KeyStatus
+from courser.model.topic_options import COMPRESSIONS
+from courser.records.compression import CodecMissing, check_available
+from courser.records.encryption import KEY_EXPECTED, KeyRing, parse_key
+from courser.server.configuration import archive_keys, at_rest_keys, http_keys, keys, telemetry_keys
+from courser.server.configuration.key import Key
 from courser.server.configuration.loading import Configuration
 
 _LOOPBACK = ("127.", "::1", "localhost")
@@ -28,18 +32,9 @@ def check(configuration: Configuration) -> None:
     Raises:
         ConfigurationRefused: lists every problem.
     """
-    problems = [*_not_built(configuration), *_contradictions(configuration)]
+    problems = list(_contradictions(configuration))
     if problems:
         raise ConfigurationRefused(problems)
-
-
-def _not_built(configuration: Configuration) -> Iterator[str]:
-    for key in configuration.index.keys:
-        if key.status is KeyStatus.REFUSED and configuration[key] != key.default:
-            yield (
-                f"{configuration.where(key)} enables {key.description}, which is not supported yet: set it to "
-                f"{key.show(key.default)}"
-            )
 
 
 def _contradictions(configuration: Configuration) -> Iterator[str]:
@@ -63,6 +58,31 @@ def _contradictions(configuration: Configuration) -> Iterator[str]:
     yield from _archive_contradictions(configuration)
     if configuration[telemetry_keys.TELEMETRY_ENABLED]:
         yield from _telemetry_contradictions(configuration)
+    yield from _at_rest_contradictions(configuration)
+
+
+def _at_rest_contradictions(configuration: Configuration) -> Iterator[str]:
+    algorithm = at_rest_keys.COMPRESSION
+    try:
+        check_available(codec_of(COMPRESSIONS[configuration[algorithm]]))
+    except CodecMissing as error:
+        yield f"{configuration.where(algorithm)}: {error}"
+    enabled, key, old_keys = (
+        at_rest_keys.ENCRYPTION_ENABLED,
+        at_rest_keys.ENCRYPTION_KEY,
+        at_rest_keys.OLD_ENCRYPTION_KEYS,
+    )
+    if configuration[enabled] and not configuration[key]:
+        yield f"{configuration.where(enabled)} is true, but {key.path} is not set: set it to {KEY_EXPECTED}"
+    texts = [(configuration.where(key), configuration[key])] if configuration[key] else []
+    texts += [(configuration.where(old_keys), text) for text in configuration[old_keys]]
+    parsed = []
+    for where, text in texts:
+        try:
+            parsed.append(parse_key(text))
+            KeyRing(parsed)
+        except ValueError as error:
+            yield f"{where}: {error}"
 
 
 def _archive_contradictions(configuration: Configuration) -> Iterator[str]:

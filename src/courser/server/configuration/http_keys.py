@@ -1,6 +1,7 @@
 """The keys of the HTTP listener, with Iggy's names and defaults."""
 
 from courser.broker.access_tokens import ALGORITHMS, AccessTokenSettings
+from courser.broker.settings import BrokerSettings
 from courser.model.quantities import SECOND
 from courser.server.configuration import kinds
 from courser.server.configuration.key import Key
@@ -8,6 +9,7 @@ from courser.server.configuration.keys import TlsKeys, certificate_file, key_fil
 from courser.server.configuration.kinds import Address
 from courser.transports.settings import CorsSettings, HttpSettings
 
+_BROKER = BrokerSettings()
 _HTTP = HttpSettings()
 _CORS = CorsSettings()
 _TOKENS = AccessTokenSettings()
@@ -150,6 +152,13 @@ METRICS_ENDPOINT = Key(
     kind=kinds.TEXT,
     default=_HTTP.metrics_path or "",
     description="the path of the metrics, which needs no login",
+)
+METRICS_SERIES_MAX = Key(
+    path="http.metrics.max_series",
+    kind=kinds.integer(0, 100_000),
+    default=_BROKER.series_count_max,
+    description="partitions with time series of their own, and the same for partitions of consumer groups; further "
+    "ones are added up by topic or group",
 )
 
 HTTP_TLS_ENABLED = tls_enabled("http.tls", "HTTP")

@@ -1,16 +1,21 @@
 """The settings of a server, grouped by component: frozen values made from the configuration."""
 
 import base64
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from courser.broker.access_tokens import AccessTokenSettings
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.model.quantities import SECOND
-from courser.server.configuration import http_keys, keys, telemetry_keys
+from courser.model.topic_options import COMPRESSIONS
+from courser.records.encryption import KeyRing, parse_key
+from courser.records.stored_body import Encryption
+from courser.server.configuration import at_rest_keys, http_keys, keys, telemetry_keys
 from courser.server.configuration.archiving import archive_settings
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.log_levels import LogLevels
+from courser.storage.message_window import Deduplication
 from courser.storage.segment_index import IndexCache
 from courser.transports.settings import (
     ConnectionSettings,
@@ -137,7 +142,7 @@ def _broker(configuration: Configuration) -> BrokerSettings:
     topic_defaults = type(usual)(
         message_expiry=configuration[keys.MESSAGE_EXPIRY],
         max_topic_size=configuration[keys.MAX_TOPIC_SIZE],
-        compression=usual.compression,
+        compression=COMPRESSIONS[configuration[at_rest_keys.COMPRESSION]],
         replication_factor=usual.replication_factor,
         segment_size=configuration[keys.SEGMENT_SIZE],
         enforce_fsync=configuration[keys.ENFORCE_FSYNC],
@@ -172,8 +177,33 @@ def _broker(configuration: Configuration) -> BrokerSettings:
         staging_size_max=configuration[keys.STAGING_SIZE_MAX],
         staging_expiry=configuration[keys.STAGING_EXPIRY],
         archive=archive_settings(configuration),
+        series_count_max=configuration[http_keys.METRICS_SERIES_MAX],
         disk_thread_count=configuration[keys.DISK_THREAD_COUNT],
+        encryption=_encryption(configuration),
+        keys=key_ring(configuration),
+        deduplication=_deduplication(configuration),
     )
+
+
+def _deduplication(configuration: Configuration) -> Deduplication | None:
+    if not configuration[at_rest_keys.DEDUPLICATION_ENABLED]:
+        return None
+    return Deduplication(
+        count_max=configuration[at_rest_keys.DEDUPLICATION_COUNT],
+        age_max=configuration[at_rest_keys.DEDUPLICATION_EXPIRY],
+    )
+
+
+def _encryption(configuration: Configuration) -> Encryption | None:
+    if not configuration[at_rest_keys.ENCRYPTION_ENABLED]:
+        return None
+    return Encryption(parse_key(configuration[at_rest_keys.ENCRYPTION_KEY]), os.urandom)
+
+
+def key_ring(configuration: Configuration) -> KeyRing:
+    """The keys that decrypt stored messages. One that encrypts nothing any more may still be needed to read."""
+    current, old = configuration[at_rest_keys.ENCRYPTION_KEY], configuration[at_rest_keys.OLD_ENCRYPTION_KEYS]
+    return KeyRing(parse_key(text) for text in (current, *old) if text)
 
 
 def _connections(configuration: Configuration) -> ConnectionSettings:

@@ -1,33 +1,9 @@
-"""Keys of Iggy's own files, from 0.5 on, that have no effect here: not supported yet, or not used by Courser.
-
-A stock file loads unchanged. A key that would change how data is stored is never ignored silently: ``REFUSED``.
-"""
+"""Keys of Iggy's own files, from 0.5 on, that have no effect here. A stock file loads unchanged."""
 
 from collections.abc import Iterator
 
 from courser.server.configuration import kinds
 from courser.server.configuration.key import Key, KeyStatus
-
-# --- not supported yet, and stored data would depend on it --------------------------------------------
-
-
-def _refused(path: str, description: str) -> Key[bool]:
-    return Key(path=path, kind=kinds.BOOL, default=False, description=description, status=KeyStatus.REFUSED)
-
-
-_REFUSED: tuple[Key[bool] | Key[str], ...] = (
-    _refused("system.encryption.enabled", "encryption of stored messages"),
-    _refused("system.message_deduplication.enabled", "dropping messages whose id was seen before"),
-    Key(
-        path="system.compression.default_algorithm",
-        kind=kinds.choice("none", "gzip", "lz4", "snappy", "zstd"),
-        default="none",
-        description="compression of stored messages",
-        status=KeyStatus.REFUSED,
-    ),
-)
-
-# --- not used -----------------------------------------------------------------------------------------
 
 _IGNORED = {
     "consumer_group": "rebalancing_timeout rebalancing_check_interval session_timeout heartbeat_interval",
@@ -46,7 +22,6 @@ _IGNORED = {
     "system.backup.compatibility": "path",
     "system.compression": "allow_override",
     "system.memory_pool": "enabled size bucket_capacity",
-    "system.message_deduplication": "max_entries expiry",
     "system.partition": "path prepare_queue_depth wal_bytes_max wal_group_commit_delay_micros dedup_clients_max "
     "consumer_offsets_max offset_reservation_lease evicted_ring_capacity evicted_ring_bytes_max "
     "transfer_served_cache_bytes_max transfer_artifact_bytes_max",
@@ -62,10 +37,7 @@ _IGNORED_TABLES = (
     "node",
     "system.sharding",
 )
-_IGNORED_SECRETS = (
-    "system.encryption.key",
-    "tcp.tls.password",
-)
+_IGNORED_SECRETS = ("tcp.tls.password",)
 
 
 def _ignored() -> Iterator[Key[object]]:
@@ -91,4 +63,4 @@ def _ignored_key(path: str, *, is_secret: bool = False, has_any_below: bool = Fa
     )
 
 
-STOCK_KEYS: tuple[Key[bool] | Key[str] | Key[object], ...] = (*_REFUSED, *_ignored())
+STOCK_KEYS: tuple[Key[object], ...] = tuple(_ignored())

@@ -1,4 +1,4 @@
-//! Everything a Rust program does with Apache Iggy, done with Courser. Usage: program ADDRESS
+//! Everything a Rust program does with Apache Iggy, done with Courser. Usage: program ADDRESS TRANSPORT
 //!
 //! Prints one line per check, "ok" and its name, and ends at the first thing that is not as it should be. The test
 //! that starts it has put messages of the Python SDK into partition 0 of exchange/messages, and reads partition 1 then.
@@ -22,24 +22,30 @@ const ROOT_PASSWORD: &str = "iggy";
 
 struct Program {
     address: String,
+    transport: String,
 }
 
 type Outcome = Result<(), IggyError>;
 
 #[tokio::main]
 async fn main() -> Outcome {
-    let program = Program { address: std::env::args().nth(1).expect("the address of the server") };
+    let program = Program {
+        address: std::env::args().nth(1).expect("the address of the server"),
+        transport: std::env::args().nth(2).expect("the transport"),
+    };
     program.reads_on_a_new_connection().await?;
     let root = program.login(ROOT, ROOT_PASSWORD).await?;
     program.wrong_password().await?;
-    system(&root).await?;
+    program.system(&root).await?;
     streams_and_topics(&root).await?;
     partitions(&root).await?;
     missing(&root).await?;
     sending(&root).await?;
     polling(&root).await?;
     offsets(&root).await?;
-    groups(&root).await?;
+    if program.has_connections() {
+        groups(&root).await?;
+    }
     program.users(&root).await?;
     program.permissions(&root).await?;
     program.tokens(&root).await?;
@@ -124,8 +130,37 @@ impl Program {
         stranger.shutdown().await
     }
 
+    /// Over HTTP each request stands alone: there is no "me", and nobody is a member of a group.
+    fn has_connections(&self) -> bool {
+        self.transport != "http"
+    }
+
+    async fn system(&self, client: &IggyClient) -> Outcome {
+        client.ping().await?;
+        let stats = client.get_stats().await?;
+        equal(stats.streams_count, 1, "streams in the statistics");
+        equal(stats.hostname.is_empty(), false, "an empty host name in the statistics");
+        let clients = client.get_clients().await?;
+        if self.has_connections() {
+            let me = client.get_me().await?;
+            equal(clients.iter().any(|one| one.client_id == me.client_id), true, "this client among the clients");
+            equal(client.get_client(me.client_id).await?.unwrap().address, me.address, "address of the client");
+        }
+        equal(client.get_cluster_metadata().await?.nodes.len(), 1, "nodes");
+        let archive = client.snapshot(SnapshotCompression::Deflated, vec![SystemSnapshotType::Test]).await?;
+        equal(&archive.0[..2], b"PK".as_slice(), "the first bytes of the archive");
+        ok("system");
+        Ok(())
+    }
+
     async fn connect(&self) -> Result<IggyClient, IggyError> {
-        let client = IggyClientBuilder::new().with_tcp().with_server_address(self.address.clone()).build()?;
+        let (builder, address) = (IggyClientBuilder::new(), self.address.clone());
+        let client = match self.transport.as_str() {
+            "http" => builder.with_http().with_api_url(format!("http://{address}")).build()?,
+            "websocket" => builder.with_websocket().with_server_address(address).build()?,
+            "quic" => builder.with_quic().with_server_address(address).build()?,
+            _ => builder.with_tcp().with_server_address(address).build()?,
+        };
         client.connect().await?;
         Ok(client)
     }
@@ -135,22 +170,6 @@ impl Program {
         client.login_user(user, password).await?;
         Ok(client)
     }
-}
-
-async fn system(client: &IggyClient) -> Outcome {
-    client.ping().await?;
-    let stats = client.get_stats().await?;
-    equal(stats.streams_count, 1, "streams in the statistics");
-    equal(stats.hostname.is_empty(), false, "an empty host name in the statistics");
-    let me = client.get_me().await?;
-    let clients = client.get_clients().await?;
-    equal(clients.iter().any(|one| one.client_id == me.client_id), true, "this client among the clients");
-    equal(client.get_client(me.client_id).await?.unwrap().address, me.address, "address of the client");
-    equal(client.get_cluster_metadata().await?.nodes.len(), 1, "nodes");
-    let archive = client.snapshot(SnapshotCompression::Deflated, vec![SystemSnapshotType::Test]).await?;
-    equal(&archive.0[..2], b"PK".as_slice(), "the first bytes of the archive");
-    ok("system");
-    Ok(())
 }
 
 async fn streams_and_topics(client: &IggyClient) -> Outcome {

@@ -1,3 +1,6 @@
+import java.io.Closeable;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
@@ -7,6 +10,8 @@ import java.util.Objects;
 import java.util.Optional;
 import java.util.TreeMap;
 import java.util.stream.Collectors;
+import org.apache.iggy.client.blocking.IggyBaseClient;
+import org.apache.iggy.client.blocking.http.IggyHttpClient;
 import org.apache.iggy.client.blocking.tcp.IggyTcpClient;
 import org.apache.iggy.consumergroup.Consumer;
 import org.apache.iggy.identifier.ConsumerId;
@@ -30,7 +35,7 @@ import org.apache.iggy.user.TopicPermissions;
 import org.apache.iggy.user.UserStatus;
 
 /**
- * Everything a Java program does with Apache Iggy, done with Courser. Usage: program ADDRESS
+ * Everything a Java program does with Apache Iggy, done with Courser. Usage: program ADDRESS TRANSPORT
  *
  * <p>Prints one line per check, "ok" and its name, and ends at the first thing that is not as it should be. The test
  * that starts it has put messages of the Python SDK into partition 0 of exchange/messages, and reads partition 1 then.
@@ -49,15 +54,18 @@ public final class Program {
     private final String host;
     private final int port;
 
-    private Program(String address) {
+    private final boolean isHttp;
+
+    private Program(String address, String transport) {
         var parts = address.split(":");
         host = parts[0];
         port = Integer.parseInt(parts[1]);
+        isHttp = transport.equals("http");
     }
 
     public static void main(String[] arguments) {
         try {
-            new Program(arguments[0]).run();
+            new Program(arguments[0], arguments[1]).run();
         } catch (Throwable failure) {
             failure.printStackTrace();
             System.exit(1);
@@ -76,7 +84,10 @@ public final class Program {
         sending(root);
         polling(root);
         offsets(root);
-        groups(root);
+        if (!isHttp) {
+            // Over HTTP each request stands alone: nobody is a member of a group, and there is no "me".
+            groups(root);
+        }
         users(root);
         permissions(root);
         tokens(root);
@@ -95,7 +106,7 @@ public final class Program {
         equal(polled.messages().get(0).header().id().toBigInteger(), BigInteger.valueOf(7), "id");
         equal(headers(polled.messages().get(1)), Map.of("key", "value"), "headers");
         equal(headers(polled.messages().get(2)), Map.of("first", "ü", "second", "2"), "headers");
-        reader.close();
+        close(reader);
         ok("reads on a new connection");
     }
 
@@ -103,22 +114,24 @@ public final class Program {
         var stranger = connect();
         refused(() -> stranger.users().login(ROOT, "not the password"), "a wrong password");
         refused(() -> stranger.streams().getStreams(), "a request without a login");
-        stranger.close();
+        close(stranger);
         ok("wrong password");
     }
 
-    private void system(IggyTcpClient client) {
+    private void system(IggyBaseClient client) {
         client.system().ping();
         var stats = client.system().getStats();
         equal(stats.streamsCount(), 1L, "streams in the statistics");
         expect(!stats.hostname().isEmpty(), "a host name in the statistics");
-        var me = client.system().getMe();
-        equal(client.system().getClient(me.clientId()).address(), me.address(), "address of the client");
+        if (!isHttp) {
+            var me = client.system().getMe();
+            equal(client.system().getClient(me.clientId()).address(), me.address(), "address of the client");
+        }
         expect(client.system().getClients().size() >= 1, "clients");
         ok("system");
     }
 
-    private void streamsAndTopics(IggyTcpClient client) {
+    private void streamsAndTopics(IggyBaseClient client) {
         var made = client.streams().createStream("java-first");
         client.streams().updateStream(StreamId.of(made.id()), "java");
         equal(client.streams().getStream(STREAM).orElseThrow().id(), made.id(), "id of the renamed stream");
@@ -135,7 +148,7 @@ public final class Program {
         ok("streams and topics");
     }
 
-    private void partitions(IggyTcpClient client) {
+    private void partitions(IggyBaseClient client) {
         client.partitions().createPartitions(STREAM, TOPIC, 2L);
         equal(client.topics().getTopic(STREAM, TOPIC).orElseThrow().partitions().size(), 4, "partitions after two more");
         client.partitions().deletePartitions(STREAM, TOPIC, 1L);
@@ -143,7 +156,7 @@ public final class Program {
         ok("partitions");
     }
 
-    private void missing(IggyTcpClient client) {
+    private void missing(IggyBaseClient client) {
         var nowhere = StreamId.of("nowhere");
         equal(client.streams().getStream(nowhere).isPresent(), false, "a stream that is not there");
         equal(client.topics().getTopic(STREAM, TopicId.of("nowhere")).isPresent(), false, "a topic that is not there");
@@ -155,7 +168,7 @@ public final class Program {
         ok("missing");
     }
 
-    private void sending(IggyTcpClient client) {
+    private void sending(IggyBaseClient client) {
         client.messages().sendMessages(STREAM, TOPIC, Partitioning.partitionId(0L), messages("one", "two", "three"));
         client.messages().sendMessages(STREAM, TOPIC, Partitioning.balanced(), messages("balanced"));
         client.messages().sendMessages(STREAM, TOPIC, Partitioning.messagesKey("customer-7"), messages("keyed 1"));
@@ -170,7 +183,7 @@ public final class Program {
         ok("sending");
     }
 
-    private void polling(IggyTcpClient client) {
+    private void polling(IggyBaseClient client) {
         var first = poll(client, PollingStrategy.first(), 0, 2, false);
         equal(payloads(first), List.of("one", "two"), "first");
         equal(payloads(poll(client, PollingStrategy.offset(BigInteger.ONE), 0, 1, false)), List.of("two"), "offset 1");
@@ -184,7 +197,7 @@ public final class Program {
         ok("polling");
     }
 
-    private void offsets(IggyTcpClient client) {
+    private void offsets(IggyBaseClient client) {
         equal(stored(client), BigInteger.TWO, "automatic commit");
         client.consumerOffsets().storeConsumerOffset(STREAM, TOPIC, Optional.of(0L), CONSUMER, BigInteger.ZERO);
         equal(stored(client), BigInteger.ZERO, "stored offset");
@@ -192,7 +205,7 @@ public final class Program {
         ok("offsets");
     }
 
-    private void groups(IggyTcpClient client) {
+    private void groups(IggyBaseClient client) {
         var made = client.consumerGroups().createConsumerGroup(STREAM, TOPIC, "workers");
         equal(made.partitionsCount(), 3L, "partitions of the group");
         client.consumerGroups().joinConsumerGroup(STREAM, TOPIC, WORKERS);
@@ -216,7 +229,7 @@ public final class Program {
         ok("groups");
     }
 
-    private void users(IggyTcpClient client) {
+    private void users(IggyBaseClient client) {
         var made = client.users().createUser("reader", "a password", UserStatus.Active, Optional.empty());
         equal(client.users().getUser(UserId.of("reader")).orElseThrow().id(), made.id(), "id of the user");
         equal(client.users().getUsers().size(), 2, "users");
@@ -224,11 +237,11 @@ public final class Program {
         client.users().changePassword(UserId.of("duke"), "a password", "another one");
         var user = login("duke", "another one");
         refused(() -> user.streams().getStreams(), "a user without permissions");
-        user.close();
+        close(user);
         ok("users");
     }
 
-    private void permissions(IggyTcpClient client) {
+    private void permissions(IggyBaseClient client) {
         var stream = client.streams().getStream(STREAM).orElseThrow().id();
         var topic = client.topics().getTopic(STREAM, TOPIC).orElseThrow().id();
         var none = new GlobalPermissions(false, false, false, false, false, false, false, false, false, false);
@@ -241,27 +254,27 @@ public final class Program {
         var user = login("duke", "another one");
         equal(payloads(poll(user, PollingStrategy.first(), 0, 1, false)), List.of("one"), "message of the user");
         refused(() -> user.messages().sendMessages(STREAM, TOPIC, Partitioning.balanced(), messages("no")), "a send");
-        user.close();
+        close(user);
         client.users().deleteUser(UserId.of("duke"));
         equal(client.users().getUsers().size(), 1, "users after the deletion");
         ok("permissions");
     }
 
-    private void tokens(IggyTcpClient client) {
+    private void tokens(IggyBaseClient client) {
         var raw = client.personalAccessTokens().createPersonalAccessToken("for-java", HOUR);
         equal(client.personalAccessTokens().getPersonalAccessTokens().get(0).name(), "for-java", "name of the token");
         var bearer = connect();
         bearer.personalAccessTokens().loginWithPersonalAccessToken(raw.token());
         equal(payloads(poll(bearer, PollingStrategy.first(), 0, 1, false)), List.of("one"), "message by token");
-        bearer.close();
+        close(bearer);
         client.personalAccessTokens().deletePersonalAccessToken("for-java");
         var stranger = connect();
         refused(() -> stranger.personalAccessTokens().loginWithPersonalAccessToken(raw.token()), "a deleted token");
-        stranger.close();
+        close(stranger);
         ok("tokens");
     }
 
-    private void writesForPython(IggyTcpClient client) {
+    private void writesForPython(IggyBaseClient client) {
         var headers = new LinkedHashMap<HeaderKey, HeaderValue>();
         headers.put(HeaderKey.fromString("key"), HeaderValue.fromString("value"));
         headers.put(HeaderKey.fromString("count"), HeaderValue.fromUint32(42));
@@ -270,7 +283,7 @@ public final class Program {
         ok("writes for Python");
     }
 
-    private void deletes(IggyTcpClient client) {
+    private void deletes(IggyBaseClient client) {
         client.topics().deleteTopic(STREAM, TOPIC);
         equal(client.topics().getTopics(STREAM).size(), 0, "topics after the deletion");
         client.streams().deleteStream(STREAM);
@@ -280,24 +293,35 @@ public final class Program {
 
     // --- the means ---------------------------------------------------------------------------------------
 
-    private IggyTcpClient connect() {
+    private IggyBaseClient connect() {
+        if (isHttp) {
+            return new IggyHttpClient("http://" + host + ":" + port);
+        }
         var client = new IggyTcpClient(host, port);
         client.connect();
         return client;
     }
 
-    private IggyTcpClient login(String name, String password) {
+    private static void close(IggyBaseClient client) {
+        try {
+            ((Closeable) client).close();
+        } catch (IOException failure) {
+            throw new UncheckedIOException(failure);
+        }
+    }
+
+    private IggyBaseClient login(String name, String password) {
         var client = connect();
         client.users().login(name, password);
         return client;
     }
 
     private static PolledMessages poll(
-            IggyTcpClient client, PollingStrategy strategy, long partition, long count, boolean commit) {
+            IggyBaseClient client, PollingStrategy strategy, long partition, long count, boolean commit) {
         return client.messages().pollMessages(STREAM, TOPIC, Optional.of(partition), CONSUMER, strategy, count, commit);
     }
 
-    private static BigInteger stored(IggyTcpClient client) {
+    private static BigInteger stored(IggyBaseClient client) {
         var found = client.consumerOffsets().getConsumerOffset(STREAM, TOPIC, Optional.of(0L), CONSUMER);
         return found.orElseThrow().storedOffset();
     }

@@ -1,0 +1,174 @@
+"""Compression, encryption and deduplication: sizes, speeds, and what they cost a send and a poll.
+
+Figures are MB/s of messages before compression. Sends and polls go through ``Partition``, one at a time, and are
+compared with those of a partition that stores batches as they are.
+"""
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks.engine import new_engine
+from benchmarks.harness import Bench, Row
+from benchmarks.reading import READ_SIZE_MAX
+from courser.records.batch import Batch, NewMessage, build_batch
+from courser.records.encryption import EncryptionKey, KeyRing
+from courser.records.layout import Compression
+from courser.records.stored_body import PLAIN, EncodedBatch, Encoding, Encryption, decode, encode, stamp_encoded
+from courser.records.stored_header import PartitionIdentity, blank_header, read_header
+from courser.storage.message_window import Deduplication, MessageWindow, message_ids
+from courser.storage.read_result import ReadBuffer
+from courser.storage.settings import LogSettings
+
+BATCH_COUNT = 8
+PAYLOAD_SIZE = 1_000
+KEY = EncryptionKey(bytes(range(32)))
+ENCRYPTION = Encryption(KEY, os.urandom)
+IDENTITY = PartitionIdentity(bytes(16), 0, 1)
+ENCODINGS = {
+    **{codec.name.lower(): Encoding(codec) for codec in Compression if codec},
+    "encrypted": Encoding(encryption=ENCRYPTION),
+    "zstd, encrypted": Encoding(Compression.ZSTD, ENCRYPTION),
+}
+WINDOW = Deduplication(count_max=10_000, age_max=3_600_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Batches of one kind."""
+
+    name: str
+    batches: Sequence[Batch]
+
+    @property
+    def size(self) -> int:
+        return sum(batch.size for batch in self.batches)
+
+
+def samples(count: int) -> Iterator[Sample]:
+    source = random.Random(7)
+    for name, payload in (("JSON-like", _record), ("random", lambda source, _: source.randbytes(PAYLOAD_SIZE))):
+        batches = [
+            build_batch([NewMessage(payload(source, number), source.getrandbits(128)) for number in range(count)])
+            for _ in range(BATCH_COUNT)
+        ]
+        yield Sample(name, batches)
+
+
+def _record(source: random.Random, number: int) -> bytes:
+    """An order with a few items, as a shop would send it."""
+    items = [
+        {
+            "sku": f"SKU-{source.randrange(100_000):06}",
+            "quantity": source.randrange(1, 9),
+            "price": source.random() * 90,
+        }
+        for _ in range(source.randrange(2, 18))
+    ]
+    customer = {"id": source.randrange(10**7), "country": source.choice(("DE", "FR", "PL", "US")), "segment": "retail"}
+    return json.dumps({"order": number, "state": "paid", "customer": customer, "items": items}).encode()
+
+
+def run(bench: Bench) -> Iterator[Row]:
+    for sample in samples(bench.scale.message_count):
+        for name, encoding in ENCODINGS.items():
+            yield from _coding(bench, sample, name, encoding)
+            yield from bench.run(_traffic(bench, sample, name, encoding))
+    yield from _deduplication(bench)
+
+
+def _coding(bench: Bench, sample: Sample, name: str, encoding: Encoding) -> Iterator[Row]:
+    encoded = [encode(batch, encoding) for batch in sample.batches]
+    label = f"{name}, {sample.name}"
+    share = 100 * sum(batch.size for batch in encoded) / sample.size
+    yield Row(measure=f"stored size, {label}", unit="% of plain", engine=[share])
+    speeds = [
+        _speed(lambda: [encode(batch, encoding) for batch in sample.batches], sample.size) for _ in _rounds(bench)
+    ]
+    yield Row(measure=f"encode, {label}", unit="MB/s", engine=speeds)
+    stored = [_stored(batch) for batch in encoded if isinstance(batch, EncodedBatch)]
+    if stored:
+        speeds = [_speed(lambda: [_decode(data) for data in stored], sample.size) for _ in _rounds(bench)]
+        yield Row(measure=f"decode, {label}", unit="MB/s", engine=speeds)
+
+
+def _rounds(bench: Bench) -> range:
+    return range(bench.scale.rounds)
+
+
+def _speed(work: Callable[[], object], size: int) -> float:
+    begin = time.perf_counter()
+    work()
+    return size / (time.perf_counter() - begin) / 1e6
+
+
+def _stored(batch: EncodedBatch) -> memoryview:
+    return memoryview(bytes(stamp_encoded(batch, blank_header(IDENTITY), 0, 0)) + bytes(batch.body))
+
+
+def _decode(data: memoryview) -> memoryview:
+    return decode(read_header(data, 0, IDENTITY), data, KeyRing([KEY]))
+
+
+async def _traffic(bench: Bench, sample: Sample, name: str, encoding: Encoding) -> list[Row]:
+    """Sends and polls, encoded and plain in turn."""
+    found = [(await _round(bench, sample, encoding), await _round(bench, sample, PLAIN)) for _ in _rounds(bench)]
+    return [
+        Row(
+            measure=f"{way}, {name}, {sample.name}",
+            unit="MB/s",
+            engine=[encoded[number] for encoded, _ in found],
+            bare=[plain[number] for _, plain in found],
+            bare_name="stored as it is",
+        )
+        for number, way in enumerate(("sends", "polls"))
+    ]
+
+
+async def _round(bench: Bench, sample: Sample, encoding: Encoding) -> tuple[float, float]:
+    """MB/s of sends, and of polls."""
+    repeats = max(bench.scale.append_size // 8 // sample.size, 1)
+    with bench.fresh_directory() as path:
+        async with new_engine(path) as engine:
+            partition = engine.create(LogSettings(encoding=encoding, keys=KeyRing([KEY])))
+            begin = time.perf_counter()
+            for _ in range(repeats):
+                for batch in sample.batches:
+                    await partition.append(batch)
+            middle = time.perf_counter()
+            buffer, offset = ReadBuffer(), 0
+            while offset < partition.log.next_offset:
+                buffer.reset()
+                result = await partition.read(
+                    offset, count=sample.batches[0].count, size_max=READ_SIZE_MAX, buffer=buffer
+                )
+                offset = result.next_offset
+            end = time.perf_counter()
+    size = sample.size * repeats / 1e6
+    return size / (middle - begin), size / (end - middle)
+
+
+def _deduplication(bench: Bench) -> Iterator[Row]:
+    source = random.Random(7)
+    window = MessageWindow(WINDOW, 1)
+    for size in (1, bench.scale.message_count):
+        batches = [
+            build_batch([NewMessage(b"", source.getrandbits(128)) for _ in range(size)])
+            for _ in range(max(bench.scale.lookup_count // size, 1))
+        ]
+        costs = []
+        for _ in _rounds(bench):
+            window, offset = MessageWindow(WINDOW, 1), 0
+            begin = time.perf_counter()
+            for batch in batches:
+                ids = message_ids(batch.body, batch.frames)
+                window.find(ids, 0, 0)
+                window.remember(ids, offset, 0)
+                offset += size
+            costs.append((time.perf_counter() - begin) * 1e6 / offset)
+        yield Row(measure=f"deduplication, batches of {size:,}", unit="us/message", engine=costs)
+    size_per_id = window.size_in_memory / max(len(window), 1)
+    yield Row(measure="deduplication, memory", unit="bytes/id", engine=[size_per_id], note=f"{len(window):,} ids")

@@ -1,0 +1,122 @@
+"""What happens to a batch before it is appended: messages that are sent again are dropped, and bodies are encoded.
+
+A client that got no reply sends its messages again, with the same ids. A batch of which all messages are known is not
+stored again. Of one of which some are known, the others are.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from courser.model.clock import Clock
+from courser.records.batch import Batch, select_messages
+from courser.records.stored_body import PLAIN, EncodedBatch, encode
+from courser.storage.message_window import NEW, Deduplication, MessageWindow, ids_in, message_ids
+from courser.storage.partition_log import Appended, PartitionLog
+from courser.storage.read_result import ReadBuffer
+
+_READ_SIZE = 4 * 1024 * 1024
+"""Bytes that are read at a time to learn the ids of stored messages."""
+
+
+Result = TypeVar("Result")
+
+
+class InPool(Protocol):
+    """Runs a function on another thread."""
+
+    def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]:
+        """What ``work`` returns."""
+        ...
+
+
+class KnownMessages(NamedTuple):
+    """What a partition knows of a batch."""
+
+    fresh: Batch | None
+    """The messages that are not stored yet: the same batch, a smaller one, or None."""
+    first_offset: int = 0
+    """Where the first message is, if all of them are stored."""
+
+
+class Preparation:
+    """Prepares the batches of one partition. For one event loop."""
+
+    def __init__(self, log: PartitionLog, in_pool: InPool, clock: Clock) -> None:
+        """``in_pool`` runs a function on another thread. The log stays open meanwhile."""
+        self._log = log
+        self._in_pool = in_pool
+        self._clock = clock
+        self._window: MessageWindow | None = None
+        """The ids of recent messages, from the first batch on, if messages are deduplicated."""
+        self._loading = asyncio.Lock()
+
+    def is_quick(self, batch: Batch) -> bool:
+        """Whether ``encode`` takes less time than handing the batch to another thread."""
+        return batch.size <= self._log.settings.limits.inline_coding_size
+
+    def encode(self, batch: Batch) -> Batch:
+        """The batch as the partition stores it. Raises ``CodecMissing``."""
+        return encode(batch, self._log.settings.encoding)
+
+    async def prepare(self, batch: Batch) -> Batch:
+        """The same, a large batch on another thread. ``look_up`` can be used afterwards.
+
+        Raises:
+            CodecMissing: the library of the codec is not installed.
+            StorageFailure, KeyMissing: the ids of the newest messages cannot be read.
+        """
+        settings = self._log.settings
+        if settings.deduplication is not None and self._window is None:
+            async with self._loading:
+                if self._window is None:
+                    load = partial(load_window, self._log, settings.deduplication, self._clock.now())
+                    self._window = await self._in_pool(load)
+        if settings.encoding is PLAIN:
+            return batch
+        if self.is_quick(batch):
+            return self.encode(batch)
+        return await self._in_pool(partial(self.encode, batch))
+
+    def look_up(self, batch: Batch) -> KnownMessages:
+        """Which messages of a batch, not encoded, are not stored yet."""
+        assert self._window is not None, "a batch was prepared"
+        found = self._window.find(message_ids(batch.body, batch.frames), self._clock.now(), self._log.start_offset)
+        fresh = np.flatnonzero(found == NEW)
+        if len(fresh) == batch.count:
+            return KnownMessages(batch)
+        if len(fresh):
+            return KnownMessages(select_messages(batch, fresh.tolist()))
+        return KnownMessages(None, int(found[0]))
+
+    def remember(self, batch: Batch, appended: Appended) -> None:
+        """A batch was stored."""
+        if self._window is not None:
+            plain = batch.plain if isinstance(batch, EncodedBatch) else batch
+            ids = message_ids(plain.body, plain.frames)
+            self._window.remember(ids, appended.base_offset, appended.timestamp)
+
+
+def load_window(log: PartitionLog, limits: Deduplication, now: int) -> MessageWindow:
+    """The ids of the newest messages in the log. May wait for the disk.
+
+    Raises:
+        StorageFailure: the disk cannot be read.
+        KeyMissing, CodecMissing: the newest messages cannot be decoded.
+    """
+    window, buffer = MessageWindow(limits, secrets.randbits(64)), ReadBuffer()
+    offset = max(log.offset_of_last(limits.count_max), log.offset_at_time(max(now - limits.age_max, 0)))
+    while offset < log.visible_end:
+        buffer.reset()
+        result = log.read(offset, _READ_SIZE, _READ_SIZE, buffer)
+        for piece in result.pieces:
+            for ids, first_offset, timestamp in ids_in(piece):
+                window.remember(ids, first_offset, timestamp)
+        if result.next_offset <= offset:
+            break
+        offset = result.next_offset
+    return window

@@ -1,0 +1,227 @@
+"""Every metric of a server: name, kind, meaning, labels.
+
+The parts that count register them; documentation and dashboard are generated from this table.
+"""
+
+from dataclasses import dataclass
+
+from courser.model.metrics import Metric, MetricKind
+
+_COUNTER, _GAUGE, _HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
+_PARTITION = ("stream", "topic", "partition")
+_GROUP = ("stream", "topic", "group", "partition")
+
+
+# --- messages ---
+
+APPENDED_MESSAGES = Metric("courser_appended_messages_total", _COUNTER, "Messages appended.")
+APPENDED_BYTES = Metric("courser_appended_bytes_total", _COUNTER, "Bytes appended.")
+POLLED_MESSAGES = Metric("courser_polled_messages_total", _COUNTER, "Messages in replies to polls.")
+POLLED_BYTES = Metric("courser_polled_bytes_total", _COUNTER, "Bytes in replies to polls.")
+APPEND_SIZE = Metric("courser_append_size_bytes", _HISTOGRAM, "Sizes of appended batches.")
+POLLS_BELOW_START = Metric(
+    "courser_polls_below_start_total", _COUNTER, "Polls that asked for messages that were already deleted."
+)
+POLLS_DAMAGED = Metric("courser_polls_damaged_total", _COUNTER, "Polls that met damaged or lost messages.")
+
+# --- consumer groups ---
+
+GROUP_LAG = Metric(
+    "courser_group_lag_messages", _GAUGE, "Messages that a consumer group has not committed yet.", _GROUP
+)
+GROUP_LAG_SECONDS = Metric(
+    "courser_group_lag_seconds", _GAUGE, "Age of the oldest message that a consumer group has not committed.", _GROUP
+)
+
+# --- partitions ---
+
+PARTITION_APPENDED_MESSAGES = Metric(
+    "courser_partition_appended_messages_total", _COUNTER, "Messages appended to a partition.", _PARTITION
+)
+PARTITION_APPENDED_BYTES = Metric(
+    "courser_partition_appended_bytes_total", _COUNTER, "Bytes appended to a partition.", _PARTITION
+)
+PARTITION_POLLED_MESSAGES = Metric(
+    "courser_partition_polled_messages_total", _COUNTER, "Messages of a partition in replies to polls.", _PARTITION
+)
+PARTITION_POLLED_BYTES = Metric(
+    "courser_partition_polled_bytes_total", _COUNTER, "Bytes of a partition in replies to polls.", _PARTITION
+)
+PARTITION_MESSAGES = Metric("courser_partition_messages", _GAUGE, "Messages of a partition on disk.", _PARTITION)
+PARTITION_BYTES = Metric("courser_partition_bytes", _GAUGE, "Bytes of a partition on disk.", _PARTITION)
+PARTITION_SEGMENTS = Metric("courser_partition_segments", _GAUGE, "Segments of a partition.", _PARTITION)
+PARTITIONS = Metric("courser_partitions", _GAUGE, "Open partitions.")
+READ_ONLY = Metric("courser_partitions_read_only", _GAUGE, "Partitions that take no writes.")
+SEGMENTS = Metric("courser_segments", _GAUGE, "Segments of all partitions.")
+SEGMENTS_MAX = Metric("courser_segments_max", _GAUGE, "Segments of the partition that has the most.")
+STORED_BYTES = Metric("courser_stored_bytes", _GAUGE, "Bytes of all partitions on disk.")
+STORED_MESSAGES = Metric("courser_stored_messages", _GAUGE, "Messages of all partitions on disk.")
+
+# --- storage ---
+
+SEGMENTS_CREATED = Metric("courser_segments_created_total", _COUNTER, "Segments created.")
+SEGMENTS_DELETED = Metric(
+    "courser_segments_deleted_total",
+    _COUNTER,
+    "Segments deleted, by reason: expired and size (retention), requested (by a client), purged, dropped (with their "
+    "partition).",
+    ("reason",),
+)
+RETENTION_MESSAGES = Metric(
+    "courser_retention_deleted_messages_total",
+    _COUNTER,
+    "Messages in segments that retention or a client deleted, by reason.",
+    ("reason",),
+)
+RETENTION_BYTES = Metric(
+    "courser_retention_deleted_bytes_total",
+    _COUNTER,
+    "Bytes of segments that retention or a client deleted, by reason.",
+    ("reason",),
+)
+READ_BYTES = Metric("courser_read_bytes_total", _COUNTER, "Bytes read from segments.")
+INDEX_LOOKUPS = Metric("courser_index_lookups_total", _COUNTER, "Look-ups in indexes.")
+INDEX_REBUILDS = Metric("courser_index_rebuilds_total", _COUNTER, "Indexes that were rebuilt.")
+CHECKSUM_FAILURES = Metric("courser_checksum_failures_total", _COUNTER, "Batches whose checksum did not match.")
+STAGED_BYTES = Metric("courser_staged_bytes", _GAUGE, "Bytes of staged messages that are not published.")
+STAGED_PARTS = Metric("courser_staged_parts", _GAUGE, "Staged parts that are not published.")
+
+# --- disk ---
+
+SYNC_DURATION = Metric("courser_sync_duration_seconds", _HISTOGRAM, "Duration of syncs of partition data.")
+SLOW_SYNCS = Metric("courser_slow_syncs_total", _COUNTER, "Syncs that took longer than one second.")
+APPENDS_PER_SYNC = Metric("courser_appends_per_sync", _HISTOGRAM, "Batches that one sync of a partition covered.")
+UNSYNCED_BYTES = Metric("courser_unsynced_bytes", _GAUGE, "Bytes that are written and not yet synced.")
+DISK_SIZE = Metric("courser_disk_size_bytes", _GAUGE, "Size of the disk with the data.")
+DISK_FREE = Metric("courser_disk_free_bytes", _GAUGE, "Free space on the disk with the data.")
+DISK_USED = Metric("courser_disk_used_bytes", _GAUGE, "Space on the disk with the data that is not free.")
+DISK_FULL = Metric("courser_disk_full", _GAUGE, "1 while the disk is full or has just refused a write, else 0.")
+
+# --- archive ---
+
+ARCHIVE_UPLOADS = Metric("courser_archive_uploads_total", _COUNTER, "Objects uploaded to the archive.")
+ARCHIVE_UPLOADED_BYTES = Metric("courser_archive_uploaded_bytes_total", _COUNTER, "Bytes uploaded to the archive.")
+ARCHIVE_FAILURES = Metric(
+    "courser_archive_failures_total", _COUNTER, "Archive runs that failed, and partitions that could not be archived."
+)
+ARCHIVE_BACKLOG = Metric("courser_archive_backlog_bytes", _GAUGE, "Bytes of sealed segments that are not archived.")
+ARCHIVE_OLDEST_AGE = Metric(
+    "courser_archive_oldest_age_seconds", _GAUGE, "Age of the oldest message in sealed segments that are not archived."
+)
+
+# --- requests ---
+
+REQUEST_DURATION = Metric(
+    "courser_request_duration_seconds", _HISTOGRAM, "Time from a request to its reply, by command.", ("command",)
+)
+FAILED_REQUESTS = Metric(
+    "courser_failed_requests_total", _COUNTER, "Requests that failed, by command and error.", ("command", "error")
+)
+HTTP_REQUESTS = Metric("courser_http_requests_total", _COUNTER, "Requests received over HTTP.")
+CONNECTIONS = Metric(
+    "courser_connections", _GAUGE, "Open connections, by transport and client library.", ("transport", "sdk")
+)
+CONNECTIONS_REFUSED = Metric(
+    "courser_connections_refused_total", _COUNTER, "Connections refused because all places were taken."
+)
+CONNECTIONS_CUT_OFF = Metric(
+    "courser_connections_cut_off_total", _COUNTER, "Connections closed because they missed a deadline."
+)
+
+# --- process ---
+
+INFORMATION = Metric("courser_info", _GAUGE, "Always 1; the label has the version of the server.", ("version",))
+START_TIME = Metric("courser_start_time_seconds", _GAUGE, "When the server started, in seconds since 1970.")
+CPU_SECONDS = Metric("courser_cpu_seconds_total", _COUNTER, "CPU time that the server has used.")
+MEMORY = Metric("courser_memory_bytes", _GAUGE, "Memory that the server occupies.")
+THREADS = Metric("courser_threads", _GAUGE, "Threads of the server.")
+LOOP_DELAY = Metric(
+    "courser_event_loop_delay_seconds", _HISTOGRAM, "How much later than planned the event loop ran a timer."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Metrics that belong together."""
+
+    title: str
+    metrics: tuple[Metric, ...]
+
+
+SECTIONS = (
+    Section(
+        "Messages",
+        (
+            APPENDED_MESSAGES,
+            APPENDED_BYTES,
+            POLLED_MESSAGES,
+            POLLED_BYTES,
+            APPEND_SIZE,
+            POLLS_BELOW_START,
+            POLLS_DAMAGED,
+        ),
+    ),
+    Section("Consumer groups", (GROUP_LAG, GROUP_LAG_SECONDS)),
+    Section(
+        "Partitions",
+        (
+            PARTITION_APPENDED_MESSAGES,
+            PARTITION_APPENDED_BYTES,
+            PARTITION_POLLED_MESSAGES,
+            PARTITION_POLLED_BYTES,
+            PARTITION_MESSAGES,
+            PARTITION_BYTES,
+            PARTITION_SEGMENTS,
+            PARTITIONS,
+            READ_ONLY,
+            SEGMENTS,
+            SEGMENTS_MAX,
+            STORED_BYTES,
+            STORED_MESSAGES,
+        ),
+    ),
+    Section(
+        "Storage",
+        (
+            SEGMENTS_CREATED,
+            SEGMENTS_DELETED,
+            RETENTION_MESSAGES,
+            RETENTION_BYTES,
+            READ_BYTES,
+            INDEX_LOOKUPS,
+            INDEX_REBUILDS,
+            CHECKSUM_FAILURES,
+            STAGED_BYTES,
+            STAGED_PARTS,
+        ),
+    ),
+    Section(
+        "Disk",
+        (
+            SYNC_DURATION,
+            SLOW_SYNCS,
+            APPENDS_PER_SYNC,
+            UNSYNCED_BYTES,
+            DISK_SIZE,
+            DISK_FREE,
+            DISK_USED,
+            DISK_FULL,
+        ),
+    ),
+    Section(
+        "Archive",
+        (ARCHIVE_UPLOADS, ARCHIVE_UPLOADED_BYTES, ARCHIVE_FAILURES, ARCHIVE_BACKLOG, ARCHIVE_OLDEST_AGE),
+    ),
+    Section(
+        "Requests",
+        (
+            REQUEST_DURATION,
+            FAILED_REQUESTS,
+            HTTP_REQUESTS,
+            CONNECTIONS,
+            CONNECTIONS_REFUSED,
+            CONNECTIONS_CUT_OFF,
+        ),
+    ),
+    Section("Process", (INFORMATION, START_TIME, CPU_SECONDS, MEMORY, THREADS, LOOP_DELAY)),
+)

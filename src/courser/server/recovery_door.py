@@ -1,0 +1,66 @@
+"""Health checks while the server starts: recovery may take minutes, and a process that recovers is not to be killed.
+
+The listener of HTTP needs the broker, which does not exist yet. So another one has its address until then, which knows
+two answers: the server is alive, and it is not ready.
+"""
+
+import os
+import ssl
+
+from courser.model.clock import Clock
+from courser.transports.connections import Connections
+from courser.transports.http import HttpListener
+from courser.transports.http_exchange import REQUEST_ID, Answer, ClientGone, Exchange, Receive, Scope, Send, text_answer
+from courser.transports.request_memory import RequestMemory
+from courser.transports.settings import ConnectionSettings, HttpSettings
+
+_CONNECTION_COUNT_MAX = 64
+"""Health checks need few. Whoever comes after them takes the place of the oldest."""
+_OK, _UNAVAILABLE = 200, 503
+_LIVE_PATHS = (b"/health/live", b"/ping")
+
+
+class RecoveryDoor:
+    """Listens on the address of HTTP from ``open`` to ``close``."""
+
+    def __init__(
+        self, settings: HttpSettings, connections: ConnectionSettings, clock: Clock, tls: ssl.SSLContext | None
+    ) -> None:
+        memory = RequestMemory(connections.request_memory)
+        self._connections = Connections(connections, clock, count_max=_CONNECTION_COUNT_MAX, request_memory=memory)
+        application = _RecoveryApplication(connections)
+        self._listener = HttpListener(settings, connections, application, self._connections, tls=tls)
+
+    async def open(self) -> tuple[str, int]:
+        """Listen. Returns the actual address. Raises ``OSError``."""
+        return await self._listener.start()
+
+    async def close(self) -> None:
+        """Listen no more, and close all connections."""
+        await self._listener.close_now()
+        await self._connections.say_goodbye(0)
+
+
+class _RecoveryApplication:
+    """An ASGI application."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self._settings = settings
+
+    def hurry(self) -> None:
+        """No answer takes long."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        exchange = Exchange(scope, receive, send, self._settings, os.urandom)
+        try:
+            await exchange.send(_answer_to(exchange.path), {REQUEST_ID: exchange.request_id, "connection": "close"})
+        except (ClientGone, TimeoutError):
+            exchange.seat.abort()
+
+
+def _answer_to(path: bytes) -> Answer:
+    if path in _LIVE_PATHS:
+        return text_answer(_OK, "pong")
+    answer = text_answer(_UNAVAILABLE, "the server is starting: it recovers its data")
+    return Answer(answer.status, answer.body, answer.content_type, {"retry-after": "1"})

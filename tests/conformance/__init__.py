@@ -1,0 +1,1 @@
+"""One specification of the API, and every transport held against it."""
