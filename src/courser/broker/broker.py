@@ -120,7 +120,6 @@ class Broker:
         self.staging, self.publishing = self._make_publishing(draw)
         self.retention.settle = self.publishing.settle_below
         self.archiver = self._make_archiver(draw, archive_store)
-        register_archive_metrics(self.metrics, self.archiver)
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
         self.reply_sent = self.buffers.give_back
         """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
@@ -137,10 +136,11 @@ class Broker:
         """Where clients find this server; the server says so once it listens."""
 
     def _make_archiver(self, draw: Callable[[int], bytes], store: Store | None) -> Archiver | None:
-        if self.settings.archive is None:
-            return None
-        archiver = Archiver(self.data, self.catalog, self.partitions, self.settings.archive, draw=draw, store=store)
-        self.retention.guard = archiver
+        archiver, settings = None, self.settings.archive
+        if settings is not None:
+            archiver = Archiver(self.data, self.catalog, self.partitions, settings, draw=draw, store=store)
+            self.retention.guard = archiver
+        register_archive_metrics(self.metrics, archiver)
         return archiver
 
     def _make_partitions(self, opened: OpenedCatalog) -> PartitionRegistry:
