@@ -203,6 +203,7 @@ async def test_the_figures_of_the_archive_are_metrics(tmp_path: Path) -> None:
         clock.advance(HOUR)
 
         figure = broker.broker.metrics.value
+
         assert figure(m.ARCHIVE_BACKLOG) > 0
         assert figure(m.ARCHIVE_OLDEST_AGE) == 3600
         assert figure(m.ARCHIVE_UPLOADS) == 0

@@ -45,6 +45,9 @@ def test_keys_make_a_ring_and_are_not_shown() -> None:
     [
         (["data_maintenance.messages.archiver_enabled=true"], "so set both alike"),
         (["data_maintenance.state.archiver_enabled=true"], "data_maintenance.state.archiver_enabled (--set)"),
+        (["encryption.enabled=true"], "system.encryption.key is not set: set it to 32 random bytes in base64"),
+        (["encryption.key=c2hvcnQ="], "encryption.key (--set): a key must be 32 random bytes in base64"),
+        (["encryption.old_keys=no base64"], "encryption.old_keys (--set): a key must be 32 random bytes in base64"),
         (
             ["data_maintenance.archiver.enabled=true", "data_maintenance.messages.archiver_enabled=false"],
             "data_maintenance.archiver.enabled (--set) is true",
@@ -62,9 +65,6 @@ def test_keys_make_a_ring_and_are_not_shown() -> None:
             ],
             "data_maintenance.archiver.s3.secret_access_key is required",
         ),
-        (["encryption.enabled=true"], "system.encryption.key is not set: set it to 32 random bytes in base64"),
-        (["encryption.key=c2hvcnQ="], "encryption.key (--set): a key must be 32 random bytes in base64"),
-        (["encryption.old_keys=no base64"], "encryption.old_keys (--set): a key must be 32 random bytes in base64"),
         (["data_maintenance.messages.interval=0"], 'set a duration such as "1m", or set'),
         (["personal_access_token.cleaner.interval=none"], "personal_access_token.cleaner.enabled = false"),
         (["heartbeat.interval=0"], "heartbeat.enabled = false"),

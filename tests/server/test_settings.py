@@ -11,6 +11,13 @@ from courser.server.configuration.log_levels import parse_log_levels
 from courser.server.configuration.settings import settings_of
 
 OTHER_VALUES = {
+    "system.compression.default_algorithm": "gzip",
+    "system.encryption.enabled": "true",
+    "system.encryption.key": base64.b64encode(bytes(range(32))).decode(),
+    "system.encryption.old_keys": base64.b64encode(bytes(range(1, 33))).decode(),
+    "system.message_deduplication.enabled": "true",
+    "system.message_deduplication.max_entries": "7",
+    "system.message_deduplication.expiry": "7s",
     "data_maintenance.archiver.enabled": "true",
     "data_maintenance.archiver.kind": "gcs",
     "data_maintenance.archiver.archive_expired": "false",
@@ -39,13 +46,6 @@ OTHER_VALUES = {
     "data_maintenance.archiver.azure.key_prefix": "p",
     "data_maintenance.archiver.azure.access_key": "k",
     "data_maintenance.archiver.azure.endpoint": "http://e",
-    "system.compression.default_algorithm": "gzip",
-    "system.encryption.enabled": "true",
-    "system.encryption.key": base64.b64encode(bytes(range(32))).decode(),
-    "system.encryption.old_keys": base64.b64encode(bytes(range(1, 33))).decode(),
-    "system.message_deduplication.enabled": "true",
-    "system.message_deduplication.max_entries": "7",
-    "system.message_deduplication.expiry": "7s",
     "http.enabled": "false",
     "http.cors.enabled": "false",
     "http.metrics.enabled": "false",
@@ -167,9 +167,9 @@ ONLY_CHECKED = {
 }
 """Values that are refused if they would matter, and are no settings."""
 SWITCHES = [
-    "data_maintenance.archiver.enabled=true",
     f"system.encryption.key={base64.b64encode(bytes(32)).decode()}",
     "system.message_deduplication.enabled=true",
+    "data_maintenance.archiver.enabled=true",
     "tcp.tls.enabled=true",
     "websocket.tls.enabled=true",
     "quic.enabled=true",

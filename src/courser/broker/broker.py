@@ -268,7 +268,7 @@ class Broker:
         await self.staging.remove_expired()
 
     async def archive_before_purge(self, addresses: Iterable[TopicAddress]) -> None:
-        """Archive what a purge is about to delete. Raises 20052 if the archive does not take it."""
+        """Archive what a purge is about to delete. Raises 20044 if the archive does not take it."""
         if self.archiver is not None:
             await self.archiver.archive_topics([self.partitions.at(address) for address in addresses])
 

@@ -6,9 +6,9 @@ upkeep, hints to the kernel), so that a send never waits until a segment is seal
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.preparing import Preparation
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
-from courser.broker.waiting import Waiting, attempt
+from courser.broker.waiting import Entrance, Waiting, attempt
 from courser.broker.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
 from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
@@ -95,7 +95,7 @@ class Partition:
         self._verification = verification
         self._verifying = asyncio.Lock()
         self.readers = WaitingReaders(self._final_end)
-        self._entering: set[asyncio.Future[None]] = set()
+        self._entrance = Entrance()
         """Sends that wait before they are written."""
         self._preparation = Preparation(log, self._in_pool, clock)
         self._reading_count = 0
@@ -207,7 +207,7 @@ class Partition:
         *,
         is_prepared: bool,
     ) -> Appended:
-        with self._entrance():
+        with self._entrance.held():
             if not is_prepared:
                 batch = await self.prepare(batch)
             await self._wait_to_append(batch.count)
@@ -217,7 +217,7 @@ class Partition:
 
     async def _append_new(self, batch: Batch, timestamp: int, is_synced_later: bool) -> Appended:
         """Append those messages whose ids are not known yet. If all are known, return where the first one is."""
-        with self._entrance():
+        with self._entrance.held():
             while True:
                 prepared = await self.prepare(batch)
                 await self._wait_to_append(batch.count)
@@ -261,7 +261,7 @@ class Partition:
             CourserError: they cannot be appended.
         """
         if self._hold is not None or self._is_behind or self.log.needs_reservation(count):
-            with self._entrance():
+            with self._entrance.held():
                 await self._wait_to_append(count)
 
     async def _wait_to_append(self, count: int) -> None:
@@ -281,21 +281,9 @@ class Partition:
                 log.check_writable()
                 await self._upkeep.do(partial(upkeep.plan_reservation, log, count))
 
-    @contextmanager
-    def _entrance(self) -> Iterator[None]:
-        """Around the waits of a send before it is written, for ``settle``."""
-        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._entering.add(entered)
-        try:
-            yield
-        finally:
-            self._entering.discard(entered)
-            entered.set_result(None)
-
     async def settle(self) -> None:
         """Wait until every send that started before this call is written or has failed."""
-        if self._entering:
-            await asyncio.wait(tuple(self._entering))
+        await self._entrance.settle()
 
     def _look_at_upkeep(self) -> None:
         """Start upkeep that is due, and set the size at which to check again."""

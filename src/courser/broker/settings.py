@@ -76,8 +76,6 @@ class BrokerSettings:
     """Bytes of staged, unpublished messages of all sinks: limits what abandoned jobs cost."""
     staging_expiry: int = 24 * 3600 * _SECOND
     """Microseconds after which a staged part that was neither extended nor published is removed."""
-    archive: ArchiveSettings | None = None
-    """None: nothing is archived."""
     encryption: Encryption | None = None
     """Encrypts new messages on disk."""
     keys: KeyRing = NO_KEYS
@@ -87,6 +85,8 @@ class BrokerSettings:
     series_count_max: int = 1000
     """Partitions that have time series of their own in metrics, and partitions of consumer groups: limits what a
     monitoring system has to store."""
+    archive: ArchiveSettings | None = None
+    """None: nothing is archived."""
     limits: BrokerLimits = DEFAULT_BROKER_LIMITS
     """Limits of the broker itself. No operator sets them; tests do."""
     engine_limits: EngineLimits = DEFAULT_LIMITS

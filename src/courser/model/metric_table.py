@@ -102,11 +102,11 @@ DISK_FULL = Metric("courser_disk_full", _GAUGE, "1 while the disk is full or has
 ARCHIVE_UPLOADS = Metric("courser_archive_uploads_total", _COUNTER, "Objects uploaded to the archive.")
 ARCHIVE_UPLOADED_BYTES = Metric("courser_archive_uploaded_bytes_total", _COUNTER, "Bytes uploaded to the archive.")
 ARCHIVE_FAILURES = Metric(
-    "courser_archive_failures_total", _COUNTER, "Archive runs that failed, and partitions that could not be archived."
+    "courser_archive_failures_total", _COUNTER, "Archive runs that failed, and partitions that failed in a run."
 )
-ARCHIVE_BACKLOG = Metric("courser_archive_backlog_bytes", _GAUGE, "Bytes of sealed segments that are not archived.")
+ARCHIVE_BACKLOG = Metric("courser_archive_backlog_bytes", _GAUGE, "Bytes of sealed segments that are not archived yet.")
 ARCHIVE_OLDEST_AGE = Metric(
-    "courser_archive_oldest_age_seconds", _GAUGE, "Age of the oldest message in sealed segments that are not archived."
+    "courser_archive_oldest_age_seconds", _GAUGE, "Age of the oldest message in a sealed segment that is not archived."
 )
 
 # --- requests ---
@@ -210,7 +210,13 @@ SECTIONS = (
     ),
     Section(
         "Archive",
-        (ARCHIVE_UPLOADS, ARCHIVE_UPLOADED_BYTES, ARCHIVE_FAILURES, ARCHIVE_BACKLOG, ARCHIVE_OLDEST_AGE),
+        (
+            ARCHIVE_UPLOADS,
+            ARCHIVE_UPLOADED_BYTES,
+            ARCHIVE_FAILURES,
+            ARCHIVE_BACKLOG,
+            ARCHIVE_OLDEST_AGE,
+        ),
     ),
     Section(
         "Requests",

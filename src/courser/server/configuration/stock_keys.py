@@ -1,4 +1,4 @@
-"""Keys of Iggy's own files, from 0.5 on, that have no effect here. A stock file loads unchanged."""
+"""Keys of Iggy's own files, from 0.5 on, that have no effect here. With them, a stock file loads unchanged."""
 
 from collections.abc import Iterator
 
