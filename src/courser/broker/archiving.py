@@ -147,16 +147,8 @@ class Archiver:
         ]
         return sum(segment.size for segment in waiting), min((found.first_stored_at for found in waiting), default=0)
 
-    def register_metrics(self, registry: Registry) -> None:
-        """Name the figures of the archive."""
-        counters = self.counters
-        registry.value_of(m.ARCHIVE_UPLOADS, lambda: counters.upload_count)
-        registry.value_of(m.ARCHIVE_UPLOADED_BYTES, lambda: counters.upload_size)
-        registry.value_of(m.ARCHIVE_FAILURES, lambda: counters.failure_count)
-        registry.value_of(m.ARCHIVE_BACKLOG, lambda: self.backlog()[0])
-        registry.value_of(m.ARCHIVE_OLDEST_AGE, self._oldest_age)
-
-    def _oldest_age(self) -> float:
+    def oldest_age(self) -> float:
+        """Age in seconds of the oldest message in sealed segments that are not archived; 0 if there are none."""
         oldest = self.backlog()[1]
         return max(self._clock.now() - oldest, 0) / 1_000_000 if oldest else 0.0
 
@@ -394,3 +386,13 @@ def _captured(log: PartitionLog, segments: tuple[CapturedSegment, ...]) -> Captu
         corrections=tuple(ledger.corrections.items()),
         offsets=tuple(log.offsets.items()),
     )
+
+
+def register_archive_metrics(registry: Registry, archiver: Archiver | None) -> None:
+    """Name the figures of the archive. Without one, they are zero."""
+    counters = archiver.counters if archiver is not None else ArchiveCounters()
+    registry.value_of(m.ARCHIVE_UPLOADS, lambda: counters.upload_count)
+    registry.value_of(m.ARCHIVE_UPLOADED_BYTES, lambda: counters.upload_size)
+    registry.value_of(m.ARCHIVE_FAILURES, lambda: counters.failure_count)
+    registry.value_of(m.ARCHIVE_BACKLOG, lambda: archiver.backlog()[0] if archiver is not None else 0)
+    registry.value_of(m.ARCHIVE_OLDEST_AGE, lambda: archiver.oldest_age() if archiver is not None else 0)
