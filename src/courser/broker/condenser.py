@@ -61,14 +61,20 @@ class Condenser:
         *,
         settle: Callable[[PartitionIdentity, int], Awaitable[None]],
         first_open_offset: Callable[[PartitionIdentity], int | None],
+        has_archive: bool = False,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """``settle`` and ``first_open_offset`` are those of ``Publishing``."""
+        """``settle`` and ``first_open_offset`` are those of ``Publishing``.
+
+        With an archive, nothing is condensed: the archive has each segment once, as it was sealed.
+        """
         self._registry = registry
         self._settings = settings
         self._clock = clock
         self._settle = settle
         self._first_open_offset = first_open_offset
+        self._has_archive = has_archive
+        self._has_warned = False
         self._pause = pause
         self._known: dict[PartitionIdentity, _Known] = {}
 
@@ -86,6 +92,11 @@ class Condenser:
             if topic.effective.keep_latest_by_key
             for partition in topic.partitions
         ]
+        if self._has_archive:
+            if partitions and not self._has_warned:
+                self._has_warned = True
+                _log.warning("nothing is removed from topics with keep_latest_by_key while the archive is enabled")
+            return
         present = {partition.log.identity for partition in partitions}
         self._known = {identity: known for identity, known in self._known.items() if identity in present}
         for partition in partitions:

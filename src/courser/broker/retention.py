@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
@@ -20,6 +20,7 @@ from courser.errors import CourserError
 from courser.model.clock import Clock
 from courser.model.identifiers import TopicAddress
 from courser.records.stored_header import PartitionIdentity
+from courser.storage.partition_log import PartitionLog
 from courser.storage.segment import Segment, SegmentState
 
 _log = logging.getLogger(__name__)
@@ -143,6 +144,13 @@ class _Urgent(NamedTuple):
     looked_at: asyncio.Future[None]
 
 
+class DeletionGuard(Protocol):
+    """Keeps segments from being deleted: the archive, until it has them."""
+
+    def deletable_end(self, log: PartitionLog, before_offset: int, *, is_expiry: bool) -> int:
+        """The offset up to which segments may be deleted now. Those up to ``before_offset`` should be soon."""
+
+
 class Retention:
     """Deletes old segments. ``run`` is the cleaner; the rest may be called at any time."""
 
@@ -156,6 +164,8 @@ class Retention:
         self.counters = RetentionCounters()
         self._step = self._believed_step = clock.step
         self._stepped_at = clock.monotonic()
+        self.guard: DeletionGuard | None = None
+        """Says what may be deleted; None: everything."""
         self.settle: Callable[[PartitionIdentity, int], Awaitable[None]] | None = None
         """Called before what lies in a partition below an offset is deleted: a publish may still look for it."""
 
@@ -234,7 +244,9 @@ class Retention:
                 now = self._expiry_time()
                 steps = plan([_facts(partition, now) for partition in partitions], limits, now)
                 for step in steps:
-                    await self._carry_out(topic, partitions[step.partition_id], step)
+                    if not await self._carry_out(topic, partitions[step.partition_id], step):
+                        # The steps after it assume that these segments are gone.
+                        return
                 if not any(isinstance(step, Roll) for step in steps):
                     return
         except CourserError as error:
@@ -264,17 +276,21 @@ class Retention:
         size = topic.size_limit if self._settings.delete_oldest_segments else None
         return Limits(expiry=expiry_of(topic.effective), size=size)
 
-    async def _carry_out(self, topic: OpenTopic, partition: Partition, step: Step) -> None:
+    async def _carry_out(self, topic: OpenTopic, partition: Partition, step: Step) -> bool:
+        """Carry out a step. Return False if some of its segments must stay for now."""
         if isinstance(step, Roll):
             await partition.roll()
-        else:
-            await self._trim(topic, partition, step.before_offset, step.reason)
+            return True
+        return await self._trim(topic, partition, step.before_offset, step.reason)
 
-    async def _trim(self, topic: OpenTopic, partition: Partition, before_offset: int, reason: DeletionReason) -> None:
+    async def _trim(self, topic: OpenTopic, partition: Partition, wanted: int, reason: DeletionReason) -> bool:
         log = partition.log
+        before_offset = wanted
+        if self.guard is not None:
+            before_offset = self.guard.deletable_end(log, wanted, is_expiry=reason is DeletionReason.EXPIRED)
         gone = [segment for segment in log.segments if segment.end_offset <= before_offset]
         if not gone:
-            return
+            return before_offset >= wanted
         if self.settle is not None:
             try:
                 await self.settle(log.identity, before_offset)
@@ -284,6 +300,7 @@ class Retention:
         await partition.trim(before_offset)
         topic.room = 0
         self._note(topic, partition, gone, reason)
+        return before_offset >= wanted
 
     def _note(self, topic: OpenTopic, partition: Partition, gone: list[Segment], reason: DeletionReason) -> None:
         message_count, size = sum(segment.message_count for segment in gone), sum(segment.size for segment in gone)

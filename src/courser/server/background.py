@@ -111,6 +111,8 @@ def keep_background_tasks(
     if settings.broker.cleaner_enabled:
         tasks.keep("cleaner", broker.retention.run)
         tasks.keep("condenser", broker.condenser.run)
+    if broker.archiver is not None:
+        tasks.keep("archiver", broker.archiver.run)
     if settings.broker.heartbeat_enabled:
         heartbeats = Heartbeats(broker.sessions, broker.clock, interval=settings.broker.heartbeat_interval)
         tasks.keep("heartbeats", heartbeats.run)
