@@ -119,7 +119,6 @@ class Broker:
         deletes_oldest, hurry = settings.delete_oldest_segments, self.retention.hurry
         self.sends = Sends(self.partitions, pool, delete_oldest_segments=deletes_oldest, on_limit=hurry)
         self.staging, self.publishing = self._make_publishing(draw)
-        self.retention.settle = self.publishing.settle_below
         self.archiver = self._make_archiver(draw, archive_store)
         self.condenser = self._make_condenser()
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
@@ -198,6 +197,7 @@ class Broker:
             draw=draw,
             take_room=self._take_room,
         )
+        self.retention.settle = publishing.settle_below
         return staging, publishing
 
     @classmethod

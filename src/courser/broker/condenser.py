@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
@@ -15,7 +16,15 @@ from courser.broker.settings import BrokerSettings
 from courser.errors import CourserError
 from courser.model.clock import Clock
 from courser.records.stored_header import PartitionIdentity
-from courser.storage.condensing import CondensedCopy, KeySlice, KeySurvey, Removals, TooManyKeys, condensable_segments
+from courser.storage.condensing import (
+    CondensedCopy,
+    KeySlice,
+    KeySurvey,
+    Removals,
+    TooManyKeys,
+    advance,
+    condensable_segments,
+)
 from courser.storage.ledger import SegmentFacts
 from courser.storage.segment import Segment
 
@@ -189,7 +198,7 @@ class Condenser:
 
     async def _take(self, partition: Partition, steps: Iterator[int]) -> None:
         """Take all steps, not faster than the rate."""
-        while size := await partition.advance(steps, _STEP_SIZE):
+        while size := await partition.work(partial(advance, steps, _STEP_SIZE)):
             await self._pause(size / self._settings.condensing_rate)
 
 

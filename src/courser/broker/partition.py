@@ -6,9 +6,9 @@ upkeep, hints to the kernel), so that a send never waits until a segment is seal
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -30,7 +30,7 @@ from courser.records.stored_body import PLAIN
 from courser.records.stored_header import NO_PRODUCER
 from courser.storage import upkeep
 from courser.storage.acknowledgements import Acknowledgements
-from courser.storage.condensing import CondensedCopy, advance, plan_replacement
+from courser.storage.condensing import CondensedCopy, plan_replacement
 from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
@@ -413,28 +413,15 @@ class Partition:
 
     async def offset_at_time(self, timestamp: int) -> int:
         """The first offset whose message is not older than ``timestamp``."""
-        try:
-            return self.log.offset_at_time(timestamp, wait=False)
-        except BlockingIOError:
-            return await self._in_pool(partial(self.log.offset_at_time, timestamp))
+        return await self._look_up(partial(self.log.offset_at_time, timestamp))
 
     async def offset_of_last(self, count: int) -> int:
         """The offset of the first of the newest ``count`` visible messages."""
-        try:
-            return self.log.offset_of_last(count, wait=False)
-        except BlockingIOError:
-            return await self._in_pool(partial(self.log.offset_of_last, count))
+        return await self._look_up(partial(self.log.offset_of_last, count))
 
     async def time_at(self, offset: int) -> int | None:
-        """When the message at ``offset``, or else the next one, was appended; None if there is none.
-
-        Raises:
-            StorageFailure: the disk cannot be read.
-        """
-        try:
-            return self.log.time_at(offset, wait=False)
-        except BlockingIOError:
-            return await self._in_pool(partial(self.log.time_at, offset))
+        """When the message at ``offset``, or else the next one, was appended; None if there is none."""
+        return await self._look_up(partial(self.log.time_at, offset))
 
     async def _verify(self, verification: SegmentVerification, offset: int, count: int) -> int:
         """Have the first segments of a read verified; return how many messages may be read before the next one."""
@@ -450,6 +437,11 @@ class Partition:
         if verification.is_done:
             self._verification = None
         return verification.limit(offset, count)
+
+    async def _look_up(self, find: Callable[..., Found]) -> Found:
+        with suppress(BlockingIOError):
+            return find(wait=False)
+        return await self._in_pool(find)
 
     async def _in_pool(self, read: Callable[[], Found]) -> Found:
         self._reading_count += 1
@@ -555,18 +547,8 @@ class Partition:
         while self._hold is not None:
             await self._hold.wait()
 
-    # --- condensing ---
-
-    async def advance(self, steps: Iterator[int], size: int) -> int:
-        """Take steps of ``storage.condensing`` in the pool. Returns the bytes that were read; 0 after the last step."""
-        return await self.work(partial(advance, steps, size))
-
     async def work(self, work: Callable[[], Found]) -> Found:
-        """Read or write temporary files in the pool. A stop waits for it, even if the caller is cancelled.
-
-        Raises:
-            CommandRejected: the server is stopping.
-        """
+        """Read or write temporary files in the pool. A stop waits for it, even if the caller is cancelled."""
         if self._is_closing:
             raise CommandRejected(ErrorCode.DISCONNECTED, "the server is stopping")
         return await asyncio.shield(asyncio.ensure_future(self._in_pool(work)))
@@ -574,7 +556,8 @@ class Partition:
     async def replace_segment(self, copy: CondensedCopy) -> bool:
         """Use the condensed copy of a segment from now on. Returns whether that was possible."""
         await self._upkeep.do(partial(plan_replacement, self.log, copy))
-        return not any(segment is copy.segment for segment in self.log.segments)
+        old = copy.segment
+        return any(segment.base_offset == old.base_offset and segment is not old for segment in self.log.segments)
 
     async def roll(self) -> None:
         """Close and seal the open segment if it has messages, so that it can be trimmed."""

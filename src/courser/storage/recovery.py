@@ -24,7 +24,6 @@ from courser.storage.ledger import (
     OffsetGap,
     Progress,
     Sealed,
-    SegmentFacts,
     SyncFailure,
     read_ledger,
 )
@@ -40,8 +39,7 @@ from courser.storage.paths import (
 from courser.storage.quarantine import Quarantine
 from courser.storage.recovery_cases import Oddity, RecoveryAction, RecoveryFinding, StopKind, Tail, case_for
 from courser.storage.recovery_listing import PartitionListing, list_partition
-from courser.storage.recovery_scan import ScannedSegment, SegmentEnd, scan_open_segment
-from courser.storage.scan import facts_of_file
+from courser.storage.recovery_scan import ScannedSegment, SegmentEnd, condensed_facts, scan_open_segment
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.settings import LogSettings
 
@@ -256,21 +254,15 @@ class _Recovery:
                 text = "the sealed segment is missing"
                 self._lose(Oddity.SEALED_MISSING, path, text, base, facts.end_offset, reading)
                 continue
-            if size < facts.size and (found := self._facts_of_condensed(path, facts)) is not None:
+            if size < facts.size and (found := condensed_facts(self._file_system, path, self._identity, facts)):
                 # The crash came after the file was replaced and before the ledger said so.
                 facts = found
                 self._events.append(Sealed(found))
             segment = Segment.from_facts(facts, self._identity, self._settings)
             segment.state = SegmentState.SEALED
             if size < facts.size:
-                self._note(
-                    Oddity.SEALED_SHORT,
-                    path,
-                    f"the sealed segment has {size} bytes instead of {facts.size}",
-                    position=size,
-                    size=facts.size - size,
-                    end_offset=facts.end_offset,
-                )
+                text, missing = f"the sealed segment has {size} bytes instead of {facts.size}", facts.size - size
+                self._note(Oddity.SEALED_SHORT, path, text, position=size, size=missing, end_offset=facts.end_offset)
                 segment.size = size
             elif size > facts.size:
                 self._note(
@@ -281,16 +273,6 @@ class _Recovery:
                     size=size - facts.size,
                 )
             self._add(segment, reading)
-
-    def _facts_of_condensed(self, path: Path, facts: SegmentFacts) -> SegmentFacts | None:
-        """The facts about a shorter file if it is the whole segment, condensed; None if a part of it is missing."""
-        file = self._file_system.open(path)
-        try:
-            found = facts_of_file(file, self._identity, facts.base_offset, self._settings.limits.scan_window_size)
-        finally:
-            file.close()
-        # A condensed segment still has the last message, so a file that was truncated cannot be mistaken for one.
-        return found if found is not None and found.end_offset == facts.end_offset else None
 
     # --- unsealed segments: read from the recovery point on ---
 

@@ -12,7 +12,7 @@ from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.paths import INDEX_SUFFIX
 from courser.storage.quarantine import end_of_data
 from courser.storage.recovery_cases import StopKind
-from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
+from courser.storage.scan import BadRange, GoodBatch, ZeroTail, facts_of_file, scan
 from courser.storage.segment import Segment
 from courser.storage.segment_index import SegmentIndex
 from courser.storage.settings import LogSettings
@@ -112,6 +112,22 @@ def scan_open_segment(
     if bad_end is not None:
         is_torn, doubtful_end = judge_end(file, identity, segment.size, file_size, segment.end_offset, limits.copy_size)
     return ScannedSegment(segment, file, file_size, bad_end, has_zeros, shown_end_offset, is_torn, doubtful_end)
+
+
+def condensed_facts(
+    file_system: FileSystem, path: Path, identity: PartitionIdentity, facts: SegmentFacts
+) -> SegmentFacts | None:
+    """The facts about a file that is shorter than its seal says, if it is the whole segment, condensed.
+
+    None if a part of it is missing. A condensed segment still has the last message, so a file that was truncated cannot
+    be mistaken for one.
+    """
+    file = file_system.open(path)
+    try:
+        found = facts_of_file(file, identity, facts.base_offset)
+    finally:
+        file.close()
+    return found if found is not None and found.end_offset == facts.end_offset else None
 
 
 def offset_bound(size: int, offset: int) -> int:

@@ -131,7 +131,12 @@ def scan(
         position, offset = batch.end_position, batch.header.end_offset
 
 
-def facts_of_file(file: File, identity: PartitionIdentity, base_offset: int, window_size: int) -> SegmentFacts | None:
+def facts_of_file(
+    file: File,
+    identity: PartitionIdentity,
+    base_offset: int,
+    window_size: int = DEFAULT_LIMITS.scan_window_size,
+) -> SegmentFacts | None:
     """The facts about a segment, from its file alone; None unless all of it is good batches, and there is one."""
     end_offset, end = base_offset, file.size()
     first_timestamp = last_timestamp = message_count = batch_count = 0
