@@ -1,7 +1,6 @@
 """Open files and indexes of segments that are read: opened when needed, a few kept, derived data made again."""
 
 import contextlib
-import threading
 from pathlib import Path
 
 from courser.errors import StorageFailure
@@ -10,7 +9,7 @@ from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import storage_failure
 from courser.storage.files import File, FileSystem, write_all
 from courser.storage.index_file import BadIndex
-from courser.storage.paths import index_path, log_path
+from courser.storage.paths import index_path, log_path, temporary_path
 from courser.storage.scan import GoodBatch, scan
 from courser.storage.segment import Segment, SegmentKey, SegmentState
 from courser.storage.segment_index import IndexCache, SegmentIndex
@@ -28,8 +27,6 @@ class SealedFiles:
         self._identity = identity
         self._settings = settings
         self._open: dict[SegmentKey, File] = {}
-        self._retiring = threading.Lock()
-        """Held while an index file is written, and while a segment is retired: never both at a time."""
 
     def file_of(self, segment: Segment) -> File:
         """The segment's log, for reading."""
@@ -62,8 +59,7 @@ class SealedFiles:
 
         From here on it has no index file either. If one of its readers needs the index, it is built in memory.
         """
-        with self._retiring:
-            segment.file = self.file_of(segment)
+        segment.file = self.file_of(segment)
         self.forget(segment)
 
     def prepare_index(self, segment: Segment) -> None:
@@ -114,15 +110,20 @@ class SealedFiles:
 
     def _write_index(self, segment: Segment, index: SegmentIndex) -> File | None:
         _, data = index.unflushed(covered_size=segment.size)
-        with self._retiring:
-            if segment.file is not None:
-                # The name belongs to the index of its successor.
-                return None
-            try:
-                return write_index_file(self._file_system, index_path(self._directory, segment.base_offset), 0, data)
-            except StorageFailure:
-                # A full or read-only disk: the index lives in memory then.
-                return None
+        if segment.file is not None:
+            # The name belongs to the index of its successor.
+            return None
+        path = index_path(self._directory, segment.base_offset)
+        # A new file, which then gets the name: the segment may be retired at any moment, and its successor's index must
+        # not change while it is in use. An index that gets the name too late covers another size, and is built again.
+        temporary = temporary_path(path.with_suffix(f".{segment.key[1]}{path.suffix}"))
+        try:
+            file = write_index_file(self._file_system, temporary, 0, data)
+            self._file_system.rename(temporary, path)
+        except (StorageFailure, OSError):
+            # A full or read-only disk, or another reader was faster: the index lives in memory then.
+            return None
+        return file
 
     def close(self) -> None:
         """Let go of all files."""
