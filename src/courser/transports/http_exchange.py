@@ -5,13 +5,14 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl
 
 from courser.broker.sessions import Session
 from courser.model.clock import Clock
 from courser.transports.http_body import BodyMemory
-from courser.transports.http_connection import HttpSeat
+from courser.transports.http_connection import WHOLE_BODY, HttpSeat
 from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings
 from courser.wire.rest_fields import RestRefused
@@ -73,10 +74,10 @@ class Exchange:
         self.request_id = sent_id if _REQUEST_ID.fullmatch(sent_id) else draw(16).hex()
         """What the reply and the log call the request: as the client does, if that is harmless."""
         self.seat: HttpSeat = scope["state"]["seat"]
+        self._whole_body: bytes | None = scope["state"].get(WHOLE_BODY)
+        """If it came together with the head."""
         self.session: Session | None = None
         """Of a request that is a command."""
-        self.held = AsyncExitStack()
-        """What is given back when the answer is sent."""
         self._receive = receive
         self._send = send
         self._settings = settings
@@ -89,6 +90,12 @@ class Exchange:
         """A header, or an empty text."""
         return self.headers.get(name, b"").decode("latin-1")
 
+    @cached_property
+    def held(self) -> AsyncExitStack:
+        """What is given back when the answer is sent."""
+        return AsyncExitStack()
+
+    @cached_property
     def query(self) -> dict[str, str]:
         """The query; the last value of each name. Raises ``RestRefused``."""
         return dict(self.query_pairs())
@@ -112,6 +119,10 @@ class Exchange:
         declared = self.header(b"content-length")
         if declared and int(declared) > size_max:
             raise _too_large(size_max)
+        if self._whole_body is not None:
+            # It is too small to count.
+            self._is_body_complete = True
+            return self._whole_body
         self._memory = self.seat.receiving = BodyMemory(memory, clock)
         try:
             return await self._receive_body(size_max, int(declared) if declared else size_max, self._memory)
@@ -153,11 +164,13 @@ class Exchange:
             deadline = min(earned, loop.time() + patience)
         return body
 
-    def release(self) -> None:
-        """The body is not needed any more."""
+    async def release(self) -> None:
+        """The answer is sent: nothing is needed any more."""
         if self._memory is not None:
             self._memory.close()
             self._memory = None
+        if "held" in self.__dict__:
+            await self.held.aclose()
 
     async def wait_for_disconnect(self) -> None:
         """Return when the client has closed the connection. Not before the body is read."""
@@ -174,11 +187,16 @@ class Exchange:
         if answer.status != 204 and answer.pieces is None:
             fields.append((b"content-length", str(len(answer.body)).encode()))
         body = b"" if self.method == "HEAD" else answer.body
+        start = {"type": "http.response.start", "status": answer.status, "headers": fields}
+        if answer.pieces is None and len(body) <= _SMALL_SIZE and not self.seat.protocol.flow.write_paused:
+            # Nothing waits: the buffer of the connection takes both.
+            await self._send(start)
+            await self._send({"type": "http.response.body", "body": body, "more_body": False})
+            return
+        # A request that began outside a task must be in one to wait with a timeout.
+        await asyncio.sleep(0)
         async with asyncio.timeout(self._patience):
-            await self._send({"type": "http.response.start", "status": answer.status, "headers": fields})
-            if answer.pieces is None and len(body) <= _SMALL_SIZE:
-                await self._send({"type": "http.response.body", "body": body, "more_body": False})
-                return
+            await self._send(start)
         if answer.pieces is not None:
             async with aclosing(answer.pieces) as pieces:
                 async for piece in pieces:
