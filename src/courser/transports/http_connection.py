@@ -7,11 +7,11 @@ from then on, the connection is like those on the port of WebSocket.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE, STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from courser.broker.waiting import Waiting, attempt
@@ -28,8 +28,8 @@ Upgrade = Callable[[asyncio.Transport], TcpConnection]
 IsHot = Callable[[bytes, bytes], bool]
 """Whether a request with this method and this path may begin outside a task: before it waits for anything else, it must
 not wait with a timeout."""
-WHOLE_BODY = "body"
-"""In the state of a request that begins outside a task: its body."""
+CYCLE, WHOLE_BODY = "cycle", "body"
+"""In the state of a request: what uvicorn knows about it; and its body, if it begins outside a task."""
 HEAD_SIZE_MAX = 64 * 1024
 """Bytes of the request line and all headers."""
 KEEP_ALIVE = 75
@@ -266,6 +266,7 @@ class HttpConnection(HttpToolsProtocol):
             super().on_body(held)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cycle.scope["state"][CYCLE] = cycle
         if WHOLE_BODY not in cycle.scope["state"]:
             super()._start_asgi_task(cycle, app)
             return
@@ -273,6 +274,33 @@ class HttpConnection(HttpToolsProtocol):
         if isinstance(begun, Waiting):
             self.tasks.add(begun.future)
             begun.future.add_done_callback(self.tasks.discard)
+
+    # --- replies ---
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the client has read most of the earlier replies."""
+        return not self.flow.write_paused
+
+    def reply(
+        self, cycle: RequestResponseCycle, status: int, fields: Sequence[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        """Send a whole reply with one system call; uvicorn needs one for the head and one for the body."""
+        if cycle.disconnected:
+            return
+        assert not cycle.response_started, "a request has one reply"
+        assert not any(HEADER_VALUE_RE.search(value) for _, value in fields), "no header continues in another line"
+        lines = [b"%b: %b\r\n" % field for field in fields]
+        if (b"connection", b"close") in fields:
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:
+            lines.append(b"connection: close\r\n")
+        self.transport.write(b"".join((STATUS_LINE[status], *lines, b"\r\n", body)))
+        cycle.response_started = cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
 
     @property
     def is_answering(self) -> bool:

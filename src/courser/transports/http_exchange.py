@@ -9,10 +9,12 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl
 
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
 from courser.broker.sessions import Session
 from courser.model.clock import Clock
 from courser.transports.http_body import BodyMemory
-from courser.transports.http_connection import WHOLE_BODY, HttpSeat
+from courser.transports.http_connection import CYCLE, WHOLE_BODY, HttpSeat
 from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings
 from courser.wire.rest_fields import RestRefused
@@ -74,6 +76,7 @@ class Exchange:
         self.request_id = sent_id if _REQUEST_ID.fullmatch(sent_id) else draw(16).hex()
         """What the reply and the log call the request: as the client does, if that is harmless."""
         self.seat: HttpSeat = scope["state"]["seat"]
+        self._cycle: RequestResponseCycle = scope["state"][CYCLE]
         self._whole_body: bytes | None = scope["state"].get(WHOLE_BODY)
         """If it came together with the head."""
         self.session: Session | None = None
@@ -105,7 +108,11 @@ class Exchange:
         if not self._query_string:
             return []
         try:
-            return parse_qsl(self._query_string.decode("ascii"), keep_blank_values=True, errors="strict")
+            text = self._query_string.decode("ascii")
+            if "%" not in text and "+" not in text:
+                # Much faster, and the same.
+                return [(name, value) for name, _, value in (pair.partition("=") for pair in text.split("&") if pair)]
+            return parse_qsl(text, keep_blank_values=True, errors="strict")
         except ValueError:
             raise RestRefused(_BAD_REQUEST, "invalid query: it is not UTF-8") from None
 
@@ -187,16 +194,13 @@ class Exchange:
         if answer.status != 204 and answer.pieces is None:
             fields.append((b"content-length", str(len(answer.body)).encode()))
         body = b"" if self.method == "HEAD" else answer.body
-        start = {"type": "http.response.start", "status": answer.status, "headers": fields}
-        if answer.pieces is None and len(body) <= _SMALL_SIZE and not self.seat.protocol.flow.write_paused:
-            # Nothing waits: the buffer of the connection takes both.
-            await self._send(start)
-            await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        if answer.pieces is None and len(body) <= _SMALL_SIZE and self.seat.protocol.is_writable:
+            self.seat.protocol.reply(self._cycle, answer.status, fields, body)
             return
         # A request that began outside a task must be in one to wait with a timeout.
         await asyncio.sleep(0)
         async with asyncio.timeout(self._patience):
-            await self._send(start)
+            await self._send({"type": "http.response.start", "status": answer.status, "headers": fields})
         if answer.pieces is not None:
             async with aclosing(answer.pieces) as pieces:
                 async for piece in pieces:
