@@ -128,6 +128,8 @@ class HttpConnection(HttpToolsProtocol):
         self._is_hot: IsHot = config.loaded_app.is_hot
         self._held: bytearray | None = None
         """The body so far of a request whose head is complete, and which has not begun."""
+        self._is_collecting = False
+        """Whether the application waits for the whole body, and has the memory for it."""
 
     # --- coming and going ---
 
@@ -235,18 +237,28 @@ class HttpConnection(HttpToolsProtocol):
         """A piece of the body came in."""
         if self._held is not None:
             self._held += body
-        else:
+        elif not self._is_collecting:
             super().on_body(body)
+        elif self._seat.receiving is not None:
+            self.cycle.body += body
+            self._seat.receiving.has_room(len(self.cycle.body))
 
     def on_message_complete(self) -> None:
         """The request is complete. The head of the next one may have begun in the same piece: it is not counted yet."""
         self._head_size = 0
         self._is_in_head = True
-        self._is_in_message = False
+        self._is_in_message = self._is_collecting = False
         self._stop_deadline()
         if self._held is not None:
             self._begin_held(is_whole=len(self._held) <= BASE_SIZE)
         super().on_message_complete()
+
+    def collect(self, body: bytearray) -> None:
+        """Append the rest of the body that is being received, and tell the application when it is complete."""
+        body += self.cycle.body
+        self.cycle.body = body
+        self._is_collecting = True
+        self.flow.resume_reading()
 
     # --- requests that may come in one piece ---
 

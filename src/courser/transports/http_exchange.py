@@ -127,16 +127,18 @@ class Exchange:
         if declared and int(declared) > size_max:
             raise _too_large(size_max)
         if self._whole_body is not None:
-            # It is too small to count.
+            # It is too small to count as memory.
+            if len(self._whole_body) > size_max:
+                raise _too_large(size_max)
             self._is_body_complete = True
             return self._whole_body
         self._memory = self.seat.receiving = BodyMemory(memory, clock)
         try:
-            return await self._receive_body(size_max, int(declared) if declared else size_max, self._memory)
+            return await self._receive_body(size_max, int(declared) if declared else None, self._memory)
         finally:
             self.seat.receiving = None
 
-    async def _receive_body(self, size_max: int, wanted_size: int, memory: BodyMemory) -> bytes | bytearray:
+    async def _receive_body(self, size_max: int, declared_size: int | None, memory: BodyMemory) -> bytes | bytearray:
         body = bytearray()
         loop = asyncio.get_running_loop()
         patience = self._settings.frame_deadline / _SECOND
@@ -158,7 +160,7 @@ class Exchange:
             if not memory.has_room(size):
                 try:
                     async with asyncio.timeout(patience):
-                        await memory.make_room(size, wanted_size)
+                        await memory.make_room(size, size_max if declared_size is None else declared_size)
                 except TimeoutError:
                     raise RestRefused(_UNAVAILABLE, "the server is busy with large requests; try again") from None
             self._is_body_complete = not message.get("more_body", False)
@@ -169,7 +171,31 @@ class Exchange:
             # Every byte earns time, but never more than the patience.
             earned = deadline + (loop.time() - began) + len(piece) / self._settings.frame_rate_min
             deadline = min(earned, loop.time() + patience)
+            if declared_size is not None and memory.covers(declared_size) and not self._is_body_complete:
+                await self._collect(body, deadline)
         return body
+
+    async def _collect(self, body: bytearray, deadline: float) -> None:
+        """The rest of a body for which there is memory. The connection appends to it: there is no step for each piece."""
+        loop, cycle = asyncio.get_running_loop(), self._cycle
+        self.seat.protocol.collect(body)
+        counted_size = len(body)
+        while cycle.more_body and not cycle.disconnected:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await cycle.message_event.wait()
+                    cycle.message_event.clear()
+            except TimeoutError:
+                arrived_size = len(body)
+                if arrived_size == counted_size:
+                    raise RestRefused(_REQUEST_TIMEOUT, "the body did not arrive in time") from None
+                earned = deadline + (arrived_size - counted_size) / self._settings.frame_rate_min
+                deadline = min(earned, loop.time() + self._settings.frame_deadline / _SECOND)
+                counted_size = arrived_size
+        if cycle.disconnected:
+            raise ClientGone
+        self._is_body_complete = True
+        cycle.body = bytearray()
 
     async def release(self) -> None:
         """The answer is sent: nothing is needed any more."""
