@@ -193,12 +193,8 @@ class AccessTokens:
         """What a token stands for. Raises ``CommandRejected`` (40) if it is not valid."""
         claims, token_id, user_id = self._verify(token)
         now, skew = self._clock.now() // _SECOND, self._settings.clock_skew // _SECOND
-        audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
-        is_ours = claims.iss in self._settings.valid_issuers and any(
-            audience in self._settings.valid_audiences for audience in audiences
-        )
-        if not is_ours or not claims.nbf - skew <= now < claims.exp + skew:
-            raise invalid_token("it is expired, not valid yet, or made for another server")
+        if not claims.nbf - skew <= now < claims.exp + skew:
+            raise invalid_token("it is expired, or not valid yet")
         if token_id in self._revoked:
             raise invalid_token("it was revoked")
         user = self._state.users.get(user_id)
@@ -244,6 +240,9 @@ class AccessTokens:
             claims = msgspec.json.decode(decode_part(body), type=_Claims)
         except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError):
             raise invalid_token("it is not a token") from None
+        audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
+        if claims.iss not in self._settings.valid_issuers or not set(audiences) & set(self._settings.valid_audiences):
+            raise invalid_token("it is made for another server")
         try:
             return claims, UUID(claims.jti).bytes, int(claims.sub)
         except ValueError:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TypeAlias
 
 import msgspec
@@ -66,6 +66,8 @@ _RETRY_STATUSES = (429, _UNAVAILABLE)
 _RETRY_AFTER = "1"
 _HOT_METHODS = (b"GET", b"POST")
 _HOT_PATH = re.compile(rb"/streams/[^/?]+/topics/[^/?]+/messages(?:\?|$)")
+_KNOWN_PATH_COUNT, _KNOWN_PATH_SIZE_MAX = 1_000, 200
+"""Paths that are remembered, because clients send the same ones again, and how long they may be."""
 _CONSISTENCIES = ("serializable", "linearizable")
 
 
@@ -97,6 +99,7 @@ class HttpApplication:
         self._request_count = services.metrics.counter(HTTP_REQUESTS)
         self._date = (0, "")
         self._router: Router[_Route] = Router()
+        self._find_known = lru_cache(_KNOWN_PATH_COUNT)(self._router.find)
         for row in c.COMMANDS:
             if row.route is not None:
                 answer = partial(self._answer_command, row, self._decoder_of(row))
@@ -136,7 +139,7 @@ class HttpApplication:
         self._events.stop()
 
     def is_hot(self, method: bytes, path: bytes) -> bool:
-        """Whether it is a send or a poll. Tokens of trusted issuers may have to be checked elsewhere, with a timeout."""
+        """Whether it is a send or a poll. Keys of trusted issuers may have to be fetched, with a timeout."""
         return method in _HOT_METHODS and self._services.check_trusted is None and _HOT_PATH.match(path) is not None
 
     # --- every request ---
@@ -178,7 +181,8 @@ class HttpApplication:
             return _failure(None, error)
 
     async def _answer_route(self, exchange: Exchange) -> Answer:
-        match = self._router.find(exchange.path)
+        find = self._find_known if len(exchange.path) <= _KNOWN_PATH_SIZE_MAX else self._router.find
+        match = find(exchange.path)
         is_public = match is not None and any(route.is_public for route in match.targets.values())
         # Whoever has no token learns nothing, not even which paths exist.
         access = None if is_public else await self._check_token(exchange)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE, STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from courser.broker.waiting import Waiting, attempt
@@ -275,7 +275,7 @@ class HttpConnection(HttpToolsProtocol):
             self.scope["state"][WHOLE_BODY] = bytes(held)
         super().on_headers_complete()
         if held and not is_whole:
-            super().on_body(held)
+            super().on_body(bytes(held))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         cycle.scope["state"][CYCLE] = cycle
@@ -283,7 +283,7 @@ class HttpConnection(HttpToolsProtocol):
             super()._start_asgi_task(cycle, app)
             return
         begun = attempt(cycle.run_asgi(app))
-        if isinstance(begun, Waiting):
+        if isinstance(begun, Waiting) and isinstance(begun.future, asyncio.Task):
             self.tasks.add(begun.future)
             begun.future.add_done_callback(self.tasks.discard)
 
@@ -301,13 +301,14 @@ class HttpConnection(HttpToolsProtocol):
         if cycle.disconnected:
             return
         assert not cycle.response_started, "a request has one reply"
-        assert not any(HEADER_VALUE_RE.search(value) for _, value in fields), "no header continues in another line"
         lines = [b"%b: %b\r\n" % field for field in fields]
         if (b"connection", b"close") in fields:
             cycle.keep_alive = False
         elif not cycle.keep_alive:
             lines.append(b"connection: close\r\n")
-        self.transport.write(b"".join((STATUS_LINE[status], *lines, b"\r\n", body)))
+        head = b"".join((STATUS_LINE[status], *lines))
+        assert head.count(b"\n") == len(lines) + 1, "a header has one line"
+        self.transport.write(b"".join((head, b"\r\n", body)))
         cycle.response_started = cycle.response_complete = True
         cycle.message_event.set()
         if not cycle.keep_alive:

@@ -176,7 +176,7 @@ class Exchange:
         return body
 
     async def _collect(self, body: bytearray, deadline: float) -> None:
-        """The rest of a body for which there is memory. The connection appends to it: there is no step for each piece."""
+        """The rest of a body for which there is memory. The connection appends to it, with no step here per piece."""
         loop, cycle = asyncio.get_running_loop(), self._cycle
         self.seat.protocol.collect(body)
         counted_size = len(body)
