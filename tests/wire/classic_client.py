@@ -160,7 +160,7 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return identifiers(command, "stream", "topic") + topic_options(command.options) + w.text8(command.name)
         case c.GetTopic() | c.DeleteTopic() | c.PurgeTopic() | c.GetConsumerGroups() | c.GetPartitionBounds():
             return identifiers(command, "stream", "topic")
-        case c.GetTopicDurability():
+        case c.GetTopicDurability() | c.GetTopicMaintenance():
             return identifiers(command, "stream", "topic")
         case c.CreatePartitions() | c.DeletePartitions():
             return identifiers(command, "stream", "topic") + struct.pack("<I", command.count)
@@ -447,7 +447,7 @@ def _segments(cursor: Cursor) -> r.SegmentList:
     rows = []
     for _ in range(count):
         numbers = cursor.unpack("QQQQQQ")
-        rows.append(r.SegmentInfo(*numbers, *[cursor.number("B") == 1]))
+        rows.append(r.SegmentInfo(*numbers, cursor.number("B") == 1, cursor.text8(), cursor.text8()))
     return r.SegmentList(partition_id, directory, rows)
 
 

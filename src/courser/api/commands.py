@@ -544,13 +544,21 @@ class GetPartitionBounds(Command, frozen=True):
     topic: Identifier
 
 
-@command(60003, r.SegmentList, Action.READ_TOPIC)
+@command(60003, r.SegmentList, Action.READ_TOPIC, http=f"GET {_TOPIC}/partitions/{{partition_id}}/segments")
 class GetSegments(Command, frozen=True):
     """The segments of a partition."""
 
     stream: Identifier
     topic: Identifier
     partition_id: Id
+
+
+@command(60020, r.TopicMaintenance, Action.READ_TOPIC, http=f"GET {_TOPIC}/maintenance")
+class GetTopicMaintenance(Command, frozen=True):
+    """What was deleted from a topic, when and why, and which messages are damaged."""
+
+    stream: Identifier
+    topic: Identifier
 
 
 @command(60013, r.ConfirmedAssignment, Action.READ_TOPIC)

@@ -38,6 +38,7 @@ from courser.broker.read_buffers import ReadBuffers
 from courser.broker.request_metrics import RequestMetrics
 from courser.broker.retention import Retention
 from courser.broker.scraping import Scrapes
+from courser.broker.scrubbing import Scrubber
 from courser.broker.sessions import Session, Sessions
 from courser.broker.settings import BrokerSettings
 from courser.broker.shared_syncs import SharedSyncs
@@ -110,9 +111,18 @@ class Broker:
         passwords = PasswordPool(Passwords(), self._password_threads)
         self.authentication = Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock)
         self.retention = Retention(self.partitions, settings, self.clock)
+        self.machine = Machine(self.clock, data.path)
+        self.disk_watch = DiskWatch(
+            self.partitions,
+            pool,
+            self.machine.disk_space,
+            free_space_min=settings.free_space_min,
+            relieve=self.retention.relieve,
+        )
         self.sends = Sends(
             self.partitions,
             pool,
+            disk_watch=self.disk_watch,
             delete_oldest_segments=settings.delete_oldest_segments,
             on_limit=self.retention.hurry,
         )
@@ -125,9 +135,9 @@ class Broker:
         self.subscriptions = Subscriptions(self.catalog, self.access, self.finder, self.partitions, self.polls)
         self.catalog.on_change = self.subscriptions.metadata_changed
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
-        self.figures = Figures(self.partitions, settings.topic_defaults, data.path)
-        self.machine = Machine(self.clock, data.path)
-        self.disk_watch = DiskWatch(self.partitions, pool, self.machine.disk_space)
+        self.figures = Figures(self.partitions, self.retention, settings.topic_defaults, data.path)
+        self.scrubber = Scrubber(self.partitions, data.file_system, data.path, pool, self.clock, settings)
+        self.scrubber.register(self.metrics)
         self.lags, self.scrapes = self._make_scrapes()
         self.diagnosis = Diagnosis(self.machine, data.path, pool)
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)
