@@ -442,6 +442,13 @@ def _partition_lag(cursor: Cursor) -> r.PartitionLag:
     return r.PartitionLag(partition_id, *rest)
 
 
+def _maintenance(cursor: Cursor) -> r.TopicMaintenance:
+    deletions = [
+        r.Deletion(cursor.number("Q"), cursor.text8(), *cursor.unpack("IQQIQQ")) for _ in range(cursor.number("I"))
+    ]
+    return r.TopicMaintenance(deletions, [r.Damage(*cursor.unpack("IQQQQQ")) for _ in range(cursor.number("I"))])
+
+
 def _segments(cursor: Cursor) -> r.SegmentList:
     partition_id, directory, count = cursor.number("I"), cursor.text32(), cursor.number("I")
     rows = []
@@ -508,6 +515,7 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.TopicBounds: _bounds,
     r.SegmentList: _segments,
     r.TopicDurability: _durability,
+    r.TopicMaintenance: _maintenance,
     r.Arrivals: _arrivals,
     r.ArrivalsInTopics: lambda cursor: r.ArrivalsInTopics(tuple(cursor.number("I") for _ in range(cursor.number("I")))),
     r.FoundMessages: lambda cursor: r.FoundMessages(*cursor.unpack("QQQ")),
