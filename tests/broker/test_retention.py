@@ -438,7 +438,7 @@ _NO_LIMITS = {"message_expiry": NEVER, "max_topic_size": NEVER}
 async def test_the_retention_matrix(
     tmp_path: Path, limits: dict[str, int], reasons: list[str], source: str, is_sealed: bool
 ) -> None:
-    """Two messages, for a size limit too large together; then time passes. A consumer that read nothing changes nothing."""
+    """Two messages, for a size limit too large together; then time passes. A dead consumer changes nothing."""
     stricter = {"message_expiry": 1, "max_topic_size": 1} if source == "topic over default" else {}
     defaults = replace(USUAL_TOPIC_OPTIONS, **(limits if source == "default" else stricter))
     own = {} if source == "default" else {**_NO_LIMITS, **limits}
