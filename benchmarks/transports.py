@@ -191,7 +191,7 @@ def run(bench: Bench) -> Iterator[Row]:
                 bare_name="TCP",
                 target=Target(Bound.RATIO_AT_LEAST, _RAW_TARGET) if is_raw else None,
             )
-            (bare,) = [name for name in rounds[0] if name.startswith("bare")] or [None]
+            bare = next((name for name in rounds[0] if name.startswith("bare")), None)
             if transport == "http" and bare is not None:
                 yield Row(
                     measure=f"{measure} over http",

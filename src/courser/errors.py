@@ -115,6 +115,9 @@ class ErrorCode(IntEnum):
     GROUP_HAS_MEMBERS = 20034
     KEY_MISSING = 20040
     CODEC_MISSING = 20041
+    ARCHIVE_FAILURE = 20042
+    ARCHIVE_TAKEN_OVER = 20043
+    NOT_ARCHIVED = 20044
 
 
 class CourserError(Exception):

@@ -178,7 +178,7 @@ async def test_who_waits_for_messages_hears_of_them_when_they_can_be_read(
         async def watch() -> None:
             while not seen:
                 arrival: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-                partition.wait_for(arrival, 0)
+                partition.readers.wait_for(arrival, 0)
                 await arrival
                 seen.extend([1] if await texts(partition) else [])
 
@@ -198,7 +198,7 @@ async def test_a_deleted_partition_gives_an_error_to_whoever_waits(disk: GatedFi
         waiting = asyncio.create_task(send(partition, "x"))
         await until(disk.waiting.is_set)
         arrival: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        partition.wait_for(arrival, 1000)
+        partition.readers.wait_for(arrival, 1000)
         partition.mark_deleted()
         with pytest.raises(PartitionReadOnly, match="it was deleted"):
             await waiting

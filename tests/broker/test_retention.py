@@ -19,6 +19,7 @@ from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.errors import ErrorCode, PartitionReadOnly
 from courser.model.messaging import PollingKind
 from courser.model.topic_options import NEVER, TopicOptions
+from courser.storage.ledger import SegmentFacts
 from courser.storage.partition_log import PartitionLog
 from courser.storage.segment import Segment
 from courser.testing.clocks import ManualClock
@@ -500,6 +501,9 @@ class Archive:
 
     def is_archived(self, _log: PartitionLog, segment: Segment) -> bool:
         return segment.end_offset <= self.end_offset
+
+    def remote_segments(self, _log: PartitionLog) -> list[SegmentFacts]:
+        return []
 
     def deletable_end(self, _log: PartitionLog, before_offset: int, *, is_expiry: bool) -> int:
         assert is_expiry in (True, False)

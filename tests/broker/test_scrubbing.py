@@ -197,7 +197,7 @@ class Copies:
     def keep(self, scene: Scene) -> None:
         shutil.copytree(log_of(scene).directory, self.directory)
 
-    def fetch(self, log: PartitionLog, segment: Segment, target: Path) -> bool:
+    async def fetch(self, _log: PartitionLog, segment: Segment, target: Path) -> bool:
         source = log_path(self.directory, segment.base_offset)
         if not source.exists():
             return False
@@ -264,7 +264,7 @@ async def test_without_an_intact_copy_the_segment_stays_as_it_is(
             copy.write_bytes(b"")
         else:
 
-            def fetch(_log: PartitionLog, _segment: Segment, target: Path) -> bool:
+            async def fetch(_log: PartitionLog, _segment: Segment, target: Path) -> bool:
                 raise StorageFailure("read", target, OSError(5, "Input/output error"))
 
             copies.fetch = fetch  # type: ignore[method-assign]
@@ -276,4 +276,4 @@ async def test_without_an_intact_copy_the_segment_stays_as_it_is(
         assert path_of(scene, 1).read_bytes() == before
         assert not list(log_of(scene).directory.glob("*.tmp"))
         assert len(await damages(scene)) == 1
-        assert "could not repair" in caplog.text or "no intact copy" in caplog.text
+        assert any(text in caplog.text for text in ("could not repair", "no copy", "is not intact"))

@@ -96,6 +96,9 @@ class BrokenFileSystem:
     def rename(self, source: Path, target: Path) -> None:
         self._file_system.rename(source, target)
 
+    def link(self, source: Path, target: Path) -> None:
+        self._file_system.link(source, target)
+
     def unlink(self, path: Path) -> None:
         self._file_system.unlink(path)
 

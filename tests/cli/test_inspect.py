@@ -34,6 +34,15 @@ def partition(tmp_path: Path) -> Partition:
     return full_partition(tmp_path / "data")
 
 
+def test_a_key_that_is_none_is_refused(courser: Run, partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COURSER_SYSTEM_ENCRYPTION_KEY", "canary")
+    for arguments in (("log", partition.logs[0]), ("verify", partition.directory)):
+        code, _, err = courser("inspect", *arguments)
+        assert code == 1
+        assert "COURSER_SYSTEM_ENCRYPTION_KEY or COURSER_SYSTEM_ENCRYPTION_OLD_KEYS is wrong" in err
+        assert "canary" not in err
+
+
 # --- log ---
 
 

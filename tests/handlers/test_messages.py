@@ -131,7 +131,7 @@ async def test_a_send_that_waits_for_nothing_is_answered_at_once(scene: Scene) -
     assert isinstance(begun, r.Sent)
     assert (begun.partition_id, begun.base_offset) == (0, 2)
     arrival: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    partition_of(scene).wait_for(arrival, 3)
+    partition_of(scene).readers.wait_for(arrival, 3)
     assert isinstance(scene.dispatcher.begin(scene.root, send_command("four")), r.Sent)
     assert not arrival.done(), "the send itself wakes nobody"
     assert await arrival

@@ -85,7 +85,7 @@ async def test_a_long_poll_ends_empty_when_its_time_is_up(scene: Scene) -> None:
     await add_topic(scene)
     reply = await waited(scene, wait(seconds=0))
     assert (reply.message_count, reply.partition_id) == (0, 0)
-    assert partition_of(scene)._waiting == {}
+    assert partition_of(scene).readers.waiting == {}
 
 
 async def test_a_connection_that_goes_takes_its_long_poll_along(scene: Scene) -> None:
@@ -96,7 +96,7 @@ async def test_a_connection_that_goes_takes_its_long_poll_along(scene: Scene) ->
     with pytest.raises(CommandRejected) as refused:
         await task
     assert refused.value.code is ErrorCode.DISCONNECTED
-    assert partition_of(scene)._waiting == {}
+    assert partition_of(scene).readers.waiting == {}
 
 
 async def test_a_long_poll_ends_when_its_topic_is_deleted(scene: Scene) -> None:

@@ -10,6 +10,7 @@ from courser.api import replies as r
 from courser.broker.limits import BrokerLimits
 from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
+from courser.broker.waiting_readers import WaitingReaders
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
@@ -60,7 +61,7 @@ async def test_the_next_message_in_any_of_them_ends_the_wait(scene: Scene) -> No
     await send(scene, "at last", to=1)
     assert await task == r.Arrivals(0, (1,))
     assert scene.root.waiting is None
-    assert [partition_of(scene, number)._waiting for number in range(3)] == [{}, {}, {}]
+    assert [partition_of(scene, number).readers.waiting for number in range(3)] == [{}, {}, {}]
 
 
 async def test_nothing_arrives_in_time(scene: Scene) -> None:
@@ -153,7 +154,7 @@ async def test_a_group_that_is_deleted_ends_the_waits_of_its_members(scene: Scen
 async def test_a_partition_that_is_named_often_is_waited_for_once(scene: Scene) -> None:
     await add_topic(scene, partition_count=2)
     task = await begun(scene, scene.root, wait(*[(1, 5 - number % 5) for number in range(1000)]))
-    assert list(partition_of(scene, 1)._waiting.values()) == [1], "the first message that is wanted"
+    assert list(partition_of(scene, 1).readers.waiting.values()) == [1], "the first message that is wanted"
     assert scene.broker.polls._row_count == 1000, "rows count as they were sent: they stay in memory"
     await send(scene, "a", "b", to=1)
     assert await task == r.Arrivals(0, (1,))
@@ -169,13 +170,13 @@ async def test_a_send_does_the_same_work_however_many_wait(scene: Scene, monkeyp
     tasks = [await begun(scene, scene.connect(0), wait((0, 1_000_000))) for _ in range(100)]
     near = await begun(scene, scene.connect(0), wait((0, 21)))
     told: list[int] = []
-    announce = partition._announce
+    announce = WaitingReaders.announce
 
-    def noted() -> None:
+    def noted(readers: WaitingReaders) -> None:
         told.append(partition.log.visible_end)
-        announce()
+        announce(readers)
 
-    monkeypatch.setattr(partition, "_announce", noted)
+    monkeypatch.setattr(WaitingReaders, "announce", noted)
     for number in range(20):
         assert isinstance(scene.dispatcher.begin(scene.root, send_command(f"{number}")), r.Sent)
     assert told == [], "sends themselves tell nobody"
@@ -183,19 +184,19 @@ async def test_a_send_does_the_same_work_however_many_wait(scene: Scene, monkeyp
     assert told == [21], "all that came in one turn of the loop are told of once"
     await send(scene, "the one that is waited for")
     assert await near == r.Arrivals(0, (0,))
-    assert len(partition._waiting) == 100
+    assert len(partition.readers.waiting) == 100
     assert not any(task.done() for task in tasks)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert partition._waiting == {}
+    assert partition.readers.waiting == {}
 
 
 async def test_a_long_poll_for_a_far_offset_is_not_woken_by_each_message(scene: Scene) -> None:
     await add_topic(scene)
     poll = c.PollMessages(ALONE, "s", "t", 0, PollingKind.OFFSET, 3, 10, auto_commit=False)
     task = await begun(scene, scene.connect(0), c.WaitForMessages(poll, 20 * SECOND, 1000))
-    (woken,) = partition_of(scene)._waiting
+    (woken,) = partition_of(scene).readers.waiting
     await send(scene, "0", "1", "2")
     await asyncio.sleep(0)
     assert not woken.done()

@@ -84,7 +84,12 @@ def test_every_alert_is_explained() -> None:
 
 
 def test_a_server_has_exactly_the_metrics_of_the_table(tmp_path: Path) -> None:
-    settings = {"http.enabled": "true", "http.address": "127.0.0.1:0"}
+    settings = {
+        "http.enabled": "true",
+        "http.address": "127.0.0.1:0",
+        "data_maintenance.archiver.enabled": "true",
+        "data_maintenance.archiver.disk.path": str(tmp_path / "archive"),
+    }
     with RunningServer(tmp_path, settings=settings) as server:
         url = f"http://{server.address_of('http')}/metrics"
         with urllib.request.urlopen(url, timeout=PATIENCE) as reply:

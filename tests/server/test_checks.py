@@ -1,6 +1,7 @@
 """What values must not be together, and what is worth a warning."""
 
 import base64
+import importlib.util
 import sys
 
 import pytest
@@ -42,13 +43,28 @@ def test_keys_make_a_ring_and_are_not_shown() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["data_maintenance.archiver.enabled=true"], "archiving to disk or S3, which is not supported yet"),
-        (["data_maintenance.messages.archiver_enabled=true"], "set it to false"),
+        (["data_maintenance.messages.archiver_enabled=true"], "so set both alike"),
         (["data_maintenance.state.archiver_enabled=true"], "data_maintenance.state.archiver_enabled (--set)"),
-        (["segment.archive_expired=true"], "segment.archive_expired (--set) enables archiving"),
         (["encryption.enabled=true"], "system.encryption.key is not set: set it to 32 random bytes in base64"),
         (["encryption.key=c2hvcnQ="], "encryption.key (--set): a key must be 32 random bytes in base64"),
         (["encryption.old_keys=no base64"], "encryption.old_keys (--set): a key must be 32 random bytes in base64"),
+        (
+            ["data_maintenance.archiver.enabled=true", "data_maintenance.messages.archiver_enabled=false"],
+            "data_maintenance.archiver.enabled (--set) is true",
+        ),
+        (
+            ["data_maintenance.archiver.enabled=true", "data_maintenance.archiver.kind=s3"],
+            "data_maintenance.archiver.s3.bucket is required if data_maintenance.archiver.kind is s3",
+        ),
+        (
+            [
+                "data_maintenance.archiver.enabled=true",
+                "data_maintenance.archiver.kind=s3",
+                "data_maintenance.archiver.s3.bucket=b",
+                "data_maintenance.archiver.s3.key_id=k",
+            ],
+            "data_maintenance.archiver.s3.secret_access_key is required",
+        ),
         (["data_maintenance.messages.interval=0"], 'set a duration such as "1m", or set'),
         (["personal_access_token.cleaner.interval=none"], "personal_access_token.cleaner.enabled = false"),
         (["heartbeat.interval=0"], "heartbeat.enabled = false"),
@@ -85,6 +101,7 @@ def test_what_cannot_be(settings: list[str], words: str) -> None:
         ["http.enabled=true"],
         [issuers("http://127.0.0.1:8081/keys")],
         ["data_maintenance.archiver.archive_expired=true"],
+        ["data_maintenance.archiver.enabled=true", "data_maintenance.state.archiver_enabled=true"],
     ],
 )
 def test_what_can_be(settings: list[str]) -> None:
@@ -116,3 +133,12 @@ def test_usual_settings_give_no_warnings() -> None:
         NO_LOG_FILES,
     ):
         assert list(checks.warnings(load(settings=settings))) == []
+
+
+def test_a_store_without_its_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "obstore" else find(name))
+    table = "data_maintenance.archiver"
+    configuration = load(settings=[f"{table}.enabled=true", f"{table}.kind=s3", f"{table}.s3.bucket=b"])
+    with pytest.raises(ConfigurationRefused, match=r"archiver.kind .* pip install 'courser\[s3\]'"):
+        checks.check(configuration)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from courser.archive.settings import StoreKind, StoreSettings
 from courser.broker.settings import BrokerSettings
 from courser.broker.topic_settings import durability_of as durability_policy
 from courser.errors import ConfigurationRefused
@@ -172,15 +173,26 @@ tmp_upload_dir = "/tmp/iggy-s3-staging"
 """
 
 
-@pytest.mark.parametrize("text", [DISK_ARCHIVE, S3_ARCHIVE, MINIO_ARCHIVE])
-def test_the_archiver_is_not_built_and_the_start_is_refused(tmp_path: Path, text: str) -> None:
+def test_the_archive_on_disk(tmp_path: Path) -> None:
+    archive = start_with(tmp_path, DISK_ARCHIVE).broker.archive
+    assert archive is not None
+    assert archive.store == StoreSettings(path=Path("/var/lib/iggy/archive"), request_timeout=60 * SECOND)
+    assert archive.protects_expired is True
+
+
+@pytest.mark.parametrize("text", [S3_ARCHIVE, MINIO_ARCHIVE])
+def test_the_archive_in_s3(tmp_path: Path, text: str) -> None:
     configuration = load_block(tmp_path, text)
-    with pytest.raises(ConfigurationRefused) as refused:
-        check(configuration)
-    (problem,) = refused.value.problems
-    assert problem.startswith("data_maintenance.archiver.enabled (")
-    assert "not supported yet" in problem
-    assert "secret-key" not in problem
+    check(configuration)
+    (warning,) = configuration.warnings
+    assert warning.endswith("ignored: data_maintenance.archiver.s3.tmp_upload_dir"), "nothing is staged"
+    archive = settings_of(configuration).broker.archive
+    assert archive is not None
+    store = archive.store
+    assert store.kind is StoreKind.S3
+    assert store.region == "us-east-1"
+    assert store.endpoint in ("https://minio.example.com", "http://minio:9000")
+    assert store.secret_access_key not in repr(store)
     check(load_block(tmp_path, text.replace("enabled = true", "enabled = false")))
 
 
@@ -339,16 +351,14 @@ tmp_upload_dir = "/tmp/iggy-upload"
 
 
 @pytest.mark.parametrize(("text", "path"), [(PRODUCTION, "/var/lib/iggy/data"), (TEMPLATE, "local_data")])
-def test_whole_files_work_once_the_archiver_is_off(tmp_path: Path, text: str, path: str) -> None:
-    with pytest.raises(ConfigurationRefused, match=r"data_maintenance\.archiver\.enabled"):
-        check(load_block(tmp_path, text))
-    switched_off = text.replace(
-        "[data_maintenance.archiver]\nenabled = true", "[data_maintenance.archiver]\nenabled = false"
-    )
-    configuration = load_block(tmp_path, switched_off, "config.toml")
+def test_whole_files_work(tmp_path: Path, text: str, path: str) -> None:
+    configuration = load_block(tmp_path, text, "config.toml")
     check(configuration)
     (warning,) = configuration.warnings
-    assert warning.startswith("Iggy settings that Courser does not use, ignored: data_maintenance.archiver.{kind, ")
+    assert warning.endswith("ignored: data_maintenance.archiver.s3.tmp_upload_dir")
+    archive = settings_of(configuration).broker.archive
+    assert archive is not None
+    assert (archive.store.kind, archive.store.key_prefix) == (StoreKind.S3, "production/")
     settings = settings_of(configuration)
     assert settings.data_directory == Path(path)
     assert settings.broker.topic_defaults.message_expiry == 7 * DAY
@@ -371,11 +381,12 @@ def test_the_table_of_variables(tmp_path: Path) -> None:
     }
     configuration = load(None, defaults)
     check(configuration)
-    (warning,) = configuration.warnings
-    assert warning.endswith("ignored: data_maintenance.archiver.kind")
+    assert configuration.warnings == ()
     broker = settings_of(configuration).broker
     assert durability_of(broker) == (False, 10_000)
     assert broker.topic_defaults.segment_size == 1024**3
     assert broker.index_cache is IndexCache.ALL
-    with pytest.raises(ConfigurationRefused, match="IGGY_DATA_MAINTENANCE_ARCHIVER_ENABLED"):
-        check(load(None, defaults | {"IGGY_DATA_MAINTENANCE_ARCHIVER_ENABLED": "true"}))
+    assert broker.archive is None
+    enabled = load(None, defaults | {"IGGY_DATA_MAINTENANCE_ARCHIVER_ENABLED": "true"})
+    check(enabled)
+    assert settings_of(enabled).broker.archive is not None

@@ -19,7 +19,7 @@ from courser.server.configuration.environment import (
     variable,
     with_file,
 )
-from courser.server.configuration.key import Key, KeyStatus, variable_name
+from courser.server.configuration.key import Key, variable_name
 from courser.server.configuration.key_index import LIVE_KEYS, all_keys
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration, load
@@ -271,12 +271,6 @@ def test_no_variable_that_courser_itself_reads_is_taken_for_a_mistake() -> None:
     names = {name for text in sources for name in re.findall(r'"(COURSER_[A-Z]+(?:_[A-Z]+)*)"', text)}
     assert {"COURSER_URL", "COURSER_STATE_HOME"} <= names
     assert load(None, dict.fromkeys(names, "x")).warnings == ()
-
-
-def test_keys_that_are_refused_are_switches_with_an_off_position() -> None:
-    for key in all_keys().keys:
-        if key.status is KeyStatus.REFUSED:
-            assert key.default in (False, "none")
 
 
 # --- what the environment says besides settings -------------------------------------------------------

@@ -406,7 +406,7 @@ def test_an_address_that_is_not_ours_is_refused(tmp_path: Path, address: str) ->
         (["--colour"], {}, 2, "--help"),
         (["surplus"], {}, 2, "--help"),
         ([], {"IGGY_SYSTEM_SEGMENT_SIZE": "2 GiB"}, 2, 'system.segment.size = "2 GiB" (IGGY_SYSTEM_SEGMENT_SIZE)'),
-        ([], {"IGGY_DATA_MAINTENANCE_ARCHIVER_ENABLED": "true"}, 2, "data_maintenance.archiver.enabled"),
+        ([], {"IGGY_DATA_MAINTENANCE_STATE_ARCHIVER_ENABLED": "true"}, 2, "data_maintenance.archiver.enabled"),
         ([], {"IGGY_ROOT_USERNAME": "admin"}, 2, "COURSER_ROOT_PASSWORD is not"),
         ([], {"COURSER_LOG": "loud"}, 2, "COURSER_LOG"),
         ([], {"COURSER_SYSTEM_PATH": "/proc/nowhere"}, 1, "/proc/nowhere"),

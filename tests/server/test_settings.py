@@ -18,6 +18,34 @@ OTHER_VALUES = {
     "system.message_deduplication.enabled": "true",
     "system.message_deduplication.max_entries": "7",
     "system.message_deduplication.expiry": "7s",
+    "data_maintenance.archiver.enabled": "true",
+    "data_maintenance.archiver.kind": "gcs",
+    "data_maintenance.archiver.archive_expired": "false",
+    "data_maintenance.archiver.archive_at": "expiry",
+    "data_maintenance.archiver.interval": "7s",
+    "data_maintenance.archiver.active_interval": "0",
+    "data_maintenance.archiver.bandwidth": "1 MB",
+    "data_maintenance.archiver.part_size": "8 MiB",
+    "data_maintenance.archiver.request_timeout": "7s",
+    "data_maintenance.archiver.restore_on_start": "true",
+    "data_maintenance.archiver.take_over": "true",
+    "data_maintenance.archiver.cluster": "77",
+    "data_maintenance.archiver.disk.path": "/elsewhere",
+    "data_maintenance.archiver.s3.bucket": "b",
+    "data_maintenance.archiver.s3.key_prefix": "p",
+    "data_maintenance.archiver.s3.region": "r",
+    "data_maintenance.archiver.s3.endpoint": "http://e",
+    "data_maintenance.archiver.s3.access_key_id": "i",
+    "data_maintenance.archiver.s3.secret_access_key": "s",
+    "data_maintenance.archiver.s3.path_style": "false",
+    "data_maintenance.archiver.gcs.bucket": "b",
+    "data_maintenance.archiver.gcs.key_prefix": "p",
+    "data_maintenance.archiver.gcs.credentials_file": "/f",
+    "data_maintenance.archiver.azure.account": "a",
+    "data_maintenance.archiver.azure.container": "c",
+    "data_maintenance.archiver.azure.key_prefix": "p",
+    "data_maintenance.archiver.azure.access_key": "k",
+    "data_maintenance.archiver.azure.endpoint": "http://e",
     "http.enabled": "false",
     "http.cors.enabled": "false",
     "http.metrics.enabled": "false",
@@ -134,11 +162,18 @@ OTHER_VALUES = {
     "telemetry.metrics.endpoint": "https://collector/v1/metrics",
     "telemetry.metrics.interval": "7s",
 }
-ONLY_CHECKED = {"tcp.enabled": "false", "telemetry.traces.transport": "grpc", "telemetry.logs.transport": "grpc"}
+ONLY_CHECKED = {
+    "tcp.enabled": "false",
+    "telemetry.traces.transport": "grpc",
+    "telemetry.logs.transport": "grpc",
+    "data_maintenance.messages.archiver_enabled": "true",
+    "data_maintenance.state.archiver_enabled": "true",
+}
 """Values that are refused if they would matter, and are no settings."""
 SWITCHES = [
     f"system.encryption.key={base64.b64encode(bytes(32)).decode()}",
     "system.message_deduplication.enabled=true",
+    "data_maintenance.archiver.enabled=true",
     "tcp.tls.enabled=true",
     "websocket.tls.enabled=true",
     "quic.enabled=true",
@@ -153,6 +188,9 @@ SWITCHES = [
 @pytest.mark.parametrize("path", OTHER_VALUES)
 def test_another_value_gives_other_settings(path: str) -> None:
     others = [switch for switch in SWITCHES if not switch.startswith(f"{path}=")]
+    table = path.removeprefix("data_maintenance.archiver.").partition(".")[0]
+    if table in ("s3", "gcs", "azure"):
+        others.append(f"data_maintenance.archiver.kind={table}")
     before = settings_of(load(settings=others))
     after = settings_of(load(settings=[*others, f"{path}={OTHER_VALUES[path]}"]))
     assert after != before

@@ -64,6 +64,19 @@ def engine(request: pytest.FixtureRequest, mixed: bool) -> Engine:
     return engine
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "encrypted"])
+def test_only_a_small_batch_is_decoded_where_nobody_may_wait(encoding: str) -> None:
+    engine = Engine(encoded(LARGE, encoding))
+    engine.append_numbered(3, size=200)
+    engine.append_numbered(500, size=200)
+    assert messages_of(engine.log.read(0, 3, ALL, wait=False)) == engine.read(0, count=3)
+    with pytest.raises(BlockingIOError):
+        engine.log.read(3, 10, ALL, wait=False)
+    # Once a part of it was read, the rest is at hand.
+    assert len(engine.read(3, count=10)) == 10
+    assert len(messages_of(engine.log.read(13, 10, ALL, wait=False))) == 10
+
+
 # --- nothing there --------------------------------------------------------------------------------------
 
 

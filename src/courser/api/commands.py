@@ -3,7 +3,7 @@
 Codecs create them, and the dispatcher passes them to their handlers. Ids count from 0 here in all releases.
 """
 
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
 from courser.api import replies as r
 from courser.api import table
@@ -27,14 +27,26 @@ from courser.api.fields import (
     U32,
     U64,
     ChosenId,
-    Counted,
     Flag,
     Id,
     Name,
     OptionalPartition,
     SnapshotCompression,
     SnapshotKinds,
-    Text32,
+)
+from courser.api.own_commands import (
+    POSITION_COUNT_MAX,
+    ConfirmAssignment,
+    FindMessages,
+    GetGroupLag,
+    GetMetrics,
+    GetPartitionBounds,
+    GetSegments,
+    GetTopicDurability,
+    GetTopicMaintenance,
+    ResetGroupOffsets,
+    WaitForArrivals,
+    WaitForTopics,
 )
 from courser.api.staging_commands import (
     PUBLISHED_PART_COUNT_MAX,
@@ -53,39 +65,48 @@ from courser.model.messaging import Partitioning, PollingKind
 from courser.model.permissions import Action
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import Batch
-from courser.records.message_filter import FILTER_COUNT_MAX
 
 __all__ = [
+    "POSITION_COUNT_MAX",
     "PUBLISHED_PART_COUNT_MAX",
     "ChangePassword",
+    "ConfirmAssignment",
     "CreateToken",
     "CreateUser",
     "DeleteToken",
     "DeleteUser",
     "DiscardStaged",
+    "FindMessages",
     "FinishStage",
+    "GetGroupLag",
+    "GetMetrics",
+    "GetPartitionBounds",
+    "GetSegments",
     "GetSink",
     "GetSinks",
     "GetStagedParts",
     "GetTokens",
+    "GetTopicDurability",
+    "GetTopicMaintenance",
     "GetUser",
     "GetUsers",
     "LoginUser",
     "LoginWithToken",
     "LogoutUser",
     "PublishStaged",
+    "ResetGroupOffsets",
     "StageMessages",
     "StagedPartName",
     "UpdatePermissions",
     "UpdateUser",
+    "WaitForArrivals",
+    "WaitForTopics",
 ]
 """Commands that other modules define."""
 
 Command: TypeAlias = table.Command
 """Base class of all commands."""
 
-POSITION_COUNT_MAX = 1000
-"""Partitions that one request may wait for: as many as a topic is created with."""
 _TOPIC = "/streams/{stream}/topics/{topic}"
 
 
@@ -339,6 +360,20 @@ class PollMessages(Command, frozen=True):
     auto_commit: Flag
 
 
+@command(60001, r.Polled, Action.POLL_MESSAGES)
+class WaitForMessages(Command, frozen=True):
+    """A poll that waits until there is something to read; stricter than ``PollMessages``.
+
+    Deleted or damaged messages are an error with their offsets, and are not skipped silently.
+    """
+
+    poll: PollMessages
+    wait: U64
+    """How long to wait for messages, in microseconds; at most 20 seconds."""
+    size_max: U32
+    """Bytes of batch records in the reply. One message is returned if there is one, however large."""
+
+
 @command(
     102, None, Action.SEND_MESSAGES, http=f"GET {_TOPIC}/messages/flush/{{partition_id}}/{{fsync}}", http_status=200
 )
@@ -477,140 +512,6 @@ class SyncConsumerGroup(Command, frozen=True):
     stream: Identifier
     topic: Identifier
     group: Identifier
-
-
-# --- Courser's own ------------------------------------------------------------------------------------
-
-
-@command(60001, r.Polled, Action.POLL_MESSAGES)
-class WaitForMessages(Command, frozen=True):
-    """A poll that waits until there is something to read; stricter than ``PollMessages``.
-
-    Deleted or damaged messages are an error with their offsets, and are not skipped silently.
-    """
-
-    poll: PollMessages
-    wait: U64
-    """How long to wait for messages, in microseconds; at most 20 seconds."""
-    size_max: U32
-    """Bytes of batch records in the reply. One message is returned if there is one, however large."""
-
-
-@command(
-    60004, r.Arrivals, Action.POLL_MESSAGES, order=("consumer", "stream", "topic", "generation", "wait", "positions")
-)
-class WaitForArrivals(Command, frozen=True):
-    """Wait until one of several partitions has something to read: for consumers of more than one."""
-
-    consumer: Consumer
-    stream: Identifier
-    topic: Identifier
-    positions: Annotated[tuple[tuple[U32, U64], ...], Counted(POSITION_COUNT_MAX)]
-    """A partition, and the offset that its reader wants next."""
-    generation: U64
-    """The generation of the group's assignment that the member knows; 0 for a single consumer."""
-    wait: U64
-    """How long to wait for messages, in microseconds; at most 20 seconds."""
-
-
-@command(60019, r.ArrivalsInTopics, Action.POLL_MESSAGES)
-class WaitForTopics(Command, frozen=True):
-    """Wait until a partition of one of several topics has something to read, for readers that keep their positions."""
-
-    positions: Annotated[tuple[tuple[Identifier, Identifier, U32, U64], ...], Counted(POSITION_COUNT_MAX)]
-    """A stream, a topic and a partition, and the offset that its reader wants next."""
-    wait: U64
-    """How long to wait for messages, in microseconds; at most 20 seconds."""
-
-
-@command(60016, r.FoundMessages, Action.POLL_MESSAGES)
-class FindMessages(Command, frozen=True):
-    """Where the next messages of a partition are that may match a filter. Looks at a limited number of them."""
-
-    stream: Identifier
-    topic: Identifier
-    partition_id: Id
-    offset: U64
-    """Where to start."""
-    conditions: Annotated[tuple[Text32, ...], Counted(FILTER_COUNT_MAX)]
-    """All of them must be satisfied."""
-
-
-@command(60002, r.TopicBounds, Action.POLL_MESSAGES, Action.SEND_MESSAGES)
-class GetPartitionBounds(Command, frozen=True):
-    """First and next offset of every partition of a topic, with the topic's identity."""
-
-    stream: Identifier
-    topic: Identifier
-
-
-@command(60003, r.SegmentList, Action.READ_TOPIC, http=f"GET {_TOPIC}/partitions/{{partition_id}}/segments")
-class GetSegments(Command, frozen=True):
-    """The segments of a partition."""
-
-    stream: Identifier
-    topic: Identifier
-    partition_id: Id
-
-
-@command(60020, r.TopicMaintenance, Action.READ_TOPIC, http=f"GET {_TOPIC}/maintenance")
-class GetTopicMaintenance(Command, frozen=True):
-    """What was deleted from a topic, when and why, and which messages are damaged."""
-
-    stream: Identifier
-    topic: Identifier
-
-
-@command(60013, r.ConfirmedAssignment, Action.READ_TOPIC)
-class ConfirmAssignment(Command, frozen=True):
-    """The partitions that are assigned to this member, which hands over lost partitions in an orderly way."""
-
-    stream: Identifier
-    topic: Identifier
-    group: Identifier
-    generation: U64
-    """The member has given up all partitions that this and older generations took away; 0 before the first."""
-
-
-@command(60015, r.TopicDurability, Action.READ_TOPIC)
-class GetTopicDurability(Command, frozen=True):
-    """The durability level of a topic: what an acknowledgement guarantees on this server."""
-
-    stream: Identifier
-    topic: Identifier
-
-
-# --- consumer groups, from outside --------------------------------------------------------------------
-
-
-@command(60018, r.GroupLag, Action.READ_TOPIC)
-class GetGroupLag(Command, frozen=True):
-    """How far a consumer group is behind, in messages and in time."""
-
-    stream: Identifier
-    topic: Identifier
-    group: Identifier
-
-
-@command(60012, None, Action.READ_TOPIC, is_audited=True)
-class ResetGroupOffsets(Command, frozen=True):
-    """Set where a consumer group continues to read, without being a member; all partitions or none."""
-
-    stream: Identifier
-    topic: Identifier
-    group: Identifier
-    is_forced: Flag
-    """Whether to remove the members first. They have to join again. Otherwise a group with members is refused."""
-    offsets: Annotated[tuple[tuple[U32, U64], ...], Counted(POSITION_COUNT_MAX)]
-    """A partition, and the next offset that the group reads there. At offset 0 nothing remains stored."""
-
-
-# --- metrics ------------------------------------------------------------------------------------------
-
-
-@command(60017, r.MetricsText, Action.READ_SERVER)
-class GetMetrics(Command, frozen=True):
-    """All metrics of the server."""
 
 
 COMMANDS = tuple(sorted((kind.row for kind in Command.__subclasses__()), key=lambda row: row.code))

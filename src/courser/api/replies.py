@@ -187,6 +187,10 @@ class TopicDurability(Reply, frozen=True):
     """The level of stored offsets: ``written`` or ``synced``."""
 
 
+LOCAL, REMOTE = "local", "remote"
+"""Where a segment is."""
+
+
 class SegmentInfo(Reply, frozen=True):
     """A segment of a partition."""
 

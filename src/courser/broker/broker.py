@@ -7,13 +7,16 @@ runs in a pool of threads.
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 from courser.api.replies import Node
+from courser.archive.starting import prepare_directory
+from courser.archive.store import Store
 from courser.broker.access import AccessControl
+from courser.broker.archiving import Archiver, register_archive_metrics
 from courser.broker.authentication import Authentication
 from courser.broker.catalog_service import CatalogService
 from courser.broker.connectionless import ConnectionlessMembers
@@ -52,6 +55,7 @@ from courser.catalog.changes import UserCreation
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.errors import StorageFailure
+from courser.model.identifiers import TopicAddress
 from courser.model.metrics import Registry
 from courser.model.permissions import ALL_PERMISSIONS
 from courser.storage.data_directory import DataDirectory
@@ -78,6 +82,7 @@ class Broker:
         pool: Executor,
         opened: OpenedCatalog,
         draw: Callable[[int], bytes],
+        archive_store: Store | None = None,
     ) -> None:
         self.data = data
         self.settings = settings
@@ -128,6 +133,7 @@ class Broker:
         )
         self.staging, self.publishing = self._make_publishing(draw)
         self.retention.settle = self.publishing.settle_below
+        self.archiver = self._make_archiver(draw, archive_store)
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
         self.reply_sent = self.buffers.give_back
         """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
@@ -138,10 +144,19 @@ class Broker:
         self.figures = Figures(self.partitions, self.retention, settings.topic_defaults, data.path)
         self.scrubber = Scrubber(self.partitions, data.file_system, data.path, pool, self.clock, settings)
         self.scrubber.register(self.metrics)
+        self.scrubber.copies = self.archiver
         self.lags, self.scrapes = self._make_scrapes()
         self.diagnosis = Diagnosis(self.machine, data.path, pool)
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)
         """Where clients find this server; the server says so once it listens."""
+
+    def _make_archiver(self, draw: Callable[[int], bytes], store: Store | None) -> Archiver | None:
+        archiver, settings = None, self.settings.archive
+        if settings is not None:
+            archiver = Archiver(self.data, self.catalog, self.partitions, settings, draw=draw, store=store)
+            self.retention.guard = archiver
+        register_archive_metrics(self.metrics, archiver)
+        return archiver
 
     def _make_partitions(self, opened: OpenedCatalog) -> PartitionRegistry:
         return PartitionRegistry(
@@ -196,6 +211,7 @@ class Broker:
         *,
         make_root: Callable[[], RootUser],
         draw: Callable[[int], bytes] = os.urandom,
+        archive_store: Store | None = None,
     ) -> "Broker":
         """Open all that a data directory holds.
 
@@ -204,6 +220,7 @@ class Broker:
             settings: What the operator wants.
             make_root: Asked for the root account if there are no users.
             draw: Gives so many random bytes.
+            archive_store: Replaces the archive's store of the settings, for tests.
 
         Raises:
             StartRefused: the directory cannot be opened as it is.
@@ -212,9 +229,10 @@ class Broker:
         loop = asyncio.get_running_loop()
         pool = DiskPool(settings.disk_thread_count)
         try:
+            await loop.run_in_executor(pool, partial(_prepare, data, settings, draw(16), archive_store))
             opened = await loop.run_in_executor(pool, partial(_open_catalog, data, settings))
             log_catalog(opened)
-            broker = cls(data, settings, pool, opened, draw)
+            broker = cls(data, settings, pool, opened, draw, archive_store)
             await broker._begin(opened, make_root)
         except BaseException:
             pool.shutdown()
@@ -227,6 +245,9 @@ class Broker:
         state = self.catalog.state
         lost = {partition.path for partition in opened.reconciliation.lost}
         try:
+            if self.archiver is not None:
+                # Before anything is written: another server may have taken over.
+                await self.archiver.begin()
             await self.partitions.open_all(
                 list(state.streams.values()), self.data.stop, lost=lost, unopened=self.data.unopened
             )
@@ -245,6 +266,8 @@ class Broker:
         except BaseException:
             self.partitions.abandon()
             opened.store.close()
+            if self.archiver is not None:
+                self.archiver.abandon()
             raise
 
     def _take_room(self, sizes: dict[tuple[int, int], int]) -> None:
@@ -259,6 +282,11 @@ class Broker:
         await self.publishing.finish_open()
         await self.staging.remove_expired()
 
+    async def archive_before_purge(self, addresses: Iterable[TopicAddress]) -> None:
+        """Archive what a purge is about to delete. Raises 20044 if the archive does not take it."""
+        if self.archiver is not None:
+            await self.archiver.archive_topics([self.partitions.at(address) for address in addresses])
+
     def reply_unread(self, session: Session, size: int, is_copied: bool) -> None:
         """The kernel has not taken all of a reply of ``size`` bytes, which is a copy of what was read, or is not."""
         self.buffers.unread(session, size, is_copied=is_copied)
@@ -268,6 +296,8 @@ class Broker:
         await self.scrapes.close()
         await self.publishing.close()
         await self.staging.close()
+        if self.archiver is not None:
+            await self.archiver.close()
         is_catalog_clean = await self.catalog.close()
         are_partitions_clean = await self.partitions.close()
         is_clean = is_catalog_clean and are_partitions_clean
@@ -295,6 +325,18 @@ def _leave(data: DataDirectory, is_clean: bool) -> bool:
 def _partition_count(state: CatalogState, stream_id: int, topic_id: int) -> int:
     topic = state.topic(stream_id, topic_id)
     return 0 if topic is None else len(topic.partitions)
+
+
+def _prepare(data: DataDirectory, settings: BrokerSettings, nonce: bytes, store: Store | None) -> None:
+    """Fill a directory from an archive, if that is wanted."""
+    prepare_directory(
+        data.file_system,
+        data.path,
+        settings.archive,
+        nonce,
+        recreate_missing_state=settings.recreate_missing_state,
+        store=store,
+    )
 
 
 def _open_catalog(data: DataDirectory, settings: BrokerSettings) -> OpenedCatalog:

@@ -135,6 +135,15 @@ class CatalogService:
         """
         return await self.submit_made(lambda: change)
 
+    async def between_changes(self, look: Callable[[CatalogStore], Result]) -> Result:
+        """Call ``look`` while no change is being made: state and journal fit together."""
+        async with self._turn:
+            return look(self._store)
+
+    def refuse_changes(self, reason: str) -> None:
+        """Refuse changes until a restart. The first reason is kept."""
+        self._failure = self._failure or reason
+
     async def submit_made(self, make: Callable[[], changes.AnyChange]) -> Created:
         """The same for a change that depends on the state: ``make`` is called when it is this change's turn.
 

@@ -515,7 +515,7 @@ async def wait_for_any(session: Session, places: Sequence[tuple[Partition, int]]
     """
     session.waiting = woken = asyncio.get_running_loop().create_future()
     for partition, offset in places:
-        partition.wait_for(woken, offset)
+        partition.readers.wait_for(woken, offset)
     try:
         await asyncio.wait((woken,), timeout=seconds)
         if woken.cancelled():
@@ -525,7 +525,7 @@ async def wait_for_any(session: Session, places: Sequence[tuple[Partition, int]]
         session.waiting = None
         woken.cancel()
         for partition, _ in places:
-            partition.stop_waiting(woken)
+            partition.readers.stop_waiting(woken)
 
 
 def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages) -> int | None:

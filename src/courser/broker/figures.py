@@ -12,7 +12,7 @@ from courser.catalog import entities
 from courser.catalog.entities import Stream, Topic
 from courser.model.identifiers import TopicAddress
 from courser.model.topic_options import TopicOptions
-from courser.storage.ledger import DamagedRange
+from courser.storage.ledger import DamagedRange, SegmentFacts
 from courser.storage.segment import Segment, SegmentState
 
 
@@ -77,7 +77,9 @@ class Figures:
         topic = self._partitions.at(address)
         log = topic.partition(partition_id).log
         directory = log.directory.relative_to(self._data_directory)
-        rows = [_segment(segment, self._retention.life_of(topic, log, segment)) for segment in log.segments]
+        archive = self._retention.guard
+        rows = [] if archive is None else [_remote_segment(facts) for facts in archive.remote_segments(log)]
+        rows += [_segment(segment, self._retention.life_of(topic, log, segment)) for segment in log.segments]
         return r.SegmentList(partition_id, str(directory), rows)
 
     def maintenance(self, address: TopicAddress) -> r.TopicMaintenance:
@@ -138,6 +140,19 @@ def _segment(segment: Segment, life: SegmentLife) -> r.SegmentInfo:
         segment.last_timestamp,
         segment.state is SegmentState.SEALED,
         life.value,
-        # All segments of a log have a file here. Those that only the archive has are not listed yet.
-        "local",
+        r.LOCAL,
+    )
+
+
+def _remote_segment(facts: SegmentFacts) -> r.SegmentInfo:
+    return r.SegmentInfo(
+        facts.base_offset,
+        facts.end_offset,
+        facts.size,
+        facts.message_count,
+        facts.first_timestamp,
+        facts.last_timestamp,
+        True,
+        SegmentLife.ARCHIVED.value,
+        r.REMOTE,
     )

@@ -6,9 +6,9 @@ upkeep, hints to the kernel), so that a send never waits until a segment is seal
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +19,8 @@ from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.preparing import Preparation
 from courser.broker.segment_verification import SegmentCheck, SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
-from courser.broker.waiting import Waiting, attempt
+from courser.broker.waiting import Entrance, Waiting, attempt
+from courser.broker.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
 from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
 from courser.model.durability import Durability
@@ -43,17 +44,11 @@ _UPKEEP_SIZE_MIN = 512 * 1024
 """Bytes appended between two checks for due upkeep in a small segment: half of the smallest allocation."""
 _UPKEEP_SIZE_MAX = 16 * 1024 * 1024
 """The same in a large segment: half of what is written back at a time. Every check costs a turn of the event loop."""
-
 _DISK_PAUSE = 100_000
-"""Microseconds between two writes that nobody waits for: hints to write back, and syncs for a recovery point. They
-smooth a load that the disk can keep up with. In a burst, more of them would only slow down the sends. The
-price is that a start after a kill reads what was sent during the pause."""
-
+"""Microseconds between two writes that nobody waits for: hints to write back, and syncs for a recovery point. More of
+them would only slow down a burst of sends. The price: a start after a kill reads what was sent during the pause."""
 _CLOSING_COUNT_MAX = 64
 """Maximum number of segments that wait to be sealed. Each holds a descriptor, and a start after a kill reads it."""
-
-_NEVER = 2**64
-"""Larger than any offset."""
 _WRITTEN, _BOUNDED, _SYNCED = Durability.WRITTEN, Durability.BOUNDED, Durability.SYNCED
 Found = TypeVar("Found")
 
@@ -102,11 +97,8 @@ class Partition:
         """Set while a purge or a change of settings is in progress. Sends and stores wait for it."""
         self._verification = verification
         self._verifying = asyncio.Lock()
-        self._waiting: dict[asyncio.Future[bool], int] = {}
-        """The long polls that wait for messages, and the offset that each waits for."""
-        self._is_announcing = False
-        """Whether they will be woken in the next turn of the event loop."""
-        self._entering: set[asyncio.Future[None]] = set()
+        self.readers = WaitingReaders(self._final_end)
+        self._entrance = Entrance()
         """Sends that wait before they are written."""
         self._preparation = Preparation(log, self._in_pool, clock)
         self._reading_count = 0
@@ -183,8 +175,8 @@ class Partition:
         sizes, size = self._append_sizes, len(batch.body) + BATCH_HEADER_SIZE
         sizes.counts[size.bit_length()] += 1
         sizes.total += size
-        if self._waiting:
-            self._announce_soon()
+        if self.readers.waiting:
+            self.readers.announce_soon()
         if marks.written[2] >= self._upkeep_at_size or len(log.segments) != self._segment_count:
             self._look_at_upkeep()
         if level is _WRITTEN or is_synced_later or (level is _BOUNDED and self._is_within_bounds()):
@@ -218,7 +210,7 @@ class Partition:
         *,
         is_prepared: bool,
     ) -> Appended:
-        with self._entrance():
+        with self._entrance.held():
             if not is_prepared:
                 batch = await self.prepare(batch)
             await self._wait_to_append(batch.count)
@@ -228,7 +220,7 @@ class Partition:
 
     async def _append_new(self, batch: Batch, timestamp: int, is_synced_later: bool) -> Appended:
         """Append those messages whose ids are not known yet. If all are known, return where the first one is."""
-        with self._entrance():
+        with self._entrance.held():
             while True:
                 prepared = await self.prepare(batch)
                 await self._wait_to_append(batch.count)
@@ -272,7 +264,7 @@ class Partition:
             CourserError: they cannot be appended.
         """
         if self._hold is not None or self._is_behind or self.log.needs_reservation(count):
-            with self._entrance():
+            with self._entrance.held():
                 await self._wait_to_append(count)
 
     async def _wait_to_append(self, count: int) -> None:
@@ -292,21 +284,9 @@ class Partition:
                 log.check_writable()
                 await self._upkeep.do(partial(upkeep.plan_reservation, log, count))
 
-    @contextmanager
-    def _entrance(self) -> Iterator[None]:
-        """Around the waits of a send before it is written, for ``settle``."""
-        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._entering.add(entered)
-        try:
-            yield
-        finally:
-            self._entering.discard(entered)
-            entered.set_result(None)
-
     async def settle(self) -> None:
         """Wait until every send that started before this call is written or has failed."""
-        if self._entering:
-            await asyncio.wait(tuple(self._entering))
+        await self._entrance.settle()
 
     def _look_at_upkeep(self) -> None:
         """Start upkeep that is due, and set the size at which to check again."""
@@ -394,13 +374,13 @@ class Partition:
                 if not waiter.done():
                     waiter.set_exception(PartitionReadOnly(log.directory, log.failure))
             self._upkeep.wake()
-            self._announce()
+            self.readers.announce()
             return
         for waiter in self._acknowledgements.releasable(log.marks.synced, self._clock.monotonic()):
             if not waiter.done():
                 waiter.set_result(None)
-        if self._waiting:
-            self._announce_soon()
+        if self.readers.waiting:
+            self.readers.announce_soon()
 
     # --- polls ---
 
@@ -479,30 +459,9 @@ class Partition:
             if self._reads_done is not None and not self._reading_count and not self._reads_done.done():
                 self._reads_done.set_result(None)
 
-    def wait_for(self, woken: asyncio.Future[bool], offset: int) -> None:
-        """Set ``woken`` to True once there is a message at ``offset``, or there can never be one."""
-        self._waiting[woken] = offset
-
-    def stop_waiting(self, woken: asyncio.Future[bool]) -> None:
-        """Forget a future passed to ``wait_for``. Can be repeated."""
-        self._waiting.pop(woken, None)
-
-    def _announce_soon(self) -> None:
-        """Wake waiting clients in the next turn of the loop: once for all sends of this turn, after their replies."""
-        if not self._is_announcing:
-            self._is_announcing = True
-            asyncio.get_running_loop().call_soon(self._announce)
-
-    def _announce(self) -> None:
-        self._is_announcing = False
-        end_offset = self.log.visible_end
-        if self.is_deleted or self.log.failure is not None:
-            end_offset = _NEVER
-        # Clients that wait for later offsets are not woken: that would cost a hundred times as much as this check.
-        for woken in [woken for woken, offset in self._waiting.items() if offset < end_offset]:
-            del self._waiting[woken]
-            if not woken.done():
-                woken.set_result(True)
+    def _final_end(self) -> int:
+        """The offset after the last readable message; if nothing will follow, whoever waits must learn why."""
+        return PAST_EVERY_OFFSET if self.is_deleted or self.log.failure is not None else self.log.visible_end
 
     # --- stored offsets ---
 
@@ -614,11 +573,15 @@ class Partition:
 
     # --- the end ---
 
+    def refuse_writes(self, reason: str) -> None:
+        """Accept no more writes until a restart: waiting sends fail. The first reason is kept."""
+        self.log.fail(reason)
+        self._release()
+
     def mark_deleted(self) -> None:
         """Mark the partition as deleted: waiting requests fail, and nothing more is written. Call ``close`` next."""
         self.is_deleted = True
-        self.log.fail("it was deleted")
-        self._release()
+        self.refuse_writes("it was deleted")
 
     async def close(self) -> bool:
         """Sync and close everything. Returns whether this partition stopped cleanly."""

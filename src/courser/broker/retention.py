@@ -21,6 +21,7 @@ from courser.errors import CourserError
 from courser.model.clock import Clock
 from courser.model.identifiers import TopicAddress
 from courser.records.stored_header import PartitionIdentity
+from courser.storage.ledger import SegmentFacts
 from courser.storage.partition_log import PartitionLog
 from courser.storage.segment import Segment, SegmentState
 
@@ -165,6 +166,9 @@ class DeletionGuard(Protocol):
 
     def is_archived(self, log: PartitionLog, segment: Segment) -> bool:
         """Whether the archive has confirmed a sealed segment."""
+
+    def remote_segments(self, log: PartitionLog) -> Sequence[SegmentFacts]:
+        """The segments that only the archive has, oldest first."""
 
     def deletable_end(self, log: PartitionLog, before_offset: int, *, is_expiry: bool) -> int:
         """The offset up to which segments may be deleted now. Those up to ``before_offset`` should be soon."""

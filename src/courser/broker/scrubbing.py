@@ -6,6 +6,7 @@ intact copy, if there is one.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
@@ -46,8 +47,8 @@ _SECOND = 1_000_000
 class GoodCopies(Protocol):
     """Where intact copies of segments may be: the archive."""
 
-    def fetch(self, log: PartitionLog, segment: Segment, target: Path) -> bool:
-        """Write the copy of a sealed segment to a new file. Returns False if there is none. Blocks.
+    async def fetch(self, log: PartitionLog, segment: Segment, target: Path) -> bool:
+        """Write the copy of a sealed segment to a new file. Returns False if there is none.
 
         The copy need not be synced, and is verified before it is used.
 
@@ -209,15 +210,21 @@ class Scrubber:
         log = partition.log
         path = log_path(log.directory, segment.base_offset)
         copy = path.with_name(path.name + TEMPORARY_SUFFIX)
-        fetch = partial(_fetch_verified, self.copies, log, segment, copy)
+        loop = asyncio.get_running_loop()
         try:
-            if not await asyncio.get_running_loop().run_in_executor(self._pool, fetch):
-                _log.error("no intact copy of a damaged segment was found path=%s", path)
+            await loop.run_in_executor(self._pool, _discard, log.file_system, copy)
+            if not await self.copies.fetch(log, segment, copy):
+                _log.error("no copy of a damaged segment was found path=%s", path)
+                return
+            if not await loop.run_in_executor(self._pool, _is_intact, log, segment, copy):
+                _log.error("the copy of a damaged segment is not intact path=%s", path)
                 return
             await partition.replace_segment(segment, copy)
         except CourserError as error:
             _log.error("could not repair a damaged segment path=%s reason=%s", path, error)
             return
+        finally:
+            await loop.run_in_executor(self._pool, _discard, log.file_system, copy)
         if not segment.damages:
             self.counters.repair_count += 1
             _log.warning("replaced a damaged segment by an intact copy; the damaged one is in quarantine path=%s", path)
@@ -250,16 +257,14 @@ def _is_there(partition: Partition, segment: Segment) -> bool:
     return not partition.is_deleted and segment in partition.log.segments
 
 
-def _fetch_verified(copies: GoodCopies, log: PartitionLog, segment: Segment, target: Path) -> bool:
-    """Fetch a copy of a segment, and verify all of it. Nothing remains of one that is not intact."""
-    is_intact = False
-    try:
-        if copies.fetch(log, segment, target):
-            check = SegmentCheck(log, segment, target)
-            while check.advance(segment.size):
-                pass
-            is_intact = not check.damages and check.end_offset == segment.end_offset
-    finally:
-        if not is_intact:
-            unlink_if_there(log.file_system, target)
-    return is_intact
+def _is_intact(log: PartitionLog, segment: Segment, copy: Path) -> bool:
+    check = SegmentCheck(log, segment, copy)
+    while check.advance(segment.size):
+        pass
+    return not check.damages and check.end_offset == segment.end_offset
+
+
+def _discard(file_system: FileSystem, copy: Path) -> None:
+    # A start removes temporary files too.
+    with contextlib.suppress(OSError):
+        unlink_if_there(file_system, copy)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from courser.archive.settings import ArchiveSettings
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.model.topic_options import NEVER, TopicOptions
 from courser.records.encryption import NO_KEYS, KeyRing
@@ -90,6 +91,8 @@ class BrokerSettings:
     series_count_max: int = 1000
     """Partitions that have time series of their own in metrics, and partitions of consumer groups: limits what a
     monitoring system has to store."""
+    archive: ArchiveSettings | None = None
+    """None: nothing is archived."""
     limits: BrokerLimits = DEFAULT_BROKER_LIMITS
     """Limits of the broker itself. No operator sets them; tests do."""
     engine_limits: EngineLimits = DEFAULT_LIMITS

@@ -243,19 +243,24 @@ class CatalogStore:
         except StorageFailure as failure:
             self.snapshot_failure = str(failure)
 
+    def make_snapshot(self) -> Snapshot | None:
+        """The whole state, while no change is being made; None before the first change."""
+        mark = self._journal.last
+        if mark is None:
+            return None
+        body = self.state.encode()
+        return Snapshot(mark, xxhash.xxh3_128_digest(body), self._time(), body)
+
     def take_snapshot(self) -> None:
         """Write the state to the snapshot, then drop the entries that it covers. Blocks.
 
         The order matters: if the power fails between the two, the next start skips the covered entries.
         """
-        mark = self._journal.last
-        if mark is None or self._journal.failure is not None:
+        snapshot = self.make_snapshot()
+        if snapshot is None or self._journal.failure is not None:
             return
-        body = self.state.encode()
-        timestamp = self._time()
-        snapshot = Snapshot(mark, xxhash.xxh3_128_digest(body), timestamp, body)
         write_snapshot(self._file_system, self._directory / METADATA_SNAPSHOT, snapshot)
-        self._journal.drain(mark)
+        self._journal.drain(snapshot.mark)
         self._oldest_timestamp = None
         self.snapshot_failure = None
 

@@ -1,6 +1,5 @@
 """``courser audit`` and ``courser usage``: check and measure a data directory with parallel Spark tasks."""
 
-import os
 from pathlib import Path
 
 import click
@@ -9,13 +8,12 @@ from courser.cli import presentation
 from courser.cli.cells import ABSENT, size_text
 from courser.cli.failures import ExitCode
 from courser.cli.inspect_commands import verdict, with_rate
-from courser.cli.inspect_support import emit_report
+from courser.cli.inspect_support import emit_report, environment_keys
 from courser.cli.job_support import job_command, record_of, running_spark
 from courser.cli.output import Report
 from courser.cli.quantity_words import DURATION
 from courser.cli.records import Field, as_size, as_time, emit_list, emit_thing
 from courser.cli.terminal import say
-from courser.records.encryption import keys_from
 
 _AUDIT_EXITS = "Exit codes: 0 no damage, 1 a file cannot be read, 2 damage (or wrong usage), 5 not found."
 _HOUR = 3_600_000_000
@@ -43,7 +41,7 @@ def audit_command(*, directory: Path, master: str, output: str) -> int:
     with running_spark("audit", master) as spark:
         from courser.jobs.audit import audit  # noqa: PLC0415 -- needs Spark
 
-        found = audit(spark, directory, keys_from(os.environ))
+        found = audit(spark, directory, environment_keys())
     report = Report(
         columns=presentation.FINDING_COLUMNS,
         cells=presentation.finding_cells,

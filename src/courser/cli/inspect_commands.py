@@ -1,6 +1,5 @@
 """``courser inspect``: print the results of the offline tools."""
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import click
 from courser.cli import presentation
 from courser.cli.cells import Column, size_text
 from courser.cli.failures import ExitCode, Failure
-from courser.cli.inspect_support import emit_report, emit_small, epilog, file_argument, open_file
+from courser.cli.inspect_support import emit_report, emit_small, environment_keys, epilog, file_argument, open_file
 from courser.cli.output import Report, output_option
 from courser.cli.terminal import say
 from courser.inspect.findings import VerifySummary
@@ -22,7 +21,6 @@ from courser.inspect.index_file import IndexInspection
 from courser.inspect.log_file import LogInspection
 from courser.inspect.small_files import LedgerInspection, OffsetsInspection, SessionInspection
 from courser.inspect.verify import Verification
-from courser.records.encryption import keys_from
 from courser.records.stored_header import PartitionIdentity
 
 _OFFSET = click.IntRange(min=0)
@@ -62,7 +60,7 @@ def log_command(
     first offset are read from the file and its name. The keys of encrypted messages are taken from the environment, as
     the server takes them: COURSER_SYSTEM_ENCRYPTION_KEY and COURSER_SYSTEM_ENCRYPTION_OLD_KEYS.
     """
-    keys = keys_from(os.environ)
+    keys = environment_keys()
     log = open_file(path, lambda files, name: LogInspection(files, name, keys))
     head = log.head
     if output == "table":
@@ -200,7 +198,7 @@ def verify_command(path: Path, *, output: str) -> int:
         for step in advance:
             step(size)
 
-    keys = keys_from(os.environ)
+    keys = environment_keys()
     verification = open_file(path, lambda files, name: Verification(files, name, on_progress, keys=keys))
     if verification.is_pointless:
         raise Failure(f"no partition found in {path}", "pass a data directory, or a directory inside one")

@@ -1,5 +1,6 @@
 """Shared code of the commands of ``courser inspect``: open a file, show its rows, report its head."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -7,8 +8,9 @@ from typing import Protocol, TypeVar
 import click
 
 from courser.cli.cells import Column, harmless
-from courser.cli.failures import unreadable
+from courser.cli.failures import Failure, unreadable
 from courser.cli.output import Report, emit
+from courser.records.encryption import KEY_VARIABLE, OLD_KEYS_VARIABLE, KeyRing, keys_from
 from courser.storage.files import FileSystem
 from courser.storage.local_files import LocalFileSystem
 
@@ -32,6 +34,14 @@ def epilog(*examples: str, exits: str = _EXITS) -> str:
     """The epilog of a help text."""
     lines = "\n".join(f"  {example}" for example in examples)
     return f"\b\nExamples:\n{lines}\n\n{exits}"
+
+
+def environment_keys() -> KeyRing:
+    """The keys of encrypted messages, from the variables that the server reads. Raises ``Failure``."""
+    try:
+        return keys_from(os.environ)
+    except ValueError as error:
+        raise Failure(f"{KEY_VARIABLE} or {OLD_KEYS_VARIABLE} is wrong: {error}", "correct it, or unset it") from None
 
 
 def open_file(path: Path, inspect: Callable[[FileSystem, Path], _Inspection]) -> _Inspection:

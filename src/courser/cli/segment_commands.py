@@ -41,7 +41,8 @@ def list_command(*, place: TopicPath, output: str) -> None:
 def delete_command(*, place: TopicPath, count: int, is_confirmed: bool, output: str) -> None:
     """Delete the oldest sealed segments of a partition that no stored offset needs. This cannot be undone.
 
-    The newest segment is never deleted, nor are segments with messages that a consumer has not read yet.
+    The newest segment is never deleted, nor are segments with messages that a consumer has not read yet. A
+    server with an archive deletes only segments that are archived.
     """
     partition_id = place.partition_id or 0
     confirm(f'delete up to {count} segments of partition {partition_id} of "{place}"', is_confirmed=is_confirmed)

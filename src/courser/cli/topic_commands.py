@@ -42,8 +42,8 @@ def list_command(*, place: TopicPath, output: str) -> None:
 def get_command(*, place: TopicPath, output: str) -> None:
     """Show one topic: its settings, its partitions, what was deleted from it and what is damaged.
 
-    The last deletions since the server started are listed, each with its reason: expired, size (of the topic), requested
-    (by a client), purged, or pressure (too little free disk space). The log of the server has all of them.
+    The last deletions since the server started are listed, each with its reason: expired, size (of the topic),
+    requested (by a client), purged, or pressure (too little free disk space). The log of the server has all of them.
 
     The durability is what this server does: written, bounded or synced. The requested durability is what the client
     that created or updated the topic asked for, in Iggy's words.

@@ -279,6 +279,20 @@ _INSPECT = LazyGroup(
     "  courser inspect verify local_data\n"
     "  courser inspect log 00000000000000000000.log --messages --limit 10\n",
 )
+_ARCHIVE = LazyGroup(
+    "archive",
+    commands_module="courser.cli.archive_commands",
+    summaries={
+        "ls": "List what the archive has of each partition.",
+        "verify": "Check every object of the archive.",
+        "restore": "Make a data directory from the archive.",
+        "prune": "Remove objects that no restore needs.",
+    },
+    description="The archive: list, check, restore. Needs no server.",
+    epilog="\b\nExamples:\n"
+    "  courser archive ls --config server.toml\n"
+    "  courser archive restore new_data --config server.toml\n",
+)
 _CONFIG = LazyGroup(
     "config",
     commands_module="courser.cli.config_commands",
@@ -326,6 +340,7 @@ _GROUPS = {
     "context": _CONTEXT,
     "config": _CONFIG,
     "inspect": _INSPECT,
+    "archive": _ARCHIVE,
     "bench": _BENCH,
     "pipeline": _PIPELINE,
 }
@@ -400,6 +415,7 @@ _SECTIONS = {
         "cluster": "List the servers of the cluster.",
         "snapshot": "Collect logs and state for troubleshooting.",
         "inspect": _summary("inspect"),
+        "archive": _summary("archive"),
         "bench": _summary("bench"),
     },
     "Spark": {

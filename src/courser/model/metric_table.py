@@ -116,6 +116,18 @@ SCRUB_REPAIRS = Metric(
 SCRUB_ROUNDS = Metric("courser_scrub_rounds_total", _COUNTER, "Rounds of the scrubber that were completed.")
 DISK_FULL = Metric("courser_disk_full", _GAUGE, "1 while the disk is full or has just refused a write, else 0.")
 
+# --- archive ---
+
+ARCHIVE_UPLOADS = Metric("courser_archive_uploads_total", _COUNTER, "Objects uploaded to the archive.")
+ARCHIVE_UPLOADED_BYTES = Metric("courser_archive_uploaded_bytes_total", _COUNTER, "Bytes uploaded to the archive.")
+ARCHIVE_FAILURES = Metric(
+    "courser_archive_failures_total", _COUNTER, "Archive runs that failed, and partitions that failed in a run."
+)
+ARCHIVE_BACKLOG = Metric("courser_archive_backlog_bytes", _GAUGE, "Bytes of sealed segments that are not archived yet.")
+ARCHIVE_OLDEST_AGE = Metric(
+    "courser_archive_oldest_age_seconds", _GAUGE, "Age of the oldest message in a sealed segment that is not archived."
+)
+
 # --- requests ---
 
 REQUEST_DURATION = Metric(
@@ -220,6 +232,16 @@ SECTIONS = (
             SCRUB_UNREADABLE,
             SCRUB_REPAIRS,
             SCRUB_ROUNDS,
+        ),
+    ),
+    Section(
+        "Archive",
+        (
+            ARCHIVE_UPLOADS,
+            ARCHIVE_UPLOADED_BYTES,
+            ARCHIVE_FAILURES,
+            ARCHIVE_BACKLOG,
+            ARCHIVE_OLDEST_AGE,
         ),
     ),
     Section(

@@ -115,6 +115,8 @@ def keep_background_tasks(
         tasks.keep("cleaner", broker.retention.run)
     if settings.broker.scrub_rate:
         tasks.keep("scrubber", broker.scrubber.run)
+    if broker.archiver is not None:
+        tasks.keep("archiver", broker.archiver.run)
     if settings.broker.heartbeat_enabled:
         heartbeats = Heartbeats(broker.sessions, broker.clock, interval=settings.broker.heartbeat_interval)
         tasks.keep("heartbeats", heartbeats.run)

@@ -22,6 +22,7 @@ from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import CourserError, StartRefused
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.messaging import Transport
+from courser.records.encryption import key_name
 from courser.server.background import BackgroundTasks, keep_background_tasks
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.effective import to_toml
@@ -181,6 +182,9 @@ class Server:
         self._logs.open_file()
         last_stop = "none" if is_first_start else data.stop.name.lower()
         _log.info("starting version=%s pid=%d data=%s last_stop=%s", __version__, os.getpid(), data.path, last_stop)
+        encryption = self._settings.broker.encryption
+        if encryption is not None:
+            _log.info("new messages are encrypted on disk key=%s", key_name(encryption.key.key_id))
         return data
 
     def _make_services(self, broker: Broker, slow_work: Executor) -> Services:

@@ -131,6 +131,9 @@ class FileSystem(Protocol):
     def rename(self, source: Path, target: Path) -> None:
         """Replace ``target`` in one step."""
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name; ``FileExistsError`` if the name is taken."""
+
     def unlink(self, path: Path) -> None:
         """Remove a file's name."""
 

@@ -229,6 +229,10 @@ class LocalFileSystem:
         """Replace ``target`` in one step."""
         source.rename(target)
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name; ``FileExistsError`` if the name is taken."""
+        target.hardlink_to(source)
+
     def unlink(self, path: Path) -> None:
         """Remove a file's name."""
         path.unlink()

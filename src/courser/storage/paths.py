@@ -4,9 +4,11 @@ from pathlib import Path
 
 LOCK = "lock"
 SESSION = "session"
+RESTORE_MARKER = "restore_unfinished"
 METADATA = "metadata"
 JOURNAL = "journal.wal"
 METADATA_SNAPSHOT = "snapshot.bin"
+ARCHIVE_STATE = "archive_state"
 STAGING = "staging"
 ACCESS_TOKENS = "access_tokens"
 TOKEN_KEY = "key"

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from courser.api import commands as c
 from courser.api.replies import NewToken
+from courser.archive.store import Store
 from courser.broker.broker import Broker, RootUser
 from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
@@ -183,12 +184,21 @@ class TestBroker:
     """Not a test itself, whatever pytest thinks of its name."""
 
     def __init__(
-        self, directory: Path | None = None, *, settings: BrokerSettings | None = None, clock: Clock | None = None
+        self,
+        directory: Path | None = None,
+        *,
+        settings: BrokerSettings | None = None,
+        clock: Clock | None = None,
+        archive_store: Store | None = None,
     ) -> None:
-        """``directory`` keeps the data, for a second broker to find it; by default it goes away."""
+        """``directory`` keeps the data, for a second broker to find it; by default it goes away.
+
+        ``archive_store`` replaces the archive's store of the settings.
+        """
         self._directory = directory
         self._settings = settings or BrokerSettings()
         self._clock = clock
+        self._archive_store = archive_store
         self._temporary: Path | None = None
         self._broker: Broker | None = None
         self._services: Services | None = None
@@ -225,7 +235,9 @@ class TestBroker:
         if self._clock is not None:
             data.clock = self._clock
         root = RootUser("iggy", _NO_PASSWORD_HASH)
-        self._broker = broker = await Broker.open(data, self._settings, make_root=lambda: root)
+        self._broker = broker = await Broker.open(
+            data, self._settings, make_root=lambda: root, archive_store=self._archive_store
+        )
         self._slow_work = ThreadPoolExecutor(1, thread_name_prefix="codec")
         connections = ConnectionSettings()
         dispatcher = Dispatcher(broker)

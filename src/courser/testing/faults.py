@@ -21,6 +21,7 @@ OPERATIONS = frozenset(
         "open",
         "list_directory",
         "make_directory",
+        "link",
         "rename",
         "unlink",
         "remove_directory",

@@ -99,8 +99,18 @@ class FakeFileSystem:
         """Replace ``target`` in one step. Durable after ``sync_directory`` of either parent, as with a journal."""
         self._perform("rename", source, lambda: self._rename(source, target))
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name; ``FileExistsError`` if the name is taken."""
+
+        def link() -> None:
+            node = self._file(source)
+            self._link(target, node)
+            node.name_count += 1
+
+        self._perform("link", source, link)
+
     def unlink(self, path: Path) -> None:
-        """Remove a file's name. Its bytes live on while it is open."""
+        """Remove a file's name. Its bytes live on while it is open or has another name."""
         self._perform("unlink", path, lambda: self._unlink(path))
 
     def remove_directory(self, path: Path) -> None:
@@ -292,20 +302,24 @@ class FakeFileSystem:
         self._crashed = False
         survive_names(self.random, self._pending)
         self._pending = []
-        self._settle(self._root)
+        self._settle(self._root, set())
         self._count_used()
 
-    def _settle(self, directory: DirectoryNode) -> None:
+    def _settle(self, directory: DirectoryNode, seen: set[int]) -> None:
         directory.entries = dict(directory.durable)
         for node in directory.entries.values():
             if isinstance(node, DirectoryNode):
-                self._settle(node)
+                self._settle(node, seen)
+            elif node.number in seen:
+                node.name_count += 1
             else:
-                node.named = True
+                seen.add(node.number)
+                node.name_count = 1
                 node.cut_power(self.random)
 
     def _count_used(self) -> None:
-        self.used = sum(node.taken for node in walk(self._root) if isinstance(node, FileNode))
+        files = {node.number: node for node in walk(self._root) if isinstance(node, FileNode)}
+        self.used = sum(node.taken for node in files.values())
 
     # --- effects on files -----------------------------------------------------------------------------
 
@@ -373,7 +387,7 @@ class FakeFileSystem:
 
     def _free(self, node: FileNode) -> None:
         """The space of a file without a name comes back when the last handle goes."""
-        if not node.named and node.handles == 0:
+        if not node.name_count and node.handles == 0:
             self.used -= node.taken
 
     # --- effects on names -----------------------------------------------------------------------------
@@ -442,7 +456,7 @@ class FakeFileSystem:
             self._lose_name(replaced)
 
     def _lose_name(self, node: FileNode) -> None:
-        node.named = False
+        node.name_count -= 1
         self._free(node)
 
     def _plant_directory(self, path: Path) -> DirectoryNode:

@@ -88,7 +88,7 @@ class FileNode:
     diverged: bool = False
     """A failed sync lost something that reads still show."""
     handles: int = 0
-    named: bool = True
+    name_count: int = 1
     reserved: int = 0
     """Up to here the disk has room for it, however full it is."""
     is_failure_unreported: bool = False
@@ -289,7 +289,13 @@ def _copy_node(node: Node, copies: dict[Node, Node]) -> Node:
     copy = copies.get(node)
     if copy is None:
         copies[node] = copy = FileNode(
-            node.number, bytearray(node.data), bytearray(node.durable), list(node.pending), node.diverged, 0, node.named
+            node.number,
+            bytearray(node.data),
+            bytearray(node.durable),
+            list(node.pending),
+            node.diverged,
+            0,
+            node.name_count,
         )
         copy.reserved, copy.is_failure_unreported = node.reserved, node.is_failure_unreported
     return copy

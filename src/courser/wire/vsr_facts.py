@@ -78,6 +78,7 @@ _KINDS: dict[int, type[RequestFailed]] = {
             E.SERVER_BUSY,
             E.STAGING_FULL,
             E.PUBLISH_UNFINISHED,
+            E.NOT_ARCHIVED,
         ),
         ServerFailure,
     ),

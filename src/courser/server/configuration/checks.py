@@ -6,14 +6,15 @@ import importlib.util
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from courser.archive.settings import StoreKind
 from courser.broker.topic_settings import codec_of
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import ConfigurationRefused
 from courser.model.topic_options import COMPRESSIONS
 from courser.records.compression import CodecMissing, check_available
 from courser.records.encryption import KEY_EXPECTED, KeyRing, parse_key
-from courser.server.configuration import at_rest_keys, http_keys, keys, telemetry_keys
-from courser.server.configuration.key import Key, KeyStatus
+from courser.server.configuration import archive_keys, at_rest_keys, http_keys, keys, telemetry_keys
+from courser.server.configuration.key import Key
 from courser.server.configuration.loading import Configuration
 
 _LOOPBACK = ("127.", "::1", "localhost")
@@ -31,18 +32,9 @@ def check(configuration: Configuration) -> None:
     Raises:
         ConfigurationRefused: lists every problem.
     """
-    problems = [*_not_built(configuration), *_contradictions(configuration)]
+    problems = list(_contradictions(configuration))
     if problems:
         raise ConfigurationRefused(problems)
-
-
-def _not_built(configuration: Configuration) -> Iterator[str]:
-    for key in configuration.index.keys:
-        if key.status is KeyStatus.REFUSED and configuration[key] != key.default:
-            yield (
-                f"{configuration.where(key)} enables {key.description}, which is not supported yet: set it to "
-                f"{key.show(key.default)}"
-            )
 
 
 def _contradictions(configuration: Configuration) -> Iterator[str]:
@@ -63,6 +55,7 @@ def _contradictions(configuration: Configuration) -> Iterator[str]:
     for tls in (keys.TCP_TLS, keys.WEBSOCKET_TLS, keys.QUIC_CERTIFICATE, http_keys.HTTP_TLS):
         yield from _tls_contradictions(configuration, tls)
     yield from _http_contradictions(configuration)
+    yield from _archive_contradictions(configuration)
     if configuration[telemetry_keys.TELEMETRY_ENABLED]:
         yield from _telemetry_contradictions(configuration)
     yield from _at_rest_contradictions(configuration)
@@ -90,6 +83,31 @@ def _at_rest_contradictions(configuration: Configuration) -> Iterator[str]:
             KeyRing(parsed)
         except ValueError as error:
             yield f"{where}: {error}"
+
+
+def _archive_contradictions(configuration: Configuration) -> Iterator[str]:
+    is_enabled = configuration[archive_keys.ARCHIVER_ENABLED]
+    for key in (archive_keys.MESSAGES_ARCHIVED, archive_keys.STATE_ARCHIVED):
+        wanted = configuration[key]
+        if wanted is not None and wanted != is_enabled:
+            enabled = archive_keys.ARCHIVER_ENABLED
+            yield (
+                f"{configuration.where(key)} is {str(wanted).lower()}, but {configuration.where(enabled)} is "
+                f"{str(is_enabled).lower()}: the archive always includes messages and metadata, so set both alike"
+            )
+    if not is_enabled:
+        return
+    kind = StoreKind(configuration[archive_keys.ARCHIVE_KIND])
+    if kind is not StoreKind.DISK and not _has_modules("obstore"):
+        where = configuration.where(archive_keys.ARCHIVE_KIND)
+        yield f"{where} needs an extra that is not installed: pip install 'courser[s3]', or set it to disk"
+    for needed in archive_keys.BUCKETS[kind]:
+        if not configuration[needed]:
+            yield f"{needed.path} is required if {archive_keys.ARCHIVE_KIND.path} is {kind.value}"
+    has_id = bool(configuration[archive_keys.S3_ACCESS_KEY_ID])
+    if kind is StoreKind.S3 and has_id != bool(configuration[archive_keys.S3_SECRET_ACCESS_KEY]):
+        missing = archive_keys.S3_SECRET_ACCESS_KEY if has_id else archive_keys.S3_ACCESS_KEY_ID
+        yield f"{missing.path} is required: an access key has two parts"
 
 
 def _tls_contradictions(configuration: Configuration, tls: keys.TlsKeys) -> Iterator[str]:
@@ -168,6 +186,7 @@ def warnings(configuration: Configuration) -> Iterator[str]:
             f"{configuration.where(keys.CLEANER_ENABLED)} is false: message_expiry and max_size are not enforced, "
             "neither the server's defaults nor the topics' own"
         )
+    yield from _archive_warnings(configuration)
     if configuration[keys.SAVER_ENFORCE_FSYNC] and not configuration[keys.SAVER_ENABLED]:
         yield f"{configuration.where(keys.SAVER_ENFORCE_FSYNC)} has no effect because the message saver is disabled"
     if configuration[keys.LOG_FILE_ENABLED] and not configuration[keys.LOG_FILE_SIZE_MAX]:
@@ -187,3 +206,22 @@ def warnings(configuration: Configuration) -> Iterator[str]:
             yield (
                 f"{address.path} {host} accepts remote connections, and passwords are not encrypted: enable {tls.table}"
             )
+
+
+def _archive_warnings(configuration: Configuration) -> Iterator[str]:
+    expired = archive_keys.ARCHIVE_EXPIRED
+    if not configuration[archive_keys.ARCHIVER_ENABLED]:
+        if configuration.is_set(expired) and configuration[expired]:
+            yield (
+                f"{configuration.where(expired)} has no effect because {archive_keys.ARCHIVER_ENABLED.path} is false: "
+                "expired segments are deleted and not archived"
+            )
+        return
+    if not configuration[expired]:
+        yield f"{configuration.where(expired)} is false: expired segments are deleted even if they are not archived"
+    if configuration[archive_keys.TAKE_OVER]:
+        yield f"{configuration.where(archive_keys.TAKE_OVER)} is true: remove it after this start"
+    path = configuration[archive_keys.ARCHIVE_PATH].absolute()
+    is_disk = StoreKind(configuration[archive_keys.ARCHIVE_KIND]) is StoreKind.DISK
+    if is_disk and path.is_relative_to(configuration[keys.PATH].absolute()):
+        yield f"the archive {path} is inside the data directory: losing the disk loses both"

@@ -20,29 +20,15 @@ class ConfigurationLine:
 
 
 def effective_lines(configuration: Configuration) -> Iterator[ConfigurationLine]:
-    """Every key that takes effect, and every unsupported key that was set."""
+    """Every key that takes effect."""
     for key in configuration.index.keys:
-        if key.status is KeyStatus.LIVE or (key.status is not KeyStatus.IGNORED and configuration.is_set(key)):
-            yield _line(configuration, key)
-    for key in configuration.index.keys:
-        if key.status is KeyStatus.IGNORED and configuration.is_set(key) and _belongs_to_refused(configuration, key):
+        if key.status is KeyStatus.LIVE:
             yield _line(configuration, key)
 
 
 def _line(configuration: Configuration, key: AnyKey) -> ConfigurationLine:
     table, _, name = key.path.rpartition(".")
     return ConfigurationLine(table, name, key.show(configuration[key]), configuration.source(key))
-
-
-def _belongs_to_refused(configuration: Configuration, key: AnyKey) -> bool:
-    """Whether the key configures an unsupported feature that was enabled: it shows what the operator intended."""
-    table = key.path.rpartition(".")[0]
-    return any(
-        other.status is KeyStatus.REFUSED
-        and configuration[other] != other.default
-        and f"{table}.".startswith(f"{other.path.rpartition('.')[0]}.")
-        for other in configuration.index.keys
-    )
 
 
 def to_toml(

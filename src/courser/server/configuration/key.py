@@ -16,8 +16,6 @@ class KeyStatus(Enum):
     """It takes effect."""
     IGNORED = "ignored"
     """A key of Iggy's stock files that Courser does not use: logs one warning."""
-    REFUSED = "refused"
-    """It enables an unsupported feature that would change how data is stored: the server refuses to start."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

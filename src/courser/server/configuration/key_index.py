@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from courser.server.configuration import at_rest_keys, http_keys, keys, telemetry_keys
+from courser.server.configuration import archive_keys, at_rest_keys, http_keys, keys, telemetry_keys
 from courser.server.configuration.key import Key, variable_name
 from courser.server.configuration.stock_keys import STOCK_KEYS
 
@@ -15,7 +15,7 @@ AnyKey: TypeAlias = Key[Any]
 
 LIVE_KEYS: tuple[AnyKey, ...] = tuple(
     value
-    for module in (keys, at_rest_keys, http_keys, telemetry_keys)
+    for module in (keys, at_rest_keys, http_keys, archive_keys, telemetry_keys)
     for value in vars(module).values()
     if isinstance(value, Key)
 )

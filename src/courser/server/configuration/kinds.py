@@ -47,6 +47,7 @@ __all__ = [
     "INDEX_CACHE",
     "LOG_LEVELS",
     "OPTIONAL_BOOL",
+    "OPTIONAL_TEXT",
     "PATH",
     "SECRET",
     "TEXT",
@@ -154,7 +155,7 @@ WORDS: SettingKind[tuple[str, ...]] = SettingKind(
     lambda value: "[" + ", ".join(map(quoted, value)) + "]",
 )
 
-SECRET = SettingKind("text", "a text", checked_text, checked_text, quoted)
+OPTIONAL_TEXT = SECRET = SettingKind("text", "a text", checked_text, checked_text, quoted)
 """May be empty: as in stock files, where it means that there is none."""
 
 

@@ -34,11 +34,6 @@ def _lines(keys: tuple[AnyKey, ...]) -> Iterator[str]:
         if key.status is KeyStatus.LIVE:
             yield f"| `{key.path}` | {_default(key)} | {key.kind.name} | {key.description}{_aliases(key)} |"
     yield ""
-    yield "Not supported yet; the server refuses to start if one of them is enabled:"
-    yield ""
-    for key in _of(keys, KeyStatus.REFUSED):
-        yield f"- `{key.path}`: {key.description}"
-    yield ""
     yield "Keys of Iggy's stock files that Courser does not use; accepted with one warning:"
     yield ""
     for table, names in _by_table(_of(keys, KeyStatus.IGNORED)).items():

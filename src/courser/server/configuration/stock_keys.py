@@ -1,35 +1,13 @@
-"""Keys of Iggy's own files, from 0.5 on, that have no effect here: not supported yet, or not used by Courser.
-
-A stock file loads unchanged. A key that would change how data is stored is never ignored silently: ``REFUSED``.
-"""
+"""Keys of Iggy's own files, from 0.5 on, that have no effect here. With them, a stock file loads unchanged."""
 
 from collections.abc import Iterator
 
 from courser.server.configuration import kinds
 from courser.server.configuration.key import Key, KeyStatus
 
-# --- not supported yet, and stored data would depend on it --------------------------------------------
-
-
-def _refused(path: str, description: str) -> Key[bool]:
-    return Key(path=path, kind=kinds.BOOL, default=False, description=description, status=KeyStatus.REFUSED)
-
-
-ARCHIVER_ENABLED = _refused("data_maintenance.archiver.enabled", "archiving to disk or S3")
-_REFUSED: tuple[Key[bool], ...] = (
-    ARCHIVER_ENABLED,
-    _refused("data_maintenance.messages.archiver_enabled", "archiving, as Iggy 0.5 called it"),
-    _refused("data_maintenance.state.archiver_enabled", "archiving of the metadata"),
-    _refused("system.segment.archive_expired", "archiving of expired segments"),
-)
-
-# --- not used -----------------------------------------------------------------------------------------
-
 _IGNORED = {
     "consumer_group": "rebalancing_timeout rebalancing_check_interval session_timeout heartbeat_interval",
-    "data_maintenance.archiver": "kind archive_expired path",
-    "data_maintenance.archiver.disk": "path",
-    "data_maintenance.archiver.s3": "bucket endpoint key_prefix region tmp_upload_dir",
+    "data_maintenance.archiver.s3": "tmp_upload_dir",
     "data_maintenance.state": "overwrite interval",
     "http": "web_ui",
     "message_cleaner": "enabled interval",
@@ -59,13 +37,7 @@ _IGNORED_TABLES = (
     "node",
     "system.sharding",
 )
-_IGNORED_SECRETS = (
-    "data_maintenance.archiver.s3.access_key_id",
-    "data_maintenance.archiver.s3.secret_access_key",
-    "data_maintenance.archiver.s3.key_id",
-    "data_maintenance.archiver.s3.key_secret",
-    "tcp.tls.password",
-)
+_IGNORED_SECRETS = ("tcp.tls.password",)
 
 
 def _ignored() -> Iterator[Key[object]]:
@@ -91,4 +63,4 @@ def _ignored_key(path: str, *, is_secret: bool = False, has_any_below: bool = Fa
     )
 
 
-STOCK_KEYS: tuple[Key[bool] | Key[object], ...] = (*_REFUSED, *_ignored())
+STOCK_KEYS: tuple[Key[object], ...] = tuple(_ignored())

@@ -1,0 +1,55 @@
+"""What the server had at one moment: the input of an archive run.
+
+It is taken on the event loop in one turn, so that catalog, logs and stored offsets fit together. The run then works
+from it on another thread, without the broker.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.ledger import DamagedRange, OffsetGap, SegmentFacts
+from courser.storage.offset_table import ConsumerKey
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedSegment:
+    """A segment, as far as it is synced."""
+
+    facts: SegmentFacts
+    is_sealed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedPartition:
+    """A partition."""
+
+    identity: PartitionIdentity
+    directory: Path
+    segments: tuple[CapturedSegment, ...]
+    """Those to archive, oldest first."""
+    local_segments: tuple[tuple[int, int], ...] = ()
+    """First and end offset of all that the server has."""
+    start_offset: int = 0
+    next_offset: int = 0
+    reserved_end: int = 0
+    last_timestamp: int = 0
+    purge_count: int = 0
+    gaps: tuple[OffsetGap, ...] = ()
+    damages: tuple[DamagedRange, ...] = ()
+    corrections: tuple[tuple[int, int], ...] = ()
+    offsets: tuple[tuple[ConsumerKey, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """Everything."""
+
+    time: int
+    op: int
+    """Of the last change of the catalog; -1 before the first."""
+    metadata: bytes | None
+    """The catalog as a snapshot; None if the last run has the same."""
+    partitions: tuple[CapturedPartition, ...]
+    is_final: bool = False
+    """Whether the server stops, and this is all that it ever confirmed."""

@@ -1,0 +1,213 @@
+"""Looks after an archive: checks every object, and removes what nothing needs.
+
+Both work beside a running server. An object is removed only if the server can never need it: it is named by no root
+that is kept, and either replaced by another object, or purged, or its topic is deleted. Roots go first, so that no root
+ever names an object that is gone.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from courser.archive.errors import ArchiveDamaged, ObjectMissing
+from courser.archive.keys import SegmentName, epoch_of_metadata, number_of_root, segment_name
+from courser.archive.objects import Manifest, PartitionRoot, Root
+from courser.archive.reader import ArchiveReader, FoundRoot
+from courser.archive.uploading import hash_object
+
+_PART_SIZE = 16 * 1024 * 1024
+
+
+class FindingKind(Enum):
+    """What is wrong with an object."""
+
+    MISSING = "missing"
+    WRONG_SIZE = "wrong size"
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFinding:
+    """An object that is not as it should be."""
+
+    key: str
+    kind: FindingKind
+    reason: str
+
+
+@dataclass(slots=True)
+class Verification:
+    """Checks all that the newest root names. ``findings`` does the work; the counts are final after it."""
+
+    reader: ArchiveReader
+    root: FoundRoot
+    reads_bytes: bool
+    """Whether to read all bytes; otherwise only sizes are compared."""
+    on_progress: Callable[[int], None] = lambda _: None
+    """Told the size of each object that was checked."""
+    object_count: int = 0
+    size: int = 0
+
+    def findings(self) -> Iterator[ArchiveFinding]:
+        """Check every object. Raises ``ArchiveFailure`` if the store does not answer."""
+        root = self.root.root
+        if root.metadata_key:
+            yield from self._judge(root.metadata_key, lambda: self._check_metadata(root))
+        for partition in root.partitions:
+            if partition.manifest_key:
+                yield from self._check_partition(partition)
+
+    def _check_metadata(self, root: Root) -> None:
+        self.reader.snapshot(root)
+
+    def _check_partition(self, partition: PartitionRoot) -> Iterator[ArchiveFinding]:
+        manifest: list[Manifest] = []
+        key = partition.manifest_key
+        yield from self._judge(key, lambda: manifest.append(self.reader.manifest(key)))
+        for piece in manifest[0].pieces if manifest else ():
+            yield from self._check_bytes(piece.key, piece.size, piece.digest)
+            if piece.index_key:
+                yield from self._check_bytes(piece.index_key, piece.index_size, piece.index_digest)
+
+    def _check_bytes(self, key: str, size: int, digest: bytes) -> Iterator[ArchiveFinding]:
+        self.object_count += 1
+        self.size += size
+        store, whole = self.reader.store, self.reader.keys.base + key
+        found = store.find(whole)
+        if found is None:
+            yield ArchiveFinding(key, FindingKind.MISSING, "there is no such object")
+        elif found.size != size:
+            yield ArchiveFinding(key, FindingKind.WRONG_SIZE, f"it has {found.size} bytes instead of {size}")
+        elif self.reads_bytes and hash_object(store, whole, size, _PART_SIZE) != digest:
+            yield ArchiveFinding(key, FindingKind.DAMAGED, "its bytes are not what was archived")
+        self.on_progress(size)
+
+    def _judge(self, key: str, check: Callable[[], None]) -> Iterator[ArchiveFinding]:
+        self.object_count += 1
+        try:
+            check()
+        except ObjectMissing:
+            yield ArchiveFinding(key, FindingKind.MISSING, "there is no such object")
+        except ArchiveDamaged as damage:
+            yield ArchiveFinding(key, FindingKind.DAMAGED, damage.reason)
+
+
+# --- removing ---
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """An object that nothing needs."""
+
+    key: str
+    size: int
+
+
+def plan_removals(reader: ArchiveReader, since: int) -> list[Removal]:
+    """What to remove so that restores to times from ``since`` on stay possible, in the order of removal.
+
+    Raises:
+        ArchiveFailure: the store does not answer, or a root or manifest is damaged: then nothing may be removed.
+    """
+    newest = reader.newest_root()
+    if newest is None:
+        return []
+    roots = list(reader.roots())
+    before = [found for found in roots if found.root.time <= since]
+    # The root before that time has the metadata as of then.
+    first = (before[-1].epoch, before[-1].number) if before else (0, 0)
+    kept = [found for found in roots if (found.epoch, found.number) >= first]
+    named = _names_of(reader, [*kept, newest])
+    return [*_old_roots(reader, first, newest), *_Unnamed(reader, newest, named).find()]
+
+
+def _names_of(reader: ArchiveReader, roots: list[FoundRoot]) -> set[str]:
+    names: set[str] = set()
+    seen: set[str] = set()
+    for found in roots:
+        names.add(found.root.metadata_key)
+        for partition in found.root.partitions:
+            key = partition.manifest_key
+            if key and key not in seen:
+                seen.add(key)
+                names.add(key)
+                for piece in reader.manifest(key).pieces:
+                    names.update((piece.key, piece.index_key))
+    return names
+
+
+def _old_roots(reader: ArchiveReader, first: tuple[int, int], newest: FoundRoot) -> Iterator[Removal]:
+    for stored in reader.store.list_objects(reader.keys.roots):
+        place = number_of_root(stored.key)
+        if place is not None and place < first and place < (newest.epoch, newest.number):
+            yield Removal(stored.key, stored.size)
+
+
+class _Unnamed:
+    """Finds objects that no kept root names, and that the server will not name again."""
+
+    def __init__(self, reader: ArchiveReader, newest: FoundRoot, named: set[str]) -> None:
+        self._reader = reader
+        self._newest = newest
+        self._named = named
+        keys = reader.keys
+        partitions = newest.root.partitions
+        self._partitions = {keys.segments(found.identity): found for found in partitions}
+        self._by_manifests = {keys.manifests(found.identity): found for found in partitions}
+        self._pieces: dict[str, Manifest] = {}
+
+    def find(self) -> Iterator[Removal]:
+        store, keys = self._reader.store, self._reader.keys
+        prefixes: tuple[tuple[str, Callable[[str], bool]], ...] = (
+            (keys.all_manifests, self._is_old_manifest),
+            (keys.metadata_prefix, self._is_old_metadata),
+            (keys.all_segments, self._is_old_segment),
+        )
+        for prefix, is_old in prefixes:
+            for stored in store.list_objects(prefix):
+                if stored.key.removeprefix(keys.base) not in self._named and is_old(stored.key):
+                    yield Removal(stored.key, stored.size)
+
+    def _is_old_manifest(self, key: str) -> bool:
+        """Keys of one partition are in the order of time, and a later one may be about to be named."""
+        partition = self._by_manifests.get(key.rpartition("/")[0] + "/")
+        if partition is None:
+            return self._is_before_newest_epoch(int(key.rpartition("/")[2].partition("-")[0], 16))
+        return key.removeprefix(self._reader.keys.base) < partition.manifest_key
+
+    def _is_old_metadata(self, key: str) -> bool:
+        epoch = epoch_of_metadata(key)
+        return epoch is not None and self._is_before_newest_epoch(epoch)
+
+    def _is_before_newest_epoch(self, epoch: int) -> bool:
+        return epoch < self._newest.epoch
+
+    def _is_old_segment(self, key: str) -> bool:
+        name = segment_name(key)
+        if name is None:
+            return False
+        prefix = key.rpartition("/")[0] + "/"
+        partition = self._partitions.get(prefix)
+        if partition is None:
+            # Its topic is deleted.
+            return self._is_before_newest_epoch(name.epoch)
+        return name.end_offset <= partition.start_offset or self._is_replaced(prefix, partition, name)
+
+    def _is_replaced(self, prefix: str, partition: PartitionRoot, name: SegmentName) -> bool:
+        """Whether another object has the same messages."""
+        if not partition.manifest_key:
+            return False
+        if prefix not in self._pieces:
+            self._pieces[prefix] = self._reader.manifest(partition.manifest_key)
+        return any(
+            piece.first_offset <= name.first_offset and name.end_offset <= piece.end_offset
+            for piece in self._pieces[prefix].pieces
+            if piece.is_whole
+        )
+
+
+def remove(reader: ArchiveReader, removals: list[Removal], on_progress: Callable[[int], None]) -> None:
+    """Remove objects, in this order. May be repeated. Raises ``ArchiveFailure``."""
+    for removal in removals:
+        reader.store.delete(removal.key)
+        on_progress(removal.size)

@@ -1,0 +1,138 @@
+"""Epochs: at every start, a server claims the right to write an archive.
+
+Epoch ``e`` ends when somebody creates its seal, and whoever did has epoch ``e + 1``. A seal is created only if it does
+not exist yet, so each epoch has one owner. A server that finds the seal of its own epoch has been replaced, and writes
+nothing more.
+
+The data directory remembers the cluster, the last epoch and the nonce of the claim (the file ``archive_state``). The
+nonce is written before the claim is made: after a crash in between, the next start recognizes its own seal.
+"""
+
+import struct
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from courser import __version__
+from courser.archive.errors import ArchiveTakenOver
+from courser.archive.keys import ArchiveKeys, epoch_of_seal
+from courser.archive.objects import ObjectKind, Origin, Seal, decode_body, encode_body, encode_object
+from courser.archive.store import Creation, Store, create_surely, read_if_there
+from courser.errors import StartRefused
+from courser.records.checksum import xxh3
+from courser.storage.durable_files import replace_file, storage_failure
+from courser.storage.files import FileSystem, read_exactly
+from courser.storage.paths import ARCHIVE_STATE
+
+_STATE = struct.Struct(
+    "<"
+    "Q"  # checksum: XXH3-64 of the rest
+    "4s"  # magic
+    "I"  # format_version
+    "16s"  # cluster
+    "Q"  # epoch
+    "16s"  # nonce
+    "8x"
+)
+_MAGIC = b"CRSA"
+_VERSION = 1
+_CHECKSUM_SIZE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveState:
+    """What a data directory remembers about its archive."""
+
+    cluster: bytes
+    epoch: int = 0
+    """The last epoch that it had, or had seen when it was restored; 0 before the first claim."""
+    nonce: bytes = bytes(16)
+    """Of the last claim, which may not have been made."""
+
+
+def read_state(file_system: FileSystem, data_directory: Path) -> ArchiveState | None:
+    """What the directory remembers; None if it never had an archive.
+
+    Raises:
+        StartRefused: the file is damaged.
+        StorageFailure: it cannot be read.
+    """
+    path = data_directory / ARCHIVE_STATE
+    try:
+        file = file_system.open(path)
+        data = bytes(read_exactly(file, 0, min(file.size(), _STATE.size)) or b"")
+        file.close()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise storage_failure("read", path, error) from error
+    if len(data) == _STATE.size:
+        checksum, magic, version, cluster, epoch, nonce = _STATE.unpack(data)
+        if magic == _MAGIC and version == _VERSION and xxh3(data[_CHECKSUM_SIZE:]) == checksum:
+            return ArchiveState(cluster, epoch, nonce)
+    raise StartRefused(
+        path,
+        "it is damaged, so it is unknown which archive this directory belongs to",
+        "restore it from a backup; or remove it, and the server begins a new archive beside the old one",
+    )
+
+
+def write_state(file_system: FileSystem, data_directory: Path, state: ArchiveState) -> None:
+    """Replace the file. Durable on return."""
+    rest = _STATE.pack(0, _MAGIC, _VERSION, state.cluster, state.epoch, state.nonce)[_CHECKSUM_SIZE:]
+    replace_file(file_system, data_directory / ARCHIVE_STATE, xxh3(rest).to_bytes(8, "little") + rest)
+
+
+def newest_epoch(store: Store, keys: ArchiveKeys, at_least: int = 0) -> int:
+    """The epoch that has no seal yet. ``at_least`` is known to have begun."""
+    listed = [epoch for found in store.list_objects(keys.seals) if (epoch := epoch_of_seal(found.key)) is not None]
+    epoch = max([at_least, *(sealed + 1 for sealed in listed)])
+    # The list may be behind.
+    while store.find(keys.seal(epoch)) is not None:
+        epoch += 1
+    return epoch
+
+
+def claim(
+    store: Store, file_system: FileSystem, data_directory: Path, state: ArchiveState, nonce: bytes, *, take_over: bool
+) -> ArchiveState:
+    """Get the next epoch, and remember it. ``nonce`` is that of this process.
+
+    Raises:
+        ArchiveTakenOver: another server had an epoch after the last one of this directory.
+        ArchiveFailure: the store did not answer. May be repeated.
+    """
+    keys = ArchiveKeys(state.cluster)
+    _mark_cluster(store, keys, nonce)
+    current = newest_epoch(store, keys, state.epoch)
+    if current > state.epoch and not take_over and not _is_own(store, keys, state, current):
+        raise ArchiveTakenOver(store.name, current, state.epoch)
+    intended = replace(state, epoch=max(current, state.epoch), nonce=nonce)
+    write_state(file_system, data_directory, intended)
+    origin = Origin(cluster=state.cluster, epoch=current, nonce=nonce)
+    if create_surely(store, keys.seal(current), encode_body(Seal("start", __version__), origin)) is Creation.ANOTHERS:
+        raise ArchiveTakenOver(store.name, current + 1, state.epoch)
+    claimed = replace(intended, epoch=current + 1)
+    write_state(file_system, data_directory, claimed)
+    return claimed
+
+
+def check_epoch(store: Store, keys: ArchiveKeys, epoch: int) -> None:
+    """Check that nobody has ended this epoch. Raises ``ArchiveTakenOver``."""
+    if store.find(keys.seal(epoch)) is not None:
+        raise ArchiveTakenOver(store.name, newest_epoch(store, keys, epoch), epoch)
+
+
+def _is_own(store: Store, keys: ArchiveKeys, state: ArchiveState, current: int) -> bool:
+    """Whether the only new epoch is the one that this directory claimed before it crashed."""
+    if current != state.epoch + 1:
+        return False
+    key = keys.seal(state.epoch)
+    data = read_if_there(store, key)
+    return data is not None and decode_body(data, key, Seal)[0].nonce == state.nonce
+
+
+def _mark_cluster(store: Store, keys: ArchiveKeys, nonce: bytes) -> None:
+    """Say that there is such a cluster. Whoever says so first, it means the same."""
+    if store.find(keys.marker) is None:
+        origin = Origin(cluster=keys.cluster, epoch=0, nonce=nonce)
+        create_surely(store, keys.marker, encode_object(ObjectKind.CLUSTER, origin, b""))

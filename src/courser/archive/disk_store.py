@@ -1,0 +1,149 @@
+"""A store in a directory, for archives on another disk or a network mount.
+
+An object is a file. It is written and synced under a temporary name, and then linked to its name: a link fails if the
+name is taken, and a power cut leaves the whole object or nothing.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+from courser.archive.errors import ArchiveFailure, ObjectMissing
+from courser.archive.store import StoredObject
+from courser.errors import StorageFailure
+from courser.storage.durable_files import list_if_there, make_directories, sync_directory, sync_file, unlink_if_there
+from courser.storage.files import EntryKind, FileSystem, read_exactly, read_into, write_all
+from courser.storage.paths import TEMPORARY_SUFFIX
+
+
+class DiskStore:
+    """Implements ``Store`` below ``directory``, which must exist."""
+
+    def __init__(self, file_system: FileSystem, directory: Path, nonce: bytes) -> None:
+        """``nonce`` keeps the temporary files of several processes apart."""
+        self._file_system = file_system
+        self._directory = directory
+        self._names = (f".{nonce.hex()}-{number}{TEMPORARY_SUFFIX}" for number in itertools.count())
+
+    @property
+    def name(self) -> str:
+        """The directory."""
+        return str(self._directory)
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        """Create an object; False if it exists."""
+        try:
+            return self._put(key, [data])
+        except (OSError, StorageFailure) as error:
+            raise ArchiveFailure("create", key, _reason(error)) from error
+
+    def upload(self, key: str, parts: Iterable[bytes]) -> None:
+        """Create a large object."""
+        try:
+            self._put(key, parts)
+        except (OSError, StorageFailure) as error:
+            raise ArchiveFailure("upload", key, _reason(error)) from error
+
+    def _put(self, key: str, parts: Iterable[bytes]) -> bool:
+        path = self._path(key)
+        make_directories(self._file_system, path.parent, below=self._directory)
+        temporary = path.parent / next(self._names)
+        file = self._file_system.open(temporary, writable=True, create=True)
+        try:
+            size = 0
+            for part in parts:
+                size += write_all(file, size, [part])
+            sync_file(file)
+            return self._name(temporary, path)
+        finally:
+            file.close()
+            unlink_if_there(self._file_system, temporary)
+
+    def _name(self, temporary: Path, path: Path) -> bool:
+        """Give the object its name; False if the name is taken."""
+        try:
+            self._file_system.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            # Also if the name is taken: the process that took it may have died before its sync.
+            sync_directory(self._file_system, path.parent)
+        return True
+
+    def read(self, key: str) -> bytes:
+        """The whole object."""
+        try:
+            file = self._file_system.open(self._path(key))
+            data = read_exactly(file, 0, file.size())
+            file.close()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise ObjectMissing(key) from error
+        except OSError as error:
+            raise ArchiveFailure("read", key, _reason(error)) from error
+        return bytes(data or b"")
+
+    def read_range(self, key: str, position: int, size: int) -> bytes:
+        """Bytes of an object."""
+        buffer = bytearray(size)
+        try:
+            file = self._file_system.open(self._path(key))
+            filled = read_into(file, position, memoryview(buffer))
+            file.close()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise ObjectMissing(key) from error
+        except OSError as error:
+            raise ArchiveFailure("read", key, _reason(error)) from error
+        return bytes(memoryview(buffer)[:filled])
+
+    def find(self, key: str) -> StoredObject | None:
+        """Its size."""
+        try:
+            file = self._file_system.open(self._path(key))
+            size = file.size()
+            file.close()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise ArchiveFailure("find", key, _reason(error)) from error
+        return StoredObject(key, size, "", 0)
+
+    def list_objects(self, prefix: str) -> Iterator[StoredObject]:
+        """All objects below a directory."""
+        try:
+            yield from self._walk(PurePosixPath(prefix))
+        except (OSError, StorageFailure) as error:
+            raise ArchiveFailure("list", prefix, _reason(error)) from error
+
+    def _walk(self, directory: PurePosixPath) -> Iterator[StoredObject]:
+        for entry in sorted(
+            list_if_there(self._file_system, self._directory / directory), key=lambda found: found.name
+        ):
+            key = directory / entry.name
+            if entry.kind is EntryKind.DIRECTORY:
+                yield from self._walk(key)
+            elif entry.kind is EntryKind.FILE and not entry.name.endswith(TEMPORARY_SUFFIX):
+                yield StoredObject(str(key), entry.size, "", 0)
+
+    def list_names(self, prefix: str) -> list[str]:
+        """The names of directories."""
+        try:
+            entries = list_if_there(self._file_system, self._path(prefix))
+        except StorageFailure as error:
+            raise ArchiveFailure("list", prefix, _reason(error)) from error
+        return sorted(entry.name for entry in entries if entry.kind is EntryKind.DIRECTORY)
+
+    def delete(self, key: str) -> None:
+        """Remove the file."""
+        path = self._path(key)
+        try:
+            if unlink_if_there(self._file_system, path):
+                sync_directory(self._file_system, path.parent)
+        except (OSError, StorageFailure) as error:
+            raise ArchiveFailure("delete", key, _reason(error)) from error
+
+    def _path(self, key: str) -> Path:
+        return self._directory.joinpath(*PurePosixPath(key).parts)
+
+
+def _reason(error: OSError | StorageFailure) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,223 @@
+"""The small objects of the archive: seals, catalogs, manifests and roots, as bytes (docs/formats/archive.md).
+
+Each has a header of 256 bytes with checksums, the cluster, the epoch and the nonce of the process that wrote it, and a
+body in MessagePack. Nothing in them belongs to one machine: no path, no host name.
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeVar
+
+import msgspec
+import xxhash
+
+from courser.archive.errors import ArchiveDamaged
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.ledger import SegmentFacts
+
+HEADER_SIZE = 256
+_HEADER = struct.Struct(
+    "<"
+    "16s"  # checksum: XXH3-128 of the rest of the header
+    "16s"  # body_checksum: XXH3-128 of the body
+    "4s"  # magic
+    "H"  # format_version
+    "H"  # kind
+    "16s"  # cluster
+    "I"  # shard, 0
+    "I"  # entry_count, 0
+    "Q"  # epoch
+    "Q"  # number
+    "16s"  # nonce of the process that wrote it
+    "16s"  # parent: checksum of the object before it, or zero
+    "Q"  # time in microseconds
+    "Q"  # op of the catalog
+    "Q"  # body_size
+    "120x"
+)
+assert _HEADER.size == HEADER_SIZE
+_MAGIC = b"CRSW"
+_VERSION = 1
+_CHECKSUM_SIZE = 16
+NO_PARENT = bytes(16)
+
+
+class ObjectKind(IntEnum):
+    """What an object is. Kind 1 is reserved for log entries."""
+
+    SEAL = 2
+    MANIFEST = 3
+    ROOT = 4
+    METADATA = 5
+    CLUSTER = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Who wrote an object, and when."""
+
+    cluster: bytes
+    epoch: int
+    nonce: bytes
+    number: int = 0
+    time: int = 0
+    op: int = 0
+
+
+class Seal(msgspec.Struct, array_like=True, frozen=True):
+    """Ends an epoch. Who creates it has the next one."""
+
+    reason: str
+    version: str
+
+
+class Piece(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """An object with batches: a sealed segment, or a part of one that was still written."""
+
+    base_offset: int
+    """The first offset of the segment."""
+    first_offset: int
+    end_offset: int
+    position: int
+    """Where its bytes are in the segment."""
+    size: int
+    key: str
+    """Without the prefix of the cluster."""
+    digest: bytes
+    """XXH3-128 of its bytes."""
+    first_timestamp: int
+    """A lower bound, in a part that does not begin its segment."""
+    last_timestamp: int
+    message_count: int
+    batch_count: int
+    is_whole: bool
+    """Whether it is a sealed segment."""
+    index_key: str = ""
+    """Empty: its index is not archived."""
+    index_size: int = 0
+    index_digest: bytes = b""
+
+    def is_copy_of(self, facts: SegmentFacts) -> bool:
+        """Whether it is this segment, as far as its numbers show."""
+        numbers = (self.base_offset, self.end_offset, self.size, self.message_count)
+        return self.is_whole and numbers == (facts.base_offset, facts.end_offset, facts.size, facts.message_count)
+
+
+class Manifest(msgspec.Struct, array_like=True, frozen=True):
+    """The objects that are a partition's log: complete, not a difference to the manifest before."""
+
+    topic_uuid: bytes
+    partition_id: int
+    incarnation: int
+    purge_count: int
+    pieces: tuple[Piece, ...]
+    """In the order of their offsets."""
+    gaps: tuple[tuple[int, int, bool], ...] = ()
+    """Offsets without messages: first, end, whether messages were lost."""
+    damages: tuple[tuple[int, int, int, int, int], ...] = ()
+    """Segment, position, end position, first offset, end offset."""
+    corrections: tuple[tuple[int, int], ...] = ()
+    """Segment, and microseconds to add to the times of its messages."""
+
+    @property
+    def identity(self) -> PartitionIdentity:
+        """The partition."""
+        return PartitionIdentity(self.topic_uuid, self.partition_id, self.incarnation)
+
+
+class PartitionRoot(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What a root says about a partition."""
+
+    topic_uuid: bytes
+    partition_id: int
+    incarnation: int
+    manifest_key: str
+    """Empty: nothing of it is archived."""
+    start_offset: int
+    """Of the messages that the server still had."""
+    next_offset: int
+    reserved_end: int
+    last_timestamp: int
+    purge_count: int
+    offsets: tuple[tuple[int, bytes, int], ...]
+    """Stored offsets: kind and identifier of the consumer, offset."""
+
+    @property
+    def identity(self) -> PartitionIdentity:
+        """The partition."""
+        return PartitionIdentity(self.topic_uuid, self.partition_id, self.incarnation)
+
+
+class Root(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What one run of the archiver leaves: all that a restore needs begins here."""
+
+    time: int
+    is_final: bool
+    """Whether the server stopped cleanly, and everything that it had confirmed is in the archive."""
+    metadata_key: str
+    partitions: tuple[PartitionRoot, ...]
+
+
+Body = TypeVar("Body", Seal, Manifest, Root)
+_KINDS: dict[type, ObjectKind] = {Seal: ObjectKind.SEAL, Manifest: ObjectKind.MANIFEST, Root: ObjectKind.ROOT}
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def encode_object(kind: ObjectKind, origin: Origin, body: bytes, parent: bytes = NO_PARENT) -> bytes:
+    """The bytes of an object."""
+    rest = _HEADER.pack(
+        bytes(_CHECKSUM_SIZE),
+        xxhash.xxh3_128_digest(body),
+        _MAGIC,
+        _VERSION,
+        kind,
+        origin.cluster,
+        0,
+        0,
+        origin.epoch,
+        origin.number,
+        origin.nonce,
+        parent,
+        origin.time,
+        origin.op,
+        len(body),
+    )[_CHECKSUM_SIZE:]
+    return b"".join((xxhash.xxh3_128_digest(rest), rest, body))
+
+
+def encode_body(body: Seal | Manifest | Root, origin: Origin) -> bytes:
+    """The bytes of an object with such a body."""
+    return encode_object(_KINDS[type(body)], origin, _encode(body))
+
+
+def decode_object(data: bytes, key: str, kind: ObjectKind) -> tuple[Origin, bytes]:
+    """Take an object apart and check it. Raises ``ArchiveDamaged``."""
+    if len(data) < HEADER_SIZE:
+        raise ArchiveDamaged(key, f"{len(data)} bytes are too few for a header")
+    fields = _HEADER.unpack_from(data)
+    checksum, body_checksum, magic, version, found, cluster, _, _, epoch, number, nonce, _, time, op, size = fields
+    if magic != _MAGIC or xxhash.xxh3_128_digest(memoryview(data)[_CHECKSUM_SIZE:HEADER_SIZE]) != checksum:
+        raise ArchiveDamaged(key, "the checksum of the header does not match")
+    if version != _VERSION:
+        raise ArchiveDamaged(key, f"it has format {version}, but this version supports only format {_VERSION}")
+    if found != kind:
+        raise ArchiveDamaged(key, f"it is an object of kind {found}, not {kind.value} ({kind.name.lower()})")
+    body = data[HEADER_SIZE:]
+    if len(body) != size or xxhash.xxh3_128_digest(body) != body_checksum:
+        raise ArchiveDamaged(key, "the checksum of the body does not match")
+    return Origin(cluster=cluster, epoch=epoch, nonce=nonce, number=number, time=time, op=op), body
+
+
+def decode_body(data: bytes, key: str, kind: type[Body]) -> tuple[Origin, Body]:
+    """The same for an object with a body of this type."""
+    origin, body = decode_object(data, key, _KINDS[kind])
+    try:
+        return origin, msgspec.msgpack.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ArchiveDamaged(key, str(error)) from error
+
+
+def time_of(header: bytes) -> int:
+    """When an object was made, from its header, which is not checked; 0 if it is too short."""
+    return int(_HEADER.unpack_from(header)[12]) if len(header) >= HEADER_SIZE else 0

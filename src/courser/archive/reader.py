@@ -1,0 +1,238 @@
+"""Reads an archive: its roots, its manifests, and the bytes of any offset.
+
+A list of objects may be behind the store. Where that matters, the next number is looked for by its key: epochs and the
+roots of an epoch are numbered without gaps.
+"""
+
+import logging
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from pathlib import Path
+
+import xxhash
+
+from courser.archive.claiming import newest_epoch
+from courser.archive.disk_store import DiskStore
+from courser.archive.errors import ArchiveDamaged, ArchiveFailure, StoreRefused
+from courser.archive.keys import VERSION, ArchiveKeys, cluster_of, number_of_root
+from courser.archive.objects import HEADER_SIZE, Manifest, ObjectKind, Piece, Root, decode_body, decode_object, time_of
+from courser.archive.settings import StoreKind, StoreSettings
+from courser.archive.store import Store, read_if_there
+from courser.errors import MetadataDamaged
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.files import FileSystem
+from courser.storage.snapshot import Snapshot, decode_snapshot
+
+_log = logging.getLogger(__name__)
+
+_end_offset = attrgetter("end_offset")
+
+
+def open_store(settings: StoreSettings, file_system: FileSystem, nonce: bytes) -> Store:
+    """Open a store. ``nonce`` is that of this process.
+
+    Raises:
+        StoreRefused: the settings are invalid, or the directory cannot be used.
+    """
+    if settings.kind is not StoreKind.DISK:
+        # The library has threads of its own: only who needs it loads it.
+        from courser.archive.object_store import ObjectStore  # noqa: PLC0415
+
+        return ObjectStore(settings)
+    try:
+        settings.path.mkdir(0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreRefused(str(settings.path), error.strerror or str(error)) from error
+    return DiskStore(file_system, settings.path, nonce)
+
+
+def find_clusters(store: Store) -> list[bytes]:
+    """The clusters that have an archive in a store."""
+    return sorted(filter(None, map(cluster_of, store.list_names(f"{VERSION}/"))))
+
+
+def _keys(store: Store, prefix: str) -> Iterator[str]:
+    return (found.key for found in store.list_objects(prefix))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRoot:
+    """A root, and where it is."""
+
+    epoch: int
+    number: int
+    root: Root
+    follows_damage: bool = False
+    """Whether a later root is damaged: manifests may be newer than this one says."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPiece:
+    """Where messages are in the archive."""
+
+    piece: Piece
+    key: str
+    """The whole key of the object."""
+
+
+class PartitionArchive:
+    """The archived log of one partition."""
+
+    def __init__(self, store: Store, keys: ArchiveKeys, manifest: Manifest) -> None:
+        self._store = store
+        self._keys = keys
+        self.manifest = manifest
+
+    @property
+    def start_offset(self) -> int | None:
+        """The first archived offset; None if nothing is archived."""
+        pieces = self.manifest.pieces
+        return pieces[0].first_offset if pieces else None
+
+    def find(self, offset: int) -> FoundPiece | None:
+        """The object with this offset, or with the next one that is archived; None if all are before it."""
+        pieces = self.manifest.pieces
+        number = bisect_right(pieces, offset, key=_end_offset)
+        return self._found(pieces[number]) if number < len(pieces) else None
+
+    def find_time(self, timestamp: int) -> FoundPiece | None:
+        """The first object that may have a message that is not older than a time."""
+        pieces = self.manifest.pieces
+        return next((self._found(piece) for piece in pieces if piece.last_timestamp >= timestamp), None)
+
+    def _found(self, piece: Piece) -> FoundPiece:
+        return FoundPiece(piece, self._keys.base + piece.key)
+
+    def read(self, piece: Piece, position: int, size: int) -> bytes:
+        """Bytes of an object, by their position in it. Not checked: batches have their own checksums."""
+        return self._store.read_range(self._keys.base + piece.key, position, min(size, piece.size - position))
+
+    def read_index(self, piece: Piece) -> bytes | None:
+        """The index of a segment, checked; None if it is not archived."""
+        if not piece.index_key:
+            return None
+        data = self._store.read(self._keys.base + piece.index_key)
+        if xxhash.xxh3_128_digest(data) != piece.index_digest:
+            raise ArchiveDamaged(piece.index_key, "the index is not what was archived")
+        return data
+
+
+class ArchiveReader:
+    """The archive of one cluster. All methods block and may raise ``ArchiveFailure``."""
+
+    def __init__(self, store: Store, cluster: bytes) -> None:
+        self.store = store
+        self.keys = ArchiveKeys(cluster)
+
+    def newest_epoch(self) -> int:
+        """The epoch that is not sealed: that of the server that writes this archive, if there is one."""
+        return newest_epoch(self.store, self.keys)
+
+    def newest_root(self, before_epoch: int | None = None) -> FoundRoot | None:
+        """The newest intact root; with ``before_epoch``, of the epochs before it. None if there is none."""
+        epoch = self.newest_epoch() if before_epoch is None else before_epoch - 1
+        follows_damage = False
+        while epoch >= 0:
+            for number in range(self._last_number(epoch), -1, -1):
+                try:
+                    found = self._root_at(epoch, number)
+                except ArchiveDamaged as damage:
+                    _log.error("%s; using the root before it", damage)
+                    follows_damage = True
+                    continue
+                if found is not None:
+                    return replace(found, follows_damage=follows_damage)
+            epoch -= 1
+        return None
+
+    def _last_number(self, epoch: int) -> int:
+        """The number of the last root of an epoch, intact or not; -1 if there is none."""
+        prefix = self.keys.root(epoch, 0).rpartition("/")[0] + "/"
+        numbers = [place[1] for key in _keys(self.store, prefix) if (place := number_of_root(key)) is not None]
+        number = max(numbers, default=-1)
+        while self.store.find(self.keys.root(epoch, number + 1)) is not None:
+            number += 1
+        return number
+
+    def _root_at(self, epoch: int, number: int) -> FoundRoot | None:
+        key = self.keys.root(epoch, number)
+        data = read_if_there(self.store, key)
+        return None if data is None else FoundRoot(epoch, number, decode_body(data, key, Root)[1])
+
+    def newest_manifest(self, identity: PartitionIdentity) -> tuple[str, Manifest] | None:
+        """The newest intact manifest of a partition that the store lists, and its key as roots have it."""
+        for key in sorted(_keys(self.store, self.keys.manifests(identity)), reverse=True):
+            try:
+                relative = key.removeprefix(self.keys.base)
+                return relative, self.manifest(relative)
+            except ArchiveDamaged as damage:
+                _log.error("%s; using the manifest before it", damage)
+        return None
+
+    def roots(self) -> Iterator[FoundRoot]:
+        """All intact roots that the store lists, oldest first."""
+        for place in self._listed_roots():
+            found = self._intact(place)
+            if found is not None:
+                yield found
+
+    def roots_around(self, time: int) -> tuple[FoundRoot | None, FoundRoot | None]:
+        """The last intact root up to a time, and the first one from that time on. Reads only a few."""
+        places = self._listed_roots()
+        number = bisect_right(places, time, key=self._time_of)
+        before = next(filter(None, map(self._intact, reversed(places[:number]))), None)
+        if before is not None and before.root.time == time:
+            return before, before
+        return before, next(filter(None, map(self._intact, places[number:])), None)
+
+    def _listed_roots(self) -> list[tuple[int, int]]:
+        return sorted(filter(None, map(number_of_root, _keys(self.store, self.keys.roots))))
+
+    def _time_of(self, place: tuple[int, int]) -> int:
+        """When a root was made, according to its header, whether or not the rest of it is intact."""
+        return time_of(self.store.read_range(self.keys.root(*place), 0, HEADER_SIZE))
+
+    def _intact(self, place: tuple[int, int]) -> FoundRoot | None:
+        try:
+            return self._root_at(*place)
+        except ArchiveDamaged as damage:
+            _log.error("%s; passing over this root", damage)
+            return None
+
+    def manifest(self, key: str) -> Manifest:
+        """A manifest, by the key in a root."""
+        return decode_body(self.store.read(self.keys.base + key), key, Manifest)[1]
+
+    def partition(self, root: Root, identity: PartitionIdentity) -> PartitionArchive | None:
+        """The archived log of a partition as of a root; None if nothing of it is archived."""
+        for found in root.partitions:
+            if found.identity == identity and found.manifest_key:
+                return PartitionArchive(self.store, self.keys, self.manifest(found.manifest_key))
+        return None
+
+    def snapshot(self, root: Root) -> Snapshot:
+        """The catalog as of a root."""
+        key = self.keys.base + root.metadata_key
+        _, body = decode_object(self.store.read(key), key, ObjectKind.METADATA)
+        try:
+            return decode_snapshot(body, Path(key))
+        except MetadataDamaged as damage:
+            raise ArchiveDamaged(key, damage.damage) from damage
+
+
+def choose_cluster(store: Store, wanted: str = "") -> bytes:
+    """The cluster whose id begins with ``wanted``; without it, the only one.
+
+    Raises:
+        ArchiveFailure: there is none, or several.
+    """
+    clusters = [cluster for cluster in find_clusters(store) if cluster.hex().startswith(wanted)]
+    if len(clusters) == 1:
+        return clusters[0]
+    if not clusters:
+        reason = f"no archive has an id that starts with {wanted}" if wanted else "there is no archive"
+        raise ArchiveFailure("find", store.name, reason)
+    names = ", ".join(cluster.hex() for cluster in clusters)
+    raise ArchiveFailure("choose", store.name, f"there are several archives; name one of {names}")

@@ -1,0 +1,198 @@
+"""What a restore will do: which root, which topics, which objects become which files."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+
+import xxhash
+
+from courser.archive.errors import ArchiveDamaged, ArchiveFailure
+from courser.archive.objects import Manifest, PartitionRoot, Piece, Root
+from courser.archive.reader import ArchiveReader, FoundRoot
+from courser.catalog.directories import identity_of
+from courser.catalog.entities import Partition, Stream, Topic
+from courser.catalog.state import CatalogState
+from courser.catalog.store import load_state
+from courser.errors import MetadataDamaged
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.snapshot import Snapshot
+
+OFFSET_LEAP = 1 << 40
+"""Offsets that a restored partition leaves out, unless its server stopped cleanly after the last run: so many messages
+may have been confirmed since then, and no offset may ever name another message."""
+
+_base_offset = attrgetter("base_offset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What to restore."""
+
+    topics: tuple[str, ...] = ()
+    """Patterns such as ``shop/orders`` or ``shop/*``; empty: all."""
+    until: int | None = None
+    """Microseconds: leave out what was stored or changed after it."""
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether the result is what the server had: it may then continue the archive."""
+        return not self.topics and self.until is None
+
+    def includes(self, stream: Stream, topic: Topic) -> bool:
+        """Whether a topic is restored."""
+        name = f"{stream.name}/{topic.name}"
+        return not self.topics or any(fnmatchcase(name, pattern) for pattern in self.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPartition:
+    """A partition to restore."""
+
+    stream: Stream
+    topic: Topic
+    partition: Partition
+    numbers: PartitionRoot
+    manifest: Manifest
+    next_offset: int
+    """The next message gets this offset or a later one."""
+
+    @property
+    def identity(self) -> PartitionIdentity:
+        """The partition."""
+        return identity_of(self.topic, self.partition)
+
+    def segments(self) -> Iterator[tuple[int, Sequence[Piece]]]:
+        """The pieces of each segment, by its first offset."""
+        for base, pieces in groupby(self.manifest.pieces, key=_base_offset):
+            yield base, list(pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """Everything to restore."""
+
+    cluster: bytes
+    epoch: int
+    """The epoch that has no seal yet."""
+    root: FoundRoot
+    snapshot: Snapshot
+    state: CatalogState
+    partitions: tuple[PlannedPartition, ...]
+    selection: Selection
+
+    @property
+    def size(self) -> int:
+        """Bytes of all messages."""
+        return sum(piece.size for found in self.partitions for piece in found.manifest.pieces)
+
+    @property
+    def message_count(self) -> int:
+        """Messages of all partitions, without the cut at a time."""
+        return sum(piece.message_count for found in self.partitions for piece in found.manifest.pieces)
+
+    @property
+    def name(self) -> str:
+        """Tells restores of different roots apart."""
+        return f"{self.cluster.hex()} {self.root.epoch} {self.root.number}"
+
+
+def plan_restore(reader: ArchiveReader, selection: Selection, chosen: FoundRoot | None = None) -> RestorePlan:
+    """Find out what the archive has. ``chosen`` is the root to use, if it is not the newest that fits.
+
+    Raises:
+        ArchiveFailure: it has nothing to restore, an object is damaged, or the store does not answer.
+    """
+    epoch = reader.newest_epoch()
+    root, data_root = (chosen, chosen) if chosen is not None else _choose_roots(reader, selection.until)
+    if not root.root.metadata_key:
+        raise ArchiveFailure("restore", reader.store.name, "no run has archived the metadata yet")
+    snapshot = reader.snapshot(root.root)
+    try:
+        state = load_state(snapshot, Path(root.root.metadata_key))
+    except MetadataDamaged as damage:
+        raise ArchiveDamaged(root.root.metadata_key, damage.damage) from damage
+    if not selection.is_everything:
+        snapshot = _select(state, selection, snapshot)
+    is_final = root.root.is_final and root.epoch == epoch and selection.until is None
+    partitions = tuple(
+        _plan_partition(reader, place, root.root, data_root.root, is_final=is_final) for place in _places(state)
+    )
+    return RestorePlan(reader.keys.cluster, epoch, root, snapshot, state, partitions, selection)
+
+
+def _choose_roots(reader: ArchiveReader, until: int | None) -> tuple[FoundRoot, FoundRoot]:
+    """The root for the metadata, and the one for the messages: the first that has all messages up to that time."""
+    if until is None:
+        newest = reader.newest_root()
+        if newest is None:
+            raise ArchiveFailure("restore", reader.store.name, "no run has been completed yet")
+        return newest, newest
+    before, after = reader.roots_around(until)
+    if before is None:
+        raise ArchiveFailure("restore", reader.store.name, "the first run was completed after that time")
+    return before, after or before
+
+
+def _select(state: CatalogState, selection: Selection, snapshot: Snapshot) -> Snapshot:
+    """Remove the topics that are not wanted from the catalog. Their ids stay used."""
+    for stream in list(state.streams.values()):
+        stream.topics = {number: topic for number, topic in stream.topics.items() if selection.includes(stream, topic)}
+        if selection.topics and not stream.topics:
+            del state.streams[stream.stream_id]
+    state.index_names()
+    if selection.topics and not state.streams:
+        raise ArchiveFailure("restore", ", ".join(selection.topics), "the archive has no such topic")
+    body = state.encode()
+    return replace(snapshot, body=body, state_hash=xxhash.xxh3_128_digest(body))
+
+
+def _places(state: CatalogState) -> Iterator[tuple[Stream, Topic, Partition]]:
+    for stream in state.streams.values():
+        for topic in stream.topics.values():
+            for partition in topic.partitions:
+                yield stream, topic, partition
+
+
+def _plan_partition(
+    reader: ArchiveReader, place: tuple[Stream, Topic, Partition], root: Root, data_root: Root, *, is_final: bool
+) -> PlannedPartition:
+    stream, topic, partition = place
+    identity = identity_of(topic, partition)
+    numbers = _find(root, identity) or _nothing(identity, topic)
+    later = _find(data_root, identity)
+    # Messages that were purged after the chosen time are still in the older root.
+    source = later if later is not None and later.purge_count == numbers.purge_count else numbers
+    empty = Manifest(identity.topic_uuid, identity.partition_id, identity.incarnation, numbers.purge_count, ())
+    manifest = reader.manifest(source.manifest_key) if source.manifest_key else empty
+    next_offset = max(numbers.next_offset, numbers.reserved_end, source.next_offset, source.reserved_end)
+    return PlannedPartition(
+        stream,
+        topic,
+        partition,
+        numbers,
+        manifest,
+        numbers.next_offset if is_final else next_offset + OFFSET_LEAP,
+    )
+
+
+def _find(root: Root, identity: PartitionIdentity) -> PartitionRoot | None:
+    return next((found for found in root.partitions if found.identity == identity), None)
+
+
+def _nothing(identity: PartitionIdentity, topic: Topic) -> PartitionRoot:
+    """A partition that was created after the last run had looked at the logs."""
+    return PartitionRoot(
+        topic_uuid=identity.topic_uuid,
+        partition_id=identity.partition_id,
+        incarnation=identity.incarnation,
+        manifest_key="",
+        start_offset=0,
+        next_offset=0,
+        reserved_end=0,
+        last_timestamp=0,
+        purge_count=topic.purge_count,
+        offsets=(),
+    )

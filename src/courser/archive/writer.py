@@ -1,0 +1,492 @@
+"""Writes an archive: uploads what it does not have, then manifests, then a root that names them all.
+
+Everything becomes valid with the root. A run may be killed at any step: what it uploaded before is found by its key
+and used again, and nothing that a root names is ever changed. A segment counts as archived after a root names it and
+the epoch was still this writer's after that: a server that takes over later has then seen this root.
+
+All methods block. One thread uses a writer.
+"""
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import itemgetter
+from pathlib import Path
+
+from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
+from courser.archive.claiming import ArchiveState, check_epoch, claim, read_state
+from courser.archive.errors import ArchiveFailure
+from courser.archive.keys import ArchiveKeys, segment_name
+from courser.archive.objects import (
+    Manifest,
+    ObjectKind,
+    Origin,
+    PartitionRoot,
+    Piece,
+    Root,
+    encode_body,
+    encode_object,
+)
+from courser.archive.reader import ArchiveReader, PartitionArchive
+from courser.archive.store import Creation, Store, create_surely, probe
+from courser.archive.uploading import Pace, Range, hash_file, is_stored, upload
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.files import FileSystem
+from courser.storage.ledger import SegmentFacts
+from courser.storage.paths import INDEX_SUFFIX, LOG_SUFFIX, index_path, log_path
+
+_log = logging.getLogger(__name__)
+
+_NONCE_SIZE = 8
+"""Bytes of the nonce in a key."""
+
+Confirmed = dict[PartitionIdentity, frozenset[tuple[int, int]]]
+"""First offset and size of the sealed segments that are archived."""
+
+
+@dataclass(slots=True)
+class ArchiveCounters:
+    """What the archiver has done since the start. Read by the event loop."""
+
+    upload_count: int = 0
+    upload_size: int = 0
+    adopted_count: int = 0
+    """Objects that an earlier run had uploaded."""
+    failure_count: int = 0
+    """Runs that failed, and partitions that could not be archived."""
+
+
+@dataclass(slots=True)
+class _Head:
+    """The newest manifest of a partition, and what was uploaded since."""
+
+    manifest: Manifest
+    seen: CapturedPartition | None = None
+    """What the manifest was compared with last."""
+    key: str = ""
+    """Without the prefix of the cluster; empty if there is none."""
+    next_number: int = 0
+    uploaded: dict[tuple[int, int, int], Piece] = field(default_factory=dict)
+    """Objects that no manifest names yet, by first and end offset and size."""
+    leftovers: dict[tuple[int, int], list[str]] | None = None
+    """Keys of earlier epochs by first and end offset, which may not be named; None: not looked for yet."""
+    attempts: dict[tuple[int, int, str], str] = field(default_factory=dict)
+    """Keys of this epoch by first and end offset and suffix: an upload that failed may have succeeded."""
+
+
+class ArchiveWriter:
+    """The writer of one process. Call ``begin`` first; after a failure, the same call may be repeated."""
+
+    def __init__(
+        self,
+        store: Store,
+        file_system: FileSystem,
+        data_directory: Path,
+        state: ArchiveState,
+        *,
+        draw: Callable[[int], bytes],
+        pace: Pace,
+        part_size: int,
+        commit_size: int,
+        take_over: bool = False,
+        on_confirmed: Callable[[Confirmed], None] = lambda _: None,
+    ) -> None:
+        """``on_confirmed`` is called, on the thread of the writer, whenever more is archived."""
+        self._store = store
+        self._file_system = file_system
+        self._data_directory = data_directory
+        self._state = state
+        self._draw = draw
+        self._pace = pace
+        self._part_size = part_size
+        self._commit_size = commit_size
+        self._take_over = take_over
+        self._on_confirmed = on_confirmed
+        self._keys = ArchiveKeys(state.cluster)
+        self._nonce = draw(16)
+        self._is_claimed = False
+        """Whether the epoch is this writer's ..."""
+        self._is_open = False
+        """... and what the archive has was read, too."""
+        self._root_number = 0
+        self._heads: dict[PartitionIdentity, _Head] = {}
+        self._root: Root | None = None
+        """The newest root."""
+        self._metadata_key = ""
+        self._metadata_op = -1
+        self._uncommitted_size = 0
+        self.counters = ArchiveCounters()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this writer; 0 before ``begin``."""
+        return self._state.epoch if self._is_open else 0
+
+    @property
+    def metadata_op(self) -> int:
+        """The op of the catalog that is archived; -1 if none is."""
+        return self._metadata_op
+
+    def archive_of(self, identity: PartitionIdentity) -> PartitionArchive | None:
+        """What the archive has of a partition; None if nothing. May be called from any thread."""
+        head = self._heads.get(identity)
+        return None if head is None else PartitionArchive(self._store, self._keys, head.manifest)
+
+    # --- start ---
+
+    def begin(self) -> None:
+        """Check the store, claim an epoch, and read what the archive has.
+
+        Raises:
+            StoreRefused: the store ignores conditions.
+            ArchiveTakenOver: another server writes this archive.
+            ArchiveFailure: the store did not answer.
+        """
+        if self._is_open:
+            return
+        if not self._is_claimed:
+            probe(self._store, self._keys.probe(self._draw(16)), self._nonce)
+            self._claim()
+        reader = ArchiveReader(self._store, self._state.cluster)
+        # Only now: a root that the last owner wrote before the claim is visible, and it does not trust a later one.
+        found = reader.newest_root(before_epoch=self._state.epoch)
+        if found is not None:
+            self._root = found.root
+            for partition in found.root.partitions:
+                newest = reader.newest_manifest(partition.identity) if found.follows_damage else None
+                if newest is not None:
+                    self._heads[partition.identity] = _Head(newest[1], key=newest[0])
+                elif partition.manifest_key:
+                    manifest = reader.manifest(partition.manifest_key)
+                    self._heads[partition.identity] = _Head(manifest, key=partition.manifest_key)
+        self._is_open = True
+
+    def _claim(self) -> None:
+        # A claim that failed before may have been made after all. Then only the directory knows its nonce.
+        state = read_state(self._file_system, self._data_directory) or self._state
+        directory, nonce = self._data_directory, self._nonce
+        self._state = claim(self._store, self._file_system, directory, state, nonce, take_over=self._take_over)
+        self._is_claimed = True
+
+    # --- a run ---
+
+    def run(self, capture: Capture) -> None:
+        """Archive what was captured.
+
+        Raises:
+            ArchiveTakenOver: another server writes this archive now.
+            ArchiveFailure: the store refused or did not answer. What was confirmed before stays confirmed.
+        """
+        assert self._is_open, "begin comes first"
+        self._put_metadata(capture)
+        for partition in capture.partitions:
+            try:
+                self._archive(partition, capture)
+            except OSError as error:
+                # The partition may have been deleted, or its disk may be failing. The others go on.
+                self.counters.failure_count += 1
+                _log.warning("could not archive partition=%s reason=%s", partition.directory, error)
+        self._commit(capture)
+
+    def _put_metadata(self, capture: Capture) -> None:
+        if capture.metadata is None:
+            return
+        nonce = self._draw(_NONCE_SIZE).hex()
+        key = self._keys.metadata(max(capture.op, 0), self._state.epoch, nonce)
+        data = encode_object(ObjectKind.METADATA, self._origin(capture), capture.metadata)
+        self._check(create_surely(self._store, key, data), key, data)
+        self._metadata_key, self._metadata_op = self._relative(key), capture.op
+
+    def _archive(self, partition: CapturedPartition, capture: Capture) -> None:
+        head = self._head(partition)
+        for segment in partition.segments:
+            if segment.is_sealed:
+                if not any(piece.is_copy_of(segment.facts) for piece in head.manifest.pieces):
+                    self._add(head, self._put(partition, head, segment.facts, position=0, is_whole=True))
+            else:
+                self._archive_open(partition, head, segment)
+            if self._uncommitted_size >= self._commit_size:
+                self._commit(capture)
+
+    def _archive_open(self, partition: CapturedPartition, head: _Head, segment: CapturedSegment) -> None:
+        """Add what a segment that is still written has more than its archived pieces."""
+        facts = segment.facts
+        pieces = [piece for piece in head.manifest.pieces if piece.base_offset == facts.base_offset]
+        if any(piece.is_whole for piece in pieces):
+            # The segment was sealed after the capture that was archived last.
+            return
+        position = sum(piece.size for piece in pieces)
+        if position >= facts.size:
+            return
+        before = SegmentFacts(
+            facts.base_offset,
+            pieces[-1].end_offset if pieces else facts.base_offset,
+            position,
+            facts.first_timestamp,
+            pieces[-1].last_timestamp if pieces else facts.first_timestamp,
+            sum(piece.message_count for piece in pieces),
+            sum(piece.batch_count for piece in pieces),
+        )
+        rest = SegmentFacts(
+            before.end_offset,
+            facts.end_offset,
+            facts.size - before.size,
+            before.last_timestamp,
+            facts.last_timestamp,
+            facts.message_count - before.message_count,
+            facts.batch_count - before.batch_count,
+        )
+        piece = self._put(partition, head, rest, position=position, is_whole=False, base_offset=facts.base_offset)
+        self._add(head, piece)
+
+    def _head(self, partition: CapturedPartition) -> _Head:
+        """The manifest to continue, without what the partition no longer has."""
+        identity = partition.identity
+        nothing = Manifest(identity.topic_uuid, identity.partition_id, identity.incarnation, partition.purge_count, ())
+        head = self._heads.setdefault(identity, _Head(nothing))
+        old, seen, head.seen = head.manifest, head.seen, partition
+        if seen is not None and _is_alike(seen, partition):
+            return head
+        is_purged = partition.purge_count > old.purge_count
+        kept = [
+            piece
+            for piece in old.pieces
+            if not (is_purged and piece.end_offset <= partition.start_offset)
+            and piece.end_offset <= partition.next_offset
+            and not _contradicts(piece, partition)
+        ]
+        head.manifest = Manifest(
+            *(identity.topic_uuid, identity.partition_id, identity.incarnation, partition.purge_count),
+            tuple(kept),
+            tuple((gap.first_offset, gap.end_offset, gap.is_loss) for gap in partition.gaps),
+            tuple(
+                (found.base_offset, found.position, found.end_position, found.first_offset, found.end_offset)
+                for found in partition.damages
+            ),
+            partition.corrections,
+        )
+        if head.manifest != old:
+            head.key = ""
+        return head
+
+    # --- objects ---
+
+    def _put(
+        self,
+        partition: CapturedPartition,
+        head: _Head,
+        facts: SegmentFacts,
+        *,
+        position: int,
+        is_whole: bool,
+        base_offset: int | None = None,
+    ) -> Piece:
+        """Upload bytes of a segment, unless an earlier try has."""
+        place = facts.base_offset, facts.end_offset, facts.size
+        if place in head.uploaded:
+            return head.uploaded[place]
+        segment = facts.base_offset if base_offset is None else base_offset
+        file = self._file_system.open(log_path(partition.directory, segment))
+        try:
+            source = Range(file, position, facts.size)
+            key, digest = self._find_or_upload(partition.identity, head, facts, source, LOG_SUFFIX)
+        finally:
+            file.close()
+        index_key, index_size, index_digest = "", 0, b""
+        if is_whole:
+            index_key, index_size, index_digest = self._put_index(partition, head, facts)
+        piece = Piece(
+            base_offset=segment,
+            first_offset=facts.base_offset,
+            end_offset=facts.end_offset,
+            position=position,
+            size=facts.size,
+            key=self._relative(key),
+            digest=digest,
+            first_timestamp=facts.first_timestamp,
+            last_timestamp=facts.last_timestamp,
+            message_count=facts.message_count,
+            batch_count=facts.batch_count,
+            is_whole=is_whole,
+            index_key=self._relative(index_key),
+            index_size=index_size,
+            index_digest=index_digest,
+        )
+        head.uploaded[place] = piece
+        self._uncommitted_size += facts.size
+        return piece
+
+    def _put_index(self, partition: CapturedPartition, head: _Head, facts: SegmentFacts) -> tuple[str, int, bytes]:
+        try:
+            file = self._file_system.open(index_path(partition.directory, facts.base_offset))
+        except FileNotFoundError:
+            # It is derived from the log: a reader makes its own.
+            return "", 0, b""
+        try:
+            source = Range(file, 0, file.size())
+            key, digest = self._find_or_upload(partition.identity, head, facts, source, INDEX_SUFFIX)
+            return key, source.size, digest
+        finally:
+            file.close()
+
+    def _find_or_upload(
+        self, identity: PartitionIdentity, head: _Head, facts: SegmentFacts, source: Range, suffix: str
+    ) -> tuple[str, bytes]:
+        """The key and hash of an object with these bytes: one that a killed run left, or a new one."""
+        place = facts.base_offset, facts.end_offset
+        attempt = head.attempts.get((*place, suffix))
+        leftovers = [key for key in self._leftovers(identity, head).get(place, []) if key.endswith(suffix)]
+        digest = b""
+        for key in [attempt, *leftovers] if attempt is not None else leftovers:
+            digest = digest or hash_file(source, self._part_size)
+            if is_stored(self._store, key, source.size, digest, self._part_size):
+                self.counters.adopted_count += 1
+                return key, digest
+        if attempt is None or self._store.find(attempt) is not None:
+            # Never over an object that has other bytes.
+            nonce = self._draw(_NONCE_SIZE).hex()
+            attempt = self._keys.segment(identity, *place, self._state.epoch, nonce, suffix)
+            head.attempts[*place, suffix] = attempt
+        digest = upload(self._store, attempt, source, self._part_size, self._pace)
+        self.counters.upload_count += 1
+        self.counters.upload_size += source.size
+        return attempt, digest
+
+    def _leftovers(self, identity: PartitionIdentity, head: _Head) -> dict[tuple[int, int], list[str]]:
+        """Objects that a run of an earlier process has uploaded: it may have been killed before it named them."""
+        if head.leftovers is None:
+            found: dict[tuple[int, int], list[str]] = {}
+            for stored in self._store.list_objects(self._keys.segments(identity)):
+                name = segment_name(stored.key)
+                if name is not None and name.epoch < self._state.epoch:
+                    found.setdefault((name.first_offset, name.end_offset), []).append(stored.key)
+            head.leftovers = found
+        return head.leftovers
+
+    @staticmethod
+    def _add(head: _Head, piece: Piece) -> None:
+        """Name an object, in the place of the pieces that it replaces."""
+        old = head.manifest
+        kept = [
+            other
+            for other in old.pieces
+            if other.end_offset <= piece.first_offset or other.first_offset >= piece.end_offset
+        ]
+        pieces = tuple(sorted([*kept, piece], key=lambda found: found.first_offset))
+        head.manifest = Manifest(
+            *(old.topic_uuid, old.partition_id, old.incarnation, old.purge_count),
+            pieces,
+            *(old.gaps, old.damages, old.corrections),
+        )
+        head.key = ""
+
+    # --- the root ---
+
+    def _commit(self, capture: Capture) -> None:
+        """Write the manifests that changed and a root, and confirm what they name."""
+        partitions = tuple(self._partition_root(partition, capture) for partition in capture.partitions)
+        is_final = capture.is_final and all(map(self._is_complete, capture.partitions))
+        root = Root(time=capture.time, is_final=is_final, metadata_key=self._metadata_key, partitions=partitions)
+        if self._root is not None and self._is_same(root):
+            check_epoch(self._store, self._keys, self._state.epoch)
+        else:
+            key = self._keys.root(self._state.epoch, self._root_number)
+            data = encode_body(root, self._origin(capture, self._root_number))
+            creation = create_surely(self._store, key, data)
+            # Only now: roots are numbered without gaps.
+            self._root_number += 1
+            self._check(creation, key, data)
+            self._root = root
+            check_epoch(self._store, self._keys, self._state.epoch)
+        self._uncommitted_size = 0
+        for head in self._heads.values():
+            head.uploaded.clear()
+            head.attempts.clear()
+        self._on_confirmed(
+            {
+                partition.identity: frozenset(
+                    (piece.base_offset, piece.size)
+                    for piece in self._heads[partition.identity].manifest.pieces
+                    if piece.is_whole
+                )
+                for partition in capture.partitions
+                if partition.identity in self._heads
+            }
+        )
+
+    def _is_complete(self, partition: CapturedPartition) -> bool:
+        """Whether all that a partition has is archived."""
+        head = self._heads.get(partition.identity)
+        end = head.manifest.pieces[-1].end_offset if head is not None and head.manifest.pieces else 0
+        return all(last <= end for _, last in partition.local_segments)
+
+    def _is_same(self, root: Root) -> bool:
+        """Whether the newest root, if it is this writer's, says all that this one does."""
+        old = self._root
+        return (
+            old is not None
+            and self._root_number > 0
+            and not root.is_final
+            and (old.metadata_key, old.partitions) == (root.metadata_key, root.partitions)
+        )
+
+    def _partition_root(self, partition: CapturedPartition, capture: Capture) -> PartitionRoot:
+        head = self._heads.get(partition.identity)
+        if head is not None and not head.key and head.manifest.pieces:
+            key = self._keys.manifest(partition.identity, self._state.epoch, head.next_number)
+            data = encode_body(head.manifest, self._origin(capture, head.next_number))
+            creation = create_surely(self._store, key, data)
+            head.next_number += 1
+            self._check(creation, key, data)
+            head.key = self._relative(key)
+        return PartitionRoot(
+            topic_uuid=partition.identity.topic_uuid,
+            partition_id=partition.identity.partition_id,
+            incarnation=partition.identity.incarnation,
+            manifest_key=head.key if head is not None else "",
+            start_offset=partition.start_offset,
+            next_offset=partition.next_offset,
+            reserved_end=partition.reserved_end,
+            last_timestamp=partition.last_timestamp,
+            purge_count=partition.purge_count,
+            offsets=tuple((int(key.kind), key.identifier, offset) for key, offset in partition.offsets),
+        )
+
+    def _check(self, creation: Creation, key: str, data: bytes) -> None:
+        """Check an object that was created. Nobody else writes in this epoch: other bytes are damaged, or came late."""
+        if creation is not Creation.MINE or self._store.read(key) != data:
+            raise ArchiveFailure("verify", key, "the store has other bytes than were sent")
+
+    def _origin(self, capture: Capture, number: int = 0) -> Origin:
+        return Origin(
+            cluster=self._state.cluster,
+            epoch=self._state.epoch,
+            nonce=self._nonce,
+            number=number,
+            time=capture.time,
+            op=max(capture.op, 0),
+        )
+
+    def _relative(self, key: str) -> str:
+        return key.removeprefix(self._keys.base)
+
+
+def _is_alike(before: CapturedPartition, now: CapturedPartition) -> bool:
+    """Whether a manifest that fitted before fits now: only messages were added or trimmed."""
+    return (
+        (before.purge_count, before.gaps, before.damages, before.corrections)
+        == (now.purge_count, now.gaps, now.damages, now.corrections)
+        and before.start_offset <= now.start_offset
+        and before.next_offset <= now.next_offset
+    )
+
+
+def _contradicts(piece: Piece, partition: CapturedPartition) -> bool:
+    """Whether a piece overlaps a segment of the server in another way than a copy of it would."""
+    segments = partition.local_segments
+    number = bisect_right(segments, piece.first_offset, key=itemgetter(1))
+    if number == len(segments):
+        return False
+    first, end = segments[number]
+    return first < piece.end_offset and (piece.base_offset != first or piece.end_offset > end)

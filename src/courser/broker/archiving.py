@@ -1,0 +1,477 @@
+"""The archiver: what is archived when, on a thread of its own, and what may be deleted because of that.
+
+A run takes a capture of the broker on the event loop, and the writer uploads it (``archive/writer``). If the store is
+down, nothing happens to clients: local segments stay, and the archiver tries again, with growing pauses. If another
+server has taken over the archive, this one refuses all writes: they would be lost.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Event
+
+from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
+from courser.archive.claiming import ArchiveState, read_state, write_state
+from courser.archive.errors import ArchiveFailure, ArchiveInterrupted, ArchiveTakenOver, StoreRefused
+from courser.archive.objects import Piece
+from courser.archive.reader import PartitionArchive, open_store
+from courser.archive.settings import ArchiveMoment, ArchiveSettings
+from courser.archive.store import StoppableStore, Store
+from courser.archive.uploading import Pace
+from courser.archive.writer import ArchiveCounters, ArchiveWriter, Confirmed
+from courser.broker.catalog_service import CatalogService
+from courser.broker.partition import Partition
+from courser.broker.partition_registry import OpenTopic, PartitionRegistry
+from courser.broker.partition_survey import Pause, let_others_run
+from courser.catalog.store import CatalogStore
+from courser.errors import CommandRejected, CourserError, ErrorCode, StartRefused
+from courser.model import metric_table as m
+from courser.model.metrics import Registry
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.data_directory import DataDirectory
+from courser.storage.durable_files import storage_failure
+from courser.storage.files import write_all
+from courser.storage.ledger import SegmentFacts
+from courser.storage.partition_log import PartitionLog
+from courser.storage.segment import Segment, SegmentState
+from courser.storage.snapshot import encode_snapshot
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_MIN = 1.0
+_PAUSE_MAX = 300.0
+"""Seconds before a failed run is repeated: at first, and after many failures."""
+_PUBLISH_PAUSE = 0.1
+_PUBLISH_TRY_COUNT = 20
+"""A publish in progress is not archived halfway: the run waits for it, but not for ever."""
+_SURVEY_STEP_COUNT = 1000
+"""Segments that are looked at without a pause: less than 1 us each."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What the event loop knows of the archive."""
+
+    confirmed: Confirmed
+    failure: str | None = None
+    """Why the last run failed, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Sealed segments that are not archived."""
+
+    size: int = 0
+    oldest_time: int = 0
+    """When the oldest message in them was stored; 0 if there are none."""
+
+    def with_waiting(self, segments: Sequence[Segment]) -> "Backlog":
+        """The sum with more of them."""
+        times = [segment.first_stored_at for segment in segments]
+        if self.oldest_time:
+            times.append(self.oldest_time)
+        return Backlog(self.size + sum(segment.size for segment in segments), min(times, default=0))
+
+
+class Archiver:
+    """Archives a broker. ``run`` is the background task; ``run_once`` may be called at any time."""
+
+    def __init__(
+        self,
+        data: DataDirectory,
+        catalog: CatalogService,
+        registry: PartitionRegistry,
+        settings: ArchiveSettings,
+        *,
+        draw: Callable[[int], bytes],
+        store: Store | None = None,
+        pause: Pause = let_others_run,
+    ) -> None:
+        """``store`` replaces the one of the settings, for tests.
+
+        Raises:
+            StartRefused: the store cannot be used, or the directory's record of the archive is damaged.
+        """
+        self._data = data
+        self._catalog = catalog
+        self._registry = registry
+        self._settings = settings
+        self._clock = data.clock
+        self._stop = Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
+        self._turn = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._pause = pause
+        self._progress = _Progress({})
+        self._backlog = Backlog()
+        self._wanted: dict[PartitionIdentity, int] = {}
+        """Up to which offset retention wants to delete, if only that is archived."""
+        self._active_due = 0
+        """When the segments that are still written are archived next, by the monotonic clock."""
+        self._loop = asyncio.get_running_loop()
+        self._is_fenced = False
+        try:
+            opened = store or open_store(settings.store, data.file_system, draw(16))
+        except StoreRefused as refusal:
+            raise StartRefused(data.path, str(refusal), "check data_maintenance.archiver") from refusal
+        self._writer = ArchiveWriter(
+            StoppableStore(opened, self._stop),
+            data.file_system,
+            data.path,
+            self._state(draw),
+            draw=draw,
+            pace=Pace(settings.bandwidth, stop=self._stop),
+            part_size=settings.part_size,
+            commit_size=settings.commit_size,
+            take_over=settings.take_over,
+            on_confirmed=self._tell_confirmed,
+        )
+
+    def _state(self, draw: Callable[[int], bytes]) -> ArchiveState:
+        state = read_state(self._data.file_system, self._data.path)
+        if state is None:
+            state = ArchiveState(draw(16))
+            write_state(self._data.file_system, self._data.path, state)
+        return state
+
+    # --- facts ---
+
+    @property
+    def counters(self) -> ArchiveCounters:
+        """What was done since the start."""
+        return self._writer.counters
+
+    @property
+    def failure(self) -> str | None:
+        """Why the last run failed, or None."""
+        return self._progress.failure
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another server has taken over the archive."""
+        return self._is_fenced
+
+    def is_archived(self, log: PartitionLog, segment: Segment) -> bool:
+        """Whether the archive has confirmed a sealed segment."""
+        return (segment.base_offset, segment.size) in self._progress.confirmed.get(log.identity, ())
+
+    def remote_segments(self, log: PartitionLog) -> list[SegmentFacts]:
+        """The segments that only the archive has, oldest first."""
+        archive = self.archive_of(log)
+        pieces = archive.manifest.pieces if archive is not None else ()
+        return [
+            SegmentFacts(
+                piece.base_offset,
+                piece.end_offset,
+                piece.size,
+                piece.first_timestamp,
+                piece.last_timestamp,
+                piece.message_count,
+                piece.batch_count,
+            )
+            for piece in pieces
+            if piece.is_whole and piece.end_offset <= log.start_offset
+        ]
+
+    async def fetch(self, log: PartitionLog, segment: Segment, target: Path) -> bool:
+        """Write the archived copy of a segment to a new file. Returns False if there is none.
+
+        Raises:
+            ArchiveFailure: the store does not answer.
+            StorageFailure: the file cannot be written.
+        """
+        archive, facts = self.archive_of(log), segment.facts()
+        piece = next((piece for piece in archive.manifest.pieces if piece.is_copy_of(facts)), None) if archive else None
+        if archive is None or piece is None:
+            return False
+        work = partial(self._download, archive, piece, target)
+        await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return True
+
+    def _download(self, archive: PartitionArchive, piece: Piece, target: Path) -> None:
+        part_size = self._settings.part_size
+        try:
+            file = self._data.file_system.open(target, writable=True, create=True)
+            for position in range(0, piece.size, part_size):
+                write_all(file, position, [archive.read(piece, position, part_size)])
+            file.close()
+        except OSError as error:
+            raise storage_failure("write", target, error) from error
+
+    def archive_of(self, log: PartitionLog) -> PartitionArchive | None:
+        """Where the archived messages of a partition are; None if none are known. Its methods block."""
+        return self._writer.archive_of(log.identity)
+
+    @property
+    def backlog(self) -> Backlog:
+        """What was not archived at the last survey."""
+        return self._backlog
+
+    async def survey(self) -> None:
+        """Find out what is not archived, in steps: nobody keeps the sums, and there may be many segments."""
+        found, step = Backlog(), 0
+        for partition in self._partitions():
+            log = partition.log
+            if step + len(log.segments) > _SURVEY_STEP_COUNT:
+                step = 0
+                await self._pause()
+            step += len(log.segments) + 1
+            sealed = (segment for segment in log.segments if segment.state is SegmentState.SEALED)
+            found = found.with_waiting([segment for segment in sealed if not self.is_archived(log, segment)])
+        self._backlog = found
+
+    def oldest_age(self) -> float:
+        """Age in seconds of the oldest message that was not archived at the last survey; 0 if there was none."""
+        oldest = self.backlog.oldest_time
+        return max(self._clock.now() - oldest, 0) / 1_000_000 if oldest else 0.0
+
+    # --- what may be deleted ---
+
+    def deletable_end(self, log: PartitionLog, before_offset: int, *, is_expiry: bool) -> int:
+        """The offset up to which segments may be deleted now. The others are archived soon."""
+        if is_expiry and not self._settings.protects_expired:
+            return before_offset
+        for segment in log.segments:
+            if segment.base_offset >= before_offset:
+                break
+            if segment.message_count and not self.is_archived(log, segment):
+                self._wanted[log.identity] = max(before_offset, self._wanted.get(log.identity, 0))
+                self._wake.set()
+                return segment.base_offset
+        return before_offset
+
+    async def archive_topics(self, topics: Iterable[OpenTopic]) -> None:
+        """Archive all messages that topics have now, because they are about to be purged.
+
+        Raises:
+            CommandRejected: the store does not take them.
+        """
+        partitions = [partition for topic in topics for partition in topic.partitions]
+        for partition in partitions:
+            if partition.log.failure is None:
+                await partition.roll()
+            self._wanted[partition.log.identity] = partition.log.next_offset
+        segments = [(found.log, segment) for found in partitions for segment in found.log.segments]
+        await self.run_once()
+        missing = [segment for log, segment in segments if segment.message_count and not self.is_archived(log, segment)]
+        if missing:
+            count = sum(segment.message_count for segment in missing)
+            reason = f"{count} messages are not archived: {self.failure or 'they cannot be read'}"
+            raise CommandRejected(ErrorCode.NOT_ARCHIVED, reason)
+
+    # --- runs ---
+
+    async def begin(self) -> None:
+        """At a start: check the store and claim the archive, unless the store does not answer in time.
+
+        Raises:
+            StartRefused: the store cannot be used, or another server has taken over the archive.
+        """
+        contact = self._loop.run_in_executor(self._thread, self._writer.begin)
+        await asyncio.wait((contact,), timeout=self._settings.contact_timeout / 1_000_000)
+        if not contact.done():
+            _log.warning("the archive does not answer; archiving starts when it does")
+            contact.add_done_callback(_ignore)
+            return
+        try:
+            contact.result()
+        except ArchiveTakenOver as fence:
+            raise StartRefused(self._data.path, fence.reason, fence.remedy) from fence
+        except StoreRefused as refusal:
+            raise StartRefused(self._data.path, str(refusal), "use another store") from refusal
+        except ArchiveFailure as failure:
+            _log.warning("the archive cannot be reached; archiving starts when it can reason=%s", failure)
+            self._progress.failure = str(failure)
+
+    async def run(self) -> None:
+        """Archive until cancelled: at each interval, and when retention waits for it."""
+        pause = _PAUSE_MIN
+        while True:
+            if await self.run_once():
+                pause = _PAUSE_MIN
+                await self._sleep(self._settings.interval / 1_000_000)
+            else:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _PAUSE_MAX)
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def run_once(self, *, with_active: bool | None = None, is_final: bool = False) -> bool:
+        """Archive what is due. Return whether it succeeded.
+
+        ``with_active``: whether to include segments that are still written; by default, if their time has come.
+        """
+        async with self._turn:
+            if self._is_fenced:
+                return False
+            self._wake.clear()
+            try:
+                await self._archive(with_active, is_final=is_final)
+            except ArchiveTakenOver as fence:
+                self._fence(fence)
+            except ArchiveInterrupted:
+                return False
+            except ArchiveFailure as failure:
+                self.counters.failure_count += 1
+                if self._progress.failure is None:
+                    _log.warning("archiving failed, and is tried again reason=%s", failure)
+                self._progress.failure = str(failure)
+            else:
+                if self._progress.failure is not None:
+                    _log.info("archiving works again")
+                self._progress.failure = None
+                return True
+            return False
+
+    async def _archive(self, with_active: bool | None, *, is_final: bool) -> None:
+        await self._loop.run_in_executor(self._thread, self._writer.begin)
+        interval, now = self._settings.active_interval, self._clock.monotonic()
+        if with_active is None:
+            is_used = bool(interval) and self._settings.moment is ArchiveMoment.SEAL
+            with_active = is_used and now >= self._active_due
+        if with_active:
+            self._active_due = now + interval
+            await self._sync_all()
+        await self._seal_all()
+        capture = await self._capture(with_active=with_active, is_final=is_final)
+        await self._loop.run_in_executor(self._thread, self._writer.run, capture)
+
+    async def _sync_all(self) -> None:
+        """Sync what is written: the archive must not have what a power cut takes from the server."""
+        for partition in self._partitions():
+            marks = partition.log.marks
+            if partition.log.failure is None and marks.synced.offset < marks.written.offset:
+                await self._try(partition, partition.sync)
+
+    async def _seal_all(self) -> None:
+        for partition in self._partitions():
+            if partition.log.failure is None and partition.log.closing_count:
+                await self._try(partition, partition.seal)
+
+    async def _try(self, partition: Partition, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except CourserError as error:
+            # It is archived as far as it is synced and sealed.
+            _log.debug("not ready to be archived partition=%s reason=%s", partition.log.directory, error)
+
+    def _partitions(self) -> list[Partition]:
+        return [partition for topic in self._registry for partition in topic.partitions]
+
+    async def _capture(self, *, with_active: bool, is_final: bool) -> Capture:
+        for _ in range(_PUBLISH_TRY_COUNT):
+            if not any(sink.open is not None for sink in self._catalog.state.sinks.values()):
+                break
+            await asyncio.sleep(_PUBLISH_PAUSE)
+        look = partial(self._look, with_active=with_active, is_final=is_final)
+        return await self._catalog.between_changes(look)
+
+    def _look(self, store: CatalogStore, *, with_active: bool, is_final: bool) -> Capture:
+        """Everything as it is in this turn of the event loop."""
+        op = -1 if store.last_op is None else store.last_op
+        snapshot = store.make_snapshot() if op != self._writer.metadata_op else None
+        return Capture(
+            time=self._clock.now(),
+            op=op,
+            metadata=None if snapshot is None else encode_snapshot(snapshot),
+            partitions=tuple(
+                _captured(partition.log, self._segments(partition.log, with_active=with_active))
+                for partition in self._partitions()
+            ),
+            is_final=is_final,
+        )
+
+    def _segments(self, log: PartitionLog, *, with_active: bool) -> tuple[CapturedSegment, ...]:
+        """What to archive of a partition."""
+        end = log.next_offset
+        if self._settings.moment is ArchiveMoment.EXPIRY:
+            end = self._wanted.get(log.identity, 0)
+        found = [
+            CapturedSegment(segment.facts(), True)
+            for segment in log.segments
+            if segment.state is SegmentState.SEALED and segment.message_count and segment.end_offset <= end
+            if not self.is_archived(log, segment)
+        ]
+        written, facts = log.open_segment, log.synced_facts
+        is_known = written is not None and facts is not None and facts.base_offset == written.base_offset
+        if with_active and is_known and facts is not None and facts.size:
+            found.append(CapturedSegment(facts, False))
+        return tuple(found)
+
+    # --- what a run finds out ---
+
+    def _tell_confirmed(self, confirmed: Confirmed) -> None:
+        """On the archive's thread."""
+        self._loop.call_soon_threadsafe(self._progress.confirmed.update, confirmed)
+
+    def _fence(self, fence: ArchiveTakenOver) -> None:
+        self._is_fenced = True
+        self._progress.failure = str(fence)
+        _log.error("refusing all writes: %s", fence)
+        self._catalog.refuse_changes(str(fence))
+        for partition in self._partitions():
+            partition.refuse_writes(str(fence))
+
+    async def close(self) -> None:
+        """Archive what is left, if the store is quick enough, and stop."""
+        is_used = self._settings.active_interval and self._settings.moment is ArchiveMoment.SEAL
+        if is_used and self._progress.failure is None:
+            last = asyncio.create_task(self.run_once(with_active=True, is_final=True))
+            await asyncio.wait((last,), timeout=self._settings.last_run_timeout / 1_000_000)
+            self._stop.set()
+            # What is being uploaded ends with its next part, unless the store hangs.
+            await asyncio.wait((last,), timeout=_PAUSE_MIN)
+            last.cancel()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Stop at once. What is not archived now is archived after the next start."""
+        self._stop.set()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _ignore(contact: "asyncio.Future[None]") -> None:
+    """The first run begins again, and says what is wrong."""
+    contact.exception()
+
+
+def _captured(log: PartitionLog, segments: tuple[CapturedSegment, ...]) -> CapturedPartition:
+    ledger = log.ledger.state
+    return CapturedPartition(
+        identity=log.identity,
+        directory=log.directory,
+        segments=segments,
+        local_segments=tuple(
+            (segment.base_offset, segment.end_offset) for segment in log.segments if segment.message_count
+        ),
+        start_offset=log.start_offset,
+        next_offset=log.next_offset,
+        reserved_end=log.reserved_end,
+        last_timestamp=max([ledger.numbers.last_timestamp, *(segment.last_timestamp for segment in log.segments)]),
+        purge_count=log.epoch,
+        gaps=tuple(ledger.gaps),
+        damages=tuple(ledger.damages),
+        corrections=tuple(ledger.corrections.items()),
+        offsets=tuple(log.offsets.items()),
+    )
+
+
+def register_archive_metrics(registry: Registry, archiver: Archiver | None) -> None:
+    """Name the figures of the archive. Without one, they are zero."""
+    counters = archiver.counters if archiver is not None else ArchiveCounters()
+    registry.value_of(m.ARCHIVE_UPLOADS, lambda: counters.upload_count)
+    registry.value_of(m.ARCHIVE_UPLOADED_BYTES, lambda: counters.upload_size)
+    registry.value_of(m.ARCHIVE_FAILURES, lambda: counters.failure_count)
+    if archiver is not None:
+        registry.surveys.append(archiver.survey)
+    registry.value_of(m.ARCHIVE_BACKLOG, lambda: archiver.backlog.size if archiver is not None else 0)
+    registry.value_of(m.ARCHIVE_OLDEST_AGE, lambda: archiver.oldest_age() if archiver is not None else 0)

@@ -1,0 +1,64 @@
+"""The settings of the archive, made from the configuration."""
+
+from courser.archive.settings import ArchiveMoment, ArchiveSettings, StoreKind, StoreSettings
+from courser.server.configuration import archive_keys as keys
+from courser.server.configuration.keys import SHUTDOWN_TIMEOUT
+from courser.server.configuration.loading import Configuration
+
+
+def store_settings(configuration: Configuration) -> StoreSettings:
+    """The store, whether or not the archiver is enabled."""
+    kind = StoreKind(configuration[keys.ARCHIVE_KIND])
+    timeout = configuration[keys.ARCHIVE_TIMEOUT]
+    match kind:
+        case StoreKind.DISK:
+            return StoreSettings(path=configuration[keys.ARCHIVE_PATH], request_timeout=timeout)
+        case StoreKind.S3:
+            return StoreSettings(
+                kind=kind,
+                bucket=configuration[keys.S3_BUCKET],
+                key_prefix=configuration[keys.S3_KEY_PREFIX],
+                region=configuration[keys.S3_REGION],
+                endpoint=configuration[keys.S3_ENDPOINT],
+                access_key_id=configuration[keys.S3_ACCESS_KEY_ID],
+                secret_access_key=configuration[keys.S3_SECRET_ACCESS_KEY],
+                path_style=configuration[keys.S3_PATH_STYLE],
+                request_timeout=timeout,
+            )
+        case StoreKind.GCS:
+            return StoreSettings(
+                kind=kind,
+                bucket=configuration[keys.GCS_BUCKET],
+                key_prefix=configuration[keys.GCS_KEY_PREFIX],
+                credentials_file=configuration[keys.GCS_CREDENTIALS_FILE],
+                request_timeout=timeout,
+            )
+        case StoreKind.AZURE:
+            return StoreSettings(
+                kind=kind,
+                bucket=configuration[keys.AZURE_CONTAINER],
+                key_prefix=configuration[keys.AZURE_KEY_PREFIX],
+                account=configuration[keys.AZURE_ACCOUNT],
+                secret_access_key=configuration[keys.AZURE_ACCESS_KEY],
+                endpoint=configuration[keys.AZURE_ENDPOINT],
+                request_timeout=timeout,
+            )
+
+
+def archive_settings(configuration: Configuration) -> ArchiveSettings | None:
+    """The archiver; None if it is disabled."""
+    if not configuration[keys.ARCHIVER_ENABLED]:
+        return None
+    return ArchiveSettings(
+        store=store_settings(configuration),
+        moment=ArchiveMoment(configuration[keys.ARCHIVE_AT]),
+        protects_expired=configuration[keys.ARCHIVE_EXPIRED],
+        interval=configuration[keys.ARCHIVE_INTERVAL],
+        active_interval=configuration[keys.ACTIVE_INTERVAL],
+        bandwidth=configuration[keys.ARCHIVE_BANDWIDTH],
+        part_size=configuration[keys.ARCHIVE_PART_SIZE],
+        last_run_timeout=configuration[SHUTDOWN_TIMEOUT],
+        cluster=configuration[keys.ARCHIVE_CLUSTER],
+        take_over=configuration[keys.TAKE_OVER],
+        restore_on_start=configuration[keys.RESTORE_ON_START],
+    )

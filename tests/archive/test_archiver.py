@@ -1,0 +1,275 @@
+"""The archiver in a broker: nothing is deleted before it is confirmed, and clients notice nothing of a store."""
+
+import random
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from courser.archive.objects import Origin, Seal, encode_body
+from courser.archive.reader import ArchiveReader, find_clusters
+from courser.archive.settings import ArchiveMoment
+from courser.broker.archiving import Backlog
+from courser.errors import CourserError, ErrorCode, RequestFailed, StartRefused
+from courser.model import metric_table as m
+from courser.testing.broker import TestBroker
+from courser.testing.clocks import ManualClock
+from courser.testing.object_store import FakeStore, StoreFault
+from tests.archive.brokers import (
+    HOUR,
+    archiver_of,
+    backlog_of,
+    fake_store,
+    fill,
+    partition_of,
+    running,
+    settings_of,
+    texts,
+)
+
+
+def bases_of(broker: TestBroker) -> list[int]:
+    return [segment.base_offset for segment in partition_of(broker).log.segments]
+
+
+async def clean(broker: TestBroker) -> None:
+    await broker.broker.retention.clean_all()
+
+
+async def test_an_expired_segment_is_deleted_only_after_it_is_archived(tmp_path: Path) -> None:
+    store, clock = fake_store(), ManualClock()
+    async with running(tmp_path, settings_of(expiry=HOUR), store, clock) as (broker, client):
+        await fill(broker, client, "a", "b")
+        clock.advance(2 * HOUR)
+        store.is_down = True
+        await clean(broker)
+        assert not await archiver_of(broker).run_once()
+        await clean(broker)
+        assert bases_of(broker) == [0, 1], "the store is down"
+        assert (await backlog_of(broker)).size > 0
+        assert "connection refused" in (archiver_of(broker).failure or "")
+        await client.send_messages("shop/orders", partitioning=0, messages=["c"])
+        store.is_down = False
+        assert await archiver_of(broker).run_once()
+        await clean(broker)
+        assert bases_of(broker) == [2]
+        archived = archiver_of(broker).archive_of(partition_of(broker).log)
+        assert archived is not None
+        assert archived.start_offset == 0, "what retention deleted can be read from the archive"
+        assert await backlog_of(broker) == Backlog()
+
+
+@pytest.mark.parametrize("fault", [StoreFault.REFUSED, StoreFault.CHANGED, StoreFault.LATE])
+async def test_a_failed_upload_confirms_nothing(tmp_path: Path, fault: StoreFault) -> None:
+    store, clock = fake_store(), ManualClock()
+    async with running(tmp_path, settings_of(expiry=HOUR), store, clock) as (broker, client):
+        await fill(broker, client, "a")
+        clock.advance(2 * HOUR)
+        store.faults.extend([None, fault])
+        assert not await archiver_of(broker).run_once()
+        await clean(broker)
+        assert bases_of(broker) == [0]
+        assert await archiver_of(broker).run_once()
+        await clean(broker)
+        assert bases_of(broker) == []
+
+
+async def test_without_archive_expired_expired_segments_go_unarchived(tmp_path: Path) -> None:
+    store, clock = fake_store(), ManualClock()
+    settings = settings_of(expiry=HOUR, protects_expired=False)
+    async with running(tmp_path, settings, store, clock) as (broker, client):
+        await fill(broker, client, "a")
+        clock.advance(2 * HOUR)
+        await clean(broker)
+        assert bases_of(broker) == []
+
+
+async def test_at_expiry_only_expired_segments_are_archived(tmp_path: Path) -> None:
+    store, clock = fake_store(), ManualClock()
+    settings = settings_of(expiry=2 * HOUR, moment=ArchiveMoment.EXPIRY)
+    async with running(tmp_path, settings, store, clock) as (broker, client):
+        await fill(broker, client, "a")
+        clock.advance(HOUR)
+        await fill(broker, client, "b")
+        assert await archiver_of(broker).run_once()
+        assert not any("/seg/" in key for key in store.objects)
+        clock.advance(HOUR)
+        await clean(broker)
+        assert bases_of(broker) == [0, 1], "not archived yet"
+        assert await archiver_of(broker).run_once()
+        await clean(broker)
+        assert bases_of(broker) == [1]
+
+
+async def test_a_client_cannot_delete_segments_that_are_not_archived(tmp_path: Path) -> None:
+    store = fake_store()
+    async with running(tmp_path, settings_of(), store) as (broker, client):
+        await fill(broker, client, "a", "b")
+        await client.delete_segments("shop/orders", partition_id=0, segments_count=2)
+        assert bases_of(broker) == [0, 1]
+        assert await archiver_of(broker).run_once()
+        await client.delete_segments("shop/orders", partition_id=0, segments_count=1)
+        assert bases_of(broker) == [1]
+
+
+async def test_a_purge_archives_first_and_is_refused_while_the_store_is_down(tmp_path: Path) -> None:
+    store = fake_store()
+    async with running(tmp_path, settings_of(), store) as (broker, client):
+        await fill(broker, client, "a")
+        await client.send_messages("shop/orders", partitioning=0, messages=["b"])
+        store.is_down = True
+        with pytest.raises(RequestFailed) as refused:
+            await client.purge_topic("shop/orders")
+        assert refused.value.code is ErrorCode.NOT_ARCHIVED
+        assert [payload for _, payload in await texts(client)] == [b"a", b"b"]
+        store.is_down = False
+        await client.purge_topic("shop/orders")
+        assert await texts(client) == []
+        assert sum("/seg/" in key and key.endswith(".log") for key in store.objects) == 2
+
+
+async def test_the_metadata_is_archived_when_it_changes(tmp_path: Path) -> None:
+    store = fake_store()
+
+    def catalogs() -> int:
+        return sum("/meta/" in key for key in store.objects)
+
+    async with running(tmp_path, settings_of(), store) as (broker, client):
+        assert await archiver_of(broker).run_once()
+        count = catalogs()
+        assert await archiver_of(broker).run_once()
+        assert catalogs() == count
+        await client.create_stream("another")
+        assert await archiver_of(broker).run_once()
+        assert catalogs() == count + 1
+
+
+async def test_a_server_that_was_replaced_refuses_writes_and_says_what_to_do(tmp_path: Path) -> None:
+    store = fake_store()
+    async with running(tmp_path / "old", settings_of(), store) as (broker, client):
+        await fill(broker, client, "a")
+        assert await archiver_of(broker).run_once()
+        _take_over(store)
+        assert not await archiver_of(broker).run_once()
+        assert archiver_of(broker).is_fenced
+        with pytest.raises(CourserError, match="take_over=true"):
+            await client.send_messages("shop/orders", partitioning=0, messages=["lost"])
+        with pytest.raises(CourserError):
+            await client.create_stream("lost")
+        assert await texts(client) == [(0, b"a")], "reads still work"
+    with pytest.raises(StartRefused, match="another server has taken over"):
+        async with running(tmp_path / "old", settings_of(), store):
+            pass
+    async with running(tmp_path / "old", settings_of(take_over=True), store) as (broker, client):
+        await client.send_messages("shop/orders", partitioning=0, messages=["b"])
+        assert await archiver_of(broker).run_once()
+
+
+def _take_over(store: FakeStore) -> None:
+    """What a server on another machine does with its first request."""
+    cluster = ArchiveReader(store, find_clusters(store)[0])
+    epoch = cluster.newest_epoch()
+    origin = Origin(cluster=cluster.keys.cluster, epoch=epoch, nonce=b"another process.")
+    store.put_new(cluster.keys.seal(epoch), encode_body(Seal("start", "1"), origin))
+
+
+async def test_a_store_that_ignores_conditions_refuses_the_start(tmp_path: Path) -> None:
+    store = fake_store()
+    store.ignores_conditions = True
+    with pytest.raises(StartRefused, match="overwrites objects"):
+        async with running(tmp_path, settings_of(), store):
+            pass
+
+
+async def test_a_store_that_is_down_does_not_refuse_the_start(tmp_path: Path) -> None:
+    store = fake_store()
+    store.is_down = True
+    async with running(tmp_path, settings_of(), store) as (broker, client):
+        await fill(broker, client, "a")
+        store.is_down = False
+        assert await archiver_of(broker).run_once()
+        assert archiver_of(broker).counters.upload_count == 2
+
+
+async def test_confirmations_survive_a_restart(tmp_path: Path) -> None:
+    store, clock = fake_store(), ManualClock()
+    async with running(tmp_path, settings_of(expiry=HOUR), store, clock) as (broker, client):
+        await fill(broker, client, "a")
+        assert await archiver_of(broker).run_once()
+    clock.advance(2 * HOUR)
+    async with running(tmp_path, settings_of(expiry=HOUR), store, clock) as (broker, client):
+        await clean(broker)
+        assert bases_of(broker) == [0], "the archive was not asked yet"
+        assert await archiver_of(broker).run_once()
+        assert archiver_of(broker).counters.upload_count == 0
+        await clean(broker)
+        assert bases_of(broker) == []
+
+
+async def test_the_figures_of_the_archive_are_metrics(tmp_path: Path) -> None:
+    store, clock = fake_store(), ManualClock()
+    async with running(tmp_path, settings_of(), store, clock) as (broker, client):
+        await fill(broker, client, "a")
+        clock.advance(HOUR)
+
+        figure = broker.broker.metrics.value
+
+        await broker.broker.scrapes.survey()
+        assert figure(m.ARCHIVE_BACKLOG) > 0
+        assert figure(m.ARCHIVE_OLDEST_AGE) == 3600
+        assert figure(m.ARCHIVE_UPLOADS) == 0
+        assert await archiver_of(broker).run_once()
+        await broker.broker.scrapes.survey()
+        assert (figure(m.ARCHIVE_BACKLOG), figure(m.ARCHIVE_OLDEST_AGE), figure(m.ARCHIVE_UPLOADS)) == (0, 0, 2)
+        assert figure(m.ARCHIVE_UPLOADED_BYTES) > 0
+        await fill(broker, client, "b")
+        store.is_down = True
+        assert not await archiver_of(broker).run_once()
+        assert figure(m.ARCHIVE_FAILURES) == 1
+
+
+async def test_a_survey_of_the_backlog_lets_others_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("courser.broker.archiving._SURVEY_STEP_COUNT", 2)
+    async with running(tmp_path, settings_of(), fake_store()) as (broker, client):
+        await client.create_stream("shop")
+        await client.create_topic("shop", "orders", partitions_count=4)
+        await fill(broker, client, "a", "b")
+        archiver = archiver_of(broker)
+        survey = archiver.survey()
+        pause_count = 0
+        while True:
+            try:
+                survey.send(None)
+            except StopIteration:
+                break
+            pause_count += 1
+            assert archiver.backlog == Backlog(), "it shows the last complete survey"
+        assert pause_count > 0
+        assert archiver.backlog.size == sum(segment.size for segment in partition_of(broker).log.segments)
+
+
+class HangingStore(FakeStore):
+    """Does not answer until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(random.Random(1))
+        self.answers = threading.Event()
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        """Create an object, at last."""
+        self.answers.wait()
+        return super().put_new(key, data)
+
+
+async def test_a_store_that_hangs_delays_neither_the_start_nor_the_stop(tmp_path: Path) -> None:
+    store, settings = HangingStore(), settings_of()
+    assert settings.archive is not None
+    impatient = replace(settings, archive=replace(settings.archive, contact_timeout=1, last_run_timeout=1))
+    async with running(tmp_path, impatient, store) as (broker, client):
+        await fill(broker, client, "a")
+        assert await texts(client) == [(0, b"a")]
+    store.answers.set()
+    async with running(tmp_path, settings, store) as (broker, client):
+        assert await archiver_of(broker).run_once()
+        assert await backlog_of(broker) == Backlog()

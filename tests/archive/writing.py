@@ -1,0 +1,111 @@
+"""An archive writer over planted segments: what the tests of the archive share."""
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import xxhash
+
+from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
+from courser.archive.claiming import ArchiveState, read_state
+from courser.archive.reader import ArchiveReader
+from courser.archive.store import Store
+from courser.archive.uploading import Pace
+from courser.archive.writer import ArchiveWriter, Confirmed
+from courser.catalog.state import CatalogState
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.files import FileSystem
+from courser.storage.journal import SnapshotMark
+from courser.storage.ledger import SegmentFacts
+from courser.storage.paths import index_path, log_path
+from courser.storage.snapshot import Snapshot, encode_snapshot
+from courser.testing.files import FakeFileSystem
+
+CLUSTER = bytes(range(100, 116))
+DATA = Path("/data")
+IDENTITY = PartitionIdentity(bytes(range(16)), 0, 7)
+DIRECTORY = DATA / "streams/1/topics/1/partitions/0-7"
+MESSAGE_SIZE = 100
+
+
+def disk(seed: int = 1) -> FakeFileSystem:
+    file_system = FakeFileSystem(random.Random(seed))
+    file_system.plant_directory(DIRECTORY)
+    return file_system
+
+
+def plant_segment(file_system: FakeFileSystem, first: int, end: int) -> None:
+    """A segment with one message of 100 bytes per offset, each with its own bytes."""
+    data = b"".join(offset.to_bytes(4, "big") * (MESSAGE_SIZE // 4) for offset in range(first, end))
+    file_system.plant(log_path(DIRECTORY, first), data)
+    file_system.plant(index_path(DIRECTORY, first), b"index of %d to %d" % (first, end))
+
+
+def facts(first: int, end: int) -> SegmentFacts:
+    count = end - first
+    return SegmentFacts(first, end, count * MESSAGE_SIZE, 1000 + first, 1000 + end - 1, count, count)
+
+
+def captured(
+    bounds: Sequence[int], *, open_end: int | None = None, purge_count: int = 0, start_offset: int = 0
+) -> CapturedPartition:
+    """Sealed segments between the bounds, and an open one from the last bound on if ``open_end`` is given."""
+    segments = [CapturedSegment(facts(first, end), True) for first, end in pairwise(bounds)]
+    if open_end is not None:
+        segments.append(CapturedSegment(facts(bounds[-1], open_end), False))
+    end = open_end if open_end is not None else bounds[-1]
+    return CapturedPartition(
+        identity=IDENTITY,
+        directory=DIRECTORY,
+        segments=tuple(segments),
+        local_segments=tuple((segment.facts.base_offset, segment.facts.end_offset) for segment in segments),
+        start_offset=start_offset,
+        next_offset=end,
+        purge_count=purge_count,
+    )
+
+
+_BODY = CatalogState().encode()
+CATALOG = encode_snapshot(Snapshot(SnapshotMark(5, bytes(16)), xxhash.xxh3_128_digest(_BODY), 0, _BODY))
+
+
+def capture(*partitions: CapturedPartition, op: int = 5, metadata: bytes | None = CATALOG) -> Capture:
+    return Capture(time=1_000_000, op=op, metadata=metadata, partitions=partitions)
+
+
+class Process:
+    """A process that writes the archive: what it was told is confirmed."""
+
+    def __init__(self, store: Store, file_system: FileSystem, seed: int = 1, *, take_over: bool = False) -> None:
+        self.confirmed: Confirmed = {}
+        self.writer = ArchiveWriter(
+            store,
+            file_system,
+            DATA,
+            read_state(file_system, DATA) or ArchiveState(CLUSTER),
+            draw=random.Random(seed).randbytes,
+            pace=Pace(0),
+            part_size=512,
+            commit_size=1 << 20,
+            take_over=take_over,
+            on_confirmed=self.confirmed.update,
+        )
+
+    def run(self, what: Capture) -> None:
+        self.writer.begin()
+        self.writer.run(what)
+
+
+def archived_bytes(store: Store) -> bytes:
+    """The log of the partition as the newest root has it."""
+    reader = ArchiveReader(store, CLUSTER)
+    found = reader.newest_root()
+    assert found is not None
+    partition = reader.partition(found.root, IDENTITY)
+    assert partition is not None
+    return b"".join(partition.read(piece, 0, piece.size) for piece in partition.manifest.pieces)
+
+
+def expected_bytes(first: int, end: int) -> bytes:
+    return b"".join(offset.to_bytes(4, "big") * (MESSAGE_SIZE // 4) for offset in range(first, end))
