@@ -267,7 +267,7 @@ async def test_without_an_intact_copy_the_segment_stays_as_it_is(
             async def fetch(_log: PartitionLog, _segment: Segment, target: Path) -> bool:
                 raise StorageFailure("read", target, OSError(5, "Input/output error"))
 
-            copies.fetch = fetch  # type: ignore[method-assign]
+            copies.fetch = fetch  # type: ignore[method-assign, assignment]
         before = path_of(scene, 1).read_bytes()
         scrubber = scrubber_of(scene, Pauses())
         scrubber.copies = copies

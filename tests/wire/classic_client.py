@@ -454,7 +454,9 @@ def _segments(cursor: Cursor) -> r.SegmentList:
     rows = []
     for _ in range(count):
         numbers = cursor.unpack("QQQQQQ")
-        rows.append(r.SegmentInfo(*numbers, cursor.number("B") == 1, cursor.text8(), cursor.text8()))
+        rows.append(
+            r.SegmentInfo(*numbers, is_sealed=cursor.number("B") == 1, state=cursor.text8(), location=cursor.text8())
+        )
     return r.SegmentList(partition_id, directory, rows)
 
 

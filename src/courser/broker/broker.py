@@ -117,20 +117,7 @@ class Broker:
         self.authentication = Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock)
         self.retention = Retention(self.partitions, settings, self.clock)
         self.machine = Machine(self.clock, data.path)
-        self.disk_watch = DiskWatch(
-            self.partitions,
-            pool,
-            self.machine.disk_space,
-            free_space_min=settings.free_space_min,
-            relieve=self.retention.relieve,
-        )
-        self.sends = Sends(
-            self.partitions,
-            pool,
-            disk_watch=self.disk_watch,
-            delete_oldest_segments=settings.delete_oldest_segments,
-            on_limit=self.retention.hurry,
-        )
+        self.disk_watch, self.sends = self._make_sends()
         self.staging, self.publishing = self._make_publishing(draw)
         self.retention.settle = self.publishing.settle_below
         self.archiver = self._make_archiver(draw, archive_store)
@@ -142,9 +129,7 @@ class Broker:
         self.catalog.on_change = self.subscriptions.metadata_changed
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
         self.figures = Figures(self.partitions, self.retention, settings.topic_defaults, data.path)
-        self.scrubber = Scrubber(self.partitions, data.file_system, data.path, pool, self.clock, settings)
-        self.scrubber.register(self.metrics)
-        self.scrubber.copies = self.archiver
+        self.scrubber = self._make_scrubber()
         self.lags, self.scrapes = self._make_scrapes()
         self.diagnosis = Diagnosis(self.machine, data.path, pool)
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)
@@ -169,6 +154,31 @@ class Broker:
             metrics=PartitionMetrics(self.metrics, self.clock),
             shared_syncs=self._shared_syncs,
         )
+
+    def _make_sends(self) -> tuple[DiskWatch, Sends]:
+        settings, retention = self.settings, self.retention
+        disk_watch = DiskWatch(
+            self.partitions,
+            self.pool,
+            self.machine.disk_space,
+            free_space_min=settings.free_space_min,
+            relieve=retention.relieve,
+        )
+        sends = Sends(
+            self.partitions,
+            self.pool,
+            disk_watch=disk_watch,
+            delete_oldest_segments=settings.delete_oldest_segments,
+            on_limit=retention.hurry,
+        )
+        return disk_watch, sends
+
+    def _make_scrubber(self) -> Scrubber:
+        data = self.data
+        scrubber = Scrubber(self.partitions, data.file_system, data.path, self.pool, self.clock, self.settings)
+        scrubber.register(self.metrics)
+        scrubber.copies = self.archiver
+        return scrubber
 
     def _make_scrapes(self) -> tuple[Lags, Scrapes]:
         state, series_count_max = self.catalog.state, self.settings.series_count_max
