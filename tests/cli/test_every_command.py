@@ -245,7 +245,15 @@ def test_for_programs(case: Case, output: str, cli: Cli, server: RunningServer, 
             rows = list(csv.DictReader(io.StringIO(out)))
             assert rows
             # What belongs to a thing is in its JSON only.
-            assert case.key in rows[0] or case.key in ("topics", "partitions", "groups", "permissions", "parts")
+            assert case.key in rows[0] or case.key in (
+                "topics",
+                "partitions",
+                "deletions",
+                "damages",
+                "groups",
+                "permissions",
+                "parts",
+            )
 
 
 @pytest.mark.parametrize(("line", "code", "first", "second"), FAILURES, ids=[failure[0] for failure in FAILURES])
