@@ -453,10 +453,9 @@ def _segments(cursor: Cursor) -> r.SegmentList:
     partition_id, directory, count = cursor.number("I"), cursor.text32(), cursor.number("I")
     rows = []
     for _ in range(count):
-        numbers = cursor.unpack("QQQQQQ")
-        rows.append(
-            r.SegmentInfo(*numbers, is_sealed=cursor.number("B") == 1, state=cursor.text8(), location=cursor.text8())
-        )
+        first, end, size, count, since, until = cursor.unpack("QQQQQQ")
+        is_sealed, state, location = cursor.number("B") == 1, cursor.text8(), cursor.text8()
+        rows.append(r.SegmentInfo(first, end, size, count, since, until, is_sealed, state, location))
     return r.SegmentList(partition_id, directory, rows)
 
 
