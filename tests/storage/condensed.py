@@ -12,7 +12,7 @@ from courser.storage.condensing import (
     Removals,
     TooManyKeys,
     condensable_segments,
-    plan_replacement,
+    plan_condensed,
 )
 from courser.storage.jobs import perform
 from courser.storage.partition_log import PartitionLog
@@ -41,7 +41,7 @@ def condense(log: PartitionLog, *, tombstones_before: int = 0, end_offset: int =
         copy = CondensedCopy(log, segment, removals)
         for _ in copy.steps():
             pass
-        job = plan_replacement(log, copy)
+        job = plan_condensed(log, copy)
         count += job is not None and perform(job)
     return count
 

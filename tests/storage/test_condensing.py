@@ -9,7 +9,7 @@ import pytest
 
 from courser.errors import DiskFull
 from courser.records.stored_header import NO_PRODUCER
-from courser.storage.condensing import CondensedCopy, condensable_segments, plan_replacement
+from courser.storage.condensing import CondensedCopy, condensable_segments, plan_condensed
 from courser.storage.jobs import perform
 from courser.storage.read_result import SkipReason
 from courser.storage.recovery_cases import StopKind
@@ -181,7 +181,7 @@ def test_a_reader_that_has_the_old_segment_goes_on_reading_it() -> None:
     segments = condensable_segments(log, end_offset=FAR, stored_before=FAR)
     copy = CondensedCopy(log, segments[0], survey(log, segments))
     assert sum(copy.steps()) == segments[0].size
-    job = plan_replacement(log, copy)
+    job = plan_condensed(log, copy)
     assert job is not None
     job.run()
     # The file has been replaced, and the owner does not know it yet.

@@ -24,6 +24,7 @@ from courser.storage.condensing import (
     TooManyKeys,
     advance,
     condensable_segments,
+    plan_condensed,
 )
 from courser.storage.ledger import SegmentFacts
 from courser.storage.segment import Segment
@@ -186,12 +187,13 @@ class Condenser:
         """Replace a segment. None if that is not worth it, or if the segment was deleted meanwhile."""
         try:
             await self._take(partition, copy.steps())
-            is_replaced = copy.facts is not None and await partition.replace_segment(copy)
+            await partition.do_upkeep(partial(plan_condensed, partition.log, copy))
         except CourserError:
             # Not if this task is cancelled: the replacement may be under way. Then the next start removes the copy.
             await partition.work(copy.discard)
             raise
-        if is_replaced:
+        old, segments = copy.segment, partition.log.segments
+        if any(segment.base_offset == old.base_offset and segment is not old for segment in segments):
             return copy.facts
         await partition.work(copy.discard)
         return None

@@ -1,8 +1,7 @@
 """One partition on an event loop: sends, polls, stored offsets, and the syncs that they share.
 
-Everything here runs on the loop's thread, which owns the ``PartitionLog``. Small writes, and reads from the page cache,
-run on that thread: moving them to the pool would cost more. Work that waits for the disk goes to three lanes (syncs,
-upkeep, hints to the kernel), so that a send never waits until a segment is sealed.
+Everything here runs on the loop's thread, which owns the ``PartitionLog``, even small writes and reads from the page
+cache. Work that waits for the disk goes to three lanes (syncs, upkeep, hints), so that a send never waits for a seal.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from courser.broker.disk_lane import DiskLane
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.preparing import Preparation
-from courser.broker.segment_verification import SegmentVerification
+from courser.broker.segment_verification import SegmentCheck, SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.waiting import Entrance, Waiting, attempt
 from courser.broker.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
@@ -30,7 +29,6 @@ from courser.records.stored_body import PLAIN
 from courser.records.stored_header import NO_PRODUCER
 from courser.storage import upkeep
 from courser.storage.acknowledgements import Acknowledgements
-from courser.storage.condensing import CondensedCopy, plan_replacement
 from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
@@ -443,13 +441,17 @@ class Partition:
             return find(wait=False)
         return await self._in_pool(find)
 
+    async def advance_check(self, check: SegmentCheck, size: int) -> int:
+        """``SegmentCheck.advance``, in the pool."""
+        return await self._in_pool(partial(check.advance, size))
+
     async def _in_pool(self, read: Callable[[], Found]) -> Found:
         self._reading_count += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, read)
         finally:
             self._reading_count -= 1
-            if self._reads_done is not None and not self._reading_count:
+            if self._reads_done is not None and not self._reading_count and not self._reads_done.done():
                 self._reads_done.set_result(None)
 
     def _final_end(self) -> int:
@@ -553,11 +555,9 @@ class Partition:
             raise CommandRejected(ErrorCode.DISCONNECTED, "the server is stopping")
         return await asyncio.shield(asyncio.ensure_future(self._in_pool(work)))
 
-    async def replace_segment(self, copy: CondensedCopy) -> bool:
-        """Use the condensed copy of a segment from now on. Returns whether that was possible."""
-        await self._upkeep.do(partial(plan_replacement, self.log, copy))
-        old = copy.segment
-        return any(segment.base_offset == old.base_offset and segment is not old for segment in self.log.segments)
+    async def do_upkeep(self, plan: Callable[[], Job | None]) -> None:
+        """Plan an upkeep job, and wait for it."""
+        await self._upkeep.do(plan)
 
     async def roll(self) -> None:
         """Close and seal the open segment if it has messages, so that it can be trimmed."""

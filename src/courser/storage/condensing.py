@@ -2,7 +2,7 @@
 
 A ``KeySurvey`` reads the sealed segments with the newest offset of each key in memory, and marks ``Removals``. If there
 are many keys, it takes several surveys, each with a slice of the keys. ``CondensedCopy`` then writes a segment without
-these messages to a temporary file, and ``plan_replacement`` gives that file the segment's name. The first two only read
+these messages to a temporary file, and ``plan_condensed`` gives that file the segment's name. The first two only read
 the partition, in small steps on any thread; the last is a short upkeep job.
 
 What stays in any case: messages without a key; the last message of a segment, so that its file alone shows where it
@@ -383,7 +383,7 @@ def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
     return ((numbers[start], numbers[end - 1] + 1) for start, end in pairwise(breaks) if start < end)
 
 
-def plan_replacement(log: PartitionLog, copy: CondensedCopy) -> Job | None:
+def plan_condensed(log: PartitionLog, copy: CondensedCopy) -> Job | None:
     """Give the copy the name of its segment. None if the segment was deleted meanwhile.
 
     What a power cut leaves:
@@ -417,13 +417,13 @@ def plan_replacement(log: PartitionLog, copy: CondensedCopy) -> Job | None:
     def fail(failure: StorageFailure) -> None:
         if is_renamed:
             # What is not durable or not recorded, the next start finds out.
-            log.complete_replacement(old, facts, None)
+            log.complete_condensing(old, facts, None)
         else:
             old.file = None
         if not heals(failure):
             log.fail(str(failure), is_sync=failure.operation == "sync")
 
-    return Job("replacement", log.syncs.watch(run), lambda: log.complete_replacement(old, facts, draft), fail)
+    return Job("condensing", log.syncs.watch(run), lambda: log.complete_condensing(old, facts, draft), fail)
 
 
 def advance(steps: Iterator[int], size: int) -> int:

@@ -222,7 +222,7 @@ class PartitionState:
         segment.index.note_flushed(sealed.index_block_count, None if keeps_index else sealed.index_file)
         segment.is_index_ready = not segment.index.is_partial
 
-    def complete_replacement(self, old: Segment, facts: SegmentFacts, draft: LedgerDraft | None) -> None:
+    def complete_condensing(self, old: Segment, facts: SegmentFacts, draft: LedgerDraft | None) -> None:
         """A condensed file has the name of the segment's. Without ``draft``, the ledger does not say so yet."""
         if draft is not None:
             self.ledger.apply(draft)
