@@ -2,12 +2,13 @@
 
 import random
 
+import msgspec
 import pytest
 
 from courser.archive.claiming import read_state
-from courser.archive.errors import ArchiveFailure, ArchiveTakenOver
+from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveTakenOver
 from courser.archive.keys import segment_name
-from courser.archive.objects import Piece
+from courser.archive.objects import Manifest, Piece, decode_body, encode_body
 from courser.archive.reader import ArchiveReader
 from courser.storage.paths import LOG_SUFFIX, log_path
 from courser.testing.object_store import FakeStore, StoreFault, StoreKilled
@@ -208,6 +209,21 @@ def test_a_begin_that_fails_during_or_after_its_claim_can_be_repeated(at: str) -
         store.at, store.is_down = "", False
     process.run(capture(captured([0, 10])))
     assert archived_bytes(store) == expected_bytes(0, 10)
+
+
+@pytest.mark.parametrize("key", ["../../outside.log", "seg/../x.log", "/etc/passwd", "seg//x", "seg/./x", ".x", "x\n"])
+def test_a_manifest_that_names_an_object_outside_the_archive_is_refused(key: str) -> None:
+    store, file_system = store_of(), disk()
+    plant_segment(file_system, 0, 10)
+    Process(store, file_system).run(capture(captured([0, 10])))
+    reader = ArchiveReader(store, CLUSTER)
+    (found,) = [found.key for found in store.list_objects(reader.keys.all_manifests)]
+    origin, manifest = decode_body(store.read(found), found, Manifest)
+    for change in ({"key": key}, {"index_key": key}):
+        piece = msgspec.structs.replace(manifest.pieces[0], **change)
+        store.objects[found] = encode_body(msgspec.structs.replace(manifest, pieces=(piece,)), origin)
+        with pytest.raises(ArchiveDamaged):
+            reader.manifest(found.removeprefix(reader.keys.base))
 
 
 def test_a_purge_removes_the_messages_from_the_next_manifest_only() -> None:
