@@ -176,6 +176,21 @@ def test_a_crash_while_claiming_does_not_lock_the_server_out() -> None:
     assert state.epoch == 3
 
 
+def test_an_archive_that_is_gone_is_not_begun_again_by_itself() -> None:
+    store, file_system = store_of(), disk()
+    plant_segment(file_system, 0, 10)
+    Process(store, file_system, seed=1).run(capture(captured([0, 10])))
+    # As a directory looks whose disk is not mounted.
+    empty = store_of()
+    process = Process(empty, file_system, seed=2)
+    with pytest.raises(ArchiveFailure, match="the right disk is mounted"):
+        process.run(capture(captured([0, 10])))
+    assert process.confirmed == {}
+    Process(empty, file_system, seed=3, take_over=True).run(capture(captured([0, 10])))
+    assert archived_bytes(empty) == expected_bytes(0, 10)
+    Process(empty, file_system, seed=4).run(capture(captured([0, 10])))
+
+
 class _StoreThatGoesDown(FakeStore):
     """Goes down when it reads or creates a key with ``at`` in it. A creation is still done; only its reply is lost."""
 
