@@ -345,10 +345,7 @@ class Archiver:
         snapshot = store.make_snapshot() if op != self._writer.metadata_op else None
         # All messages that are stored up to this time are captured, and some later ones.
         time = self._clock.now()
-        partitions = [
-            _captured(partition.log, self._segments(partition.log, with_active=with_active))
-            async for partition in self._all_in_steps()
-        ]
+        partitions = [self._captured(partition, with_active=with_active) async for partition in self._all_in_steps()]
         return Capture(
             time=time,
             op=op,
@@ -367,6 +364,12 @@ class Archiver:
                 await self._pause()
             step += count
             yield partition
+
+    def _captured(self, partition: Partition, *, with_active: bool) -> CapturedPartition:
+        log = partition.log
+        if not self._registry.has_files(partition):
+            return CapturedPartition(identity=log.identity, directory=log.directory, is_lost=True, segments=())
+        return _captured(log, self._segments(log, with_active=with_active))
 
     def _segments(self, log: PartitionLog, *, with_active: bool) -> tuple[CapturedSegment, ...]:
         """What to archive of a partition."""
