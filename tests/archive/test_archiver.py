@@ -239,6 +239,19 @@ async def test_confirmations_survive_a_restart(tmp_path: Path) -> None:
         assert bases_of(broker) == []
 
 
+async def test_nothing_is_remembered_of_deleted_topics(tmp_path: Path) -> None:
+    async with running(tmp_path, settings_of(), fake_store()) as (broker, client):
+        await fill(broker, client, "a")
+        log = partition_of(broker).log
+        (segment,) = log.segments
+        assert await archiver_of(broker).run_once()
+        assert archiver_of(broker).is_archived(log, segment)
+        await client.delete_topic("shop/orders")
+        assert await archiver_of(broker).run_once()
+        assert not archiver_of(broker).is_archived(log, segment)
+        assert archiver_of(broker).archive_of(log) is None
+
+
 async def test_the_figures_of_the_archive_are_metrics(tmp_path: Path) -> None:
     store, clock = fake_store(), ManualClock()
     async with running(tmp_path, settings_of(), store, clock) as (broker, client):

@@ -181,6 +181,9 @@ class ArchiveWriter:
             ArchiveFailure: the store refused or did not answer. What was confirmed before stays confirmed.
         """
         assert self._is_open, "begin comes first"
+        known = {partition.identity for partition in capture.partitions}
+        # Partitions that were deleted do not come back.
+        self._heads = {identity: head for identity, head in self._heads.items() if identity in known}
         self._put_metadata(capture)
         for partition in capture.partitions:
             if partition.is_lost:

@@ -55,6 +55,10 @@ class _Progress:
     failure: str | None = None
     """Why the last run failed, or None."""
 
+    def confirm(self, confirmed: Confirmed) -> None:
+        """What is archived of all partitions."""
+        self.confirmed = confirmed
+
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
@@ -300,6 +304,8 @@ class Archiver:
             await self._sync_all()
         await self._seal_all()
         capture = await self._capture(with_active=with_active, is_final=is_final)
+        known = {partition.identity for partition in capture.partitions}
+        self._wanted = {identity: end for identity, end in self._wanted.items() if identity in known}
         await self._loop.run_in_executor(self._thread, self._writer.run, capture)
 
     async def _sync_all(self) -> None:
@@ -391,8 +397,8 @@ class Archiver:
     # --- what a run finds out ---
 
     def _tell_confirmed(self, confirmed: Confirmed) -> None:
-        """On the archive's thread."""
-        self._loop.call_soon_threadsafe(self._progress.confirmed.update, confirmed)
+        """On the archive's thread. It is all that is confirmed, of all partitions that there are."""
+        self._loop.call_soon_threadsafe(self._progress.confirm, confirmed)
 
     def _fence(self, fence: ArchiveTakenOver) -> None:
         self._is_fenced = True
