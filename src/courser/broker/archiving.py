@@ -176,17 +176,8 @@ class Archiver:
             found = found.with_waiting([segment for segment in sealed if not self.is_archived(log, segment)])
         self._backlog = found
 
-    def register_metrics(self, registry: Registry) -> None:
-        """Name the figures of the archive."""
-        counters = self.counters
-        registry.surveys.append(self.survey)
-        registry.value_of(m.ARCHIVE_UPLOADS, lambda: counters.upload_count)
-        registry.value_of(m.ARCHIVE_UPLOADED_BYTES, lambda: counters.upload_size)
-        registry.value_of(m.ARCHIVE_FAILURES, lambda: counters.failure_count)
-        registry.value_of(m.ARCHIVE_BACKLOG, lambda: self.backlog.size)
-        registry.value_of(m.ARCHIVE_OLDEST_AGE, self._oldest_age)
-
-    def _oldest_age(self) -> float:
+    def oldest_age(self) -> float:
+        """Age in seconds of the oldest message that was not archived at the last survey; 0 if there was none."""
         oldest = self.backlog.oldest_time
         return max(self._clock.now() - oldest, 0) / 1_000_000 if oldest else 0.0
 
@@ -450,3 +441,15 @@ def _captured(log: PartitionLog, segments: tuple[CapturedSegment, ...]) -> Captu
         corrections=tuple(ledger.corrections.items()),
         offsets=tuple(log.offsets.items()),
     )
+
+
+def register_archive_metrics(registry: Registry, archiver: Archiver | None) -> None:
+    """Name the figures of the archive. Without one, they are zero."""
+    counters = archiver.counters if archiver is not None else ArchiveCounters()
+    registry.value_of(m.ARCHIVE_UPLOADS, lambda: counters.upload_count)
+    registry.value_of(m.ARCHIVE_UPLOADED_BYTES, lambda: counters.upload_size)
+    registry.value_of(m.ARCHIVE_FAILURES, lambda: counters.failure_count)
+    if archiver is not None:
+        registry.surveys.append(archiver.survey)
+    registry.value_of(m.ARCHIVE_BACKLOG, lambda: archiver.backlog.size if archiver is not None else 0)
+    registry.value_of(m.ARCHIVE_OLDEST_AGE, lambda: archiver.oldest_age() if archiver is not None else 0)

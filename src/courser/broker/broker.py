@@ -16,7 +16,7 @@ from courser.api.replies import Node
 from courser.archive.starting import prepare_directory
 from courser.archive.store import Store
 from courser.broker.access import AccessControl
-from courser.broker.archiving import Archiver
+from courser.broker.archiving import Archiver, register_archive_metrics
 from courser.broker.authentication import Authentication
 from courser.broker.catalog_service import CatalogService
 from courser.broker.connectionless import ConnectionlessMembers
@@ -136,11 +136,11 @@ class Broker:
         """Where clients find this server; the server says so once it listens."""
 
     def _make_archiver(self, draw: Callable[[int], bytes], store: Store | None) -> Archiver | None:
-        if self.settings.archive is None:
-            return None
-        archiver = Archiver(self.data, self.catalog, self.partitions, self.settings.archive, draw=draw, store=store)
-        self.retention.guard = archiver
-        archiver.register_metrics(self.metrics)
+        archiver, settings = None, self.settings.archive
+        if settings is not None:
+            archiver = Archiver(self.data, self.catalog, self.partitions, settings, draw=draw, store=store)
+            self.retention.guard = archiver
+        register_archive_metrics(self.metrics, archiver)
         return archiver
 
     def _make_partitions(self, opened: OpenedCatalog) -> PartitionRegistry:
@@ -268,7 +268,7 @@ class Broker:
         await self.staging.remove_expired()
 
     async def archive_before_purge(self, addresses: Iterable[TopicAddress]) -> None:
-        """Archive what a purge is about to delete. Raises 20042 if the archive does not take it."""
+        """Archive what a purge is about to delete. Raises 20044 if the archive does not take it."""
         if self.archiver is not None:
             await self.archiver.archive_topics([self.partitions.at(address) for address in addresses])
 

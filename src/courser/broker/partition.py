@@ -41,15 +41,11 @@ _UPKEEP_SIZE_MIN = 512 * 1024
 """Bytes appended between two checks for due upkeep in a small segment: half of the smallest allocation."""
 _UPKEEP_SIZE_MAX = 16 * 1024 * 1024
 """The same in a large segment: half of what is written back at a time. Every check costs a turn of the event loop."""
-
 _DISK_PAUSE = 100_000
-"""Microseconds between two writes that nobody waits for: hints to write back, and syncs for a recovery point. They
-smooth a load that the disk can keep up with. In a burst, more of them would only slow down the sends. The
-price is that a start after a kill reads what was sent during the pause."""
-
+"""Microseconds between two writes that nobody waits for: hints to write back, and syncs for a recovery point. More of
+them would only slow down a burst of sends. The price: a start after a kill reads what was sent during the pause."""
 _CLOSING_COUNT_MAX = 64
 """Maximum number of segments that wait to be sealed. Each holds a descriptor, and a start after a kill reads it."""
-
 _WRITTEN, _BOUNDED, _SYNCED = Durability.WRITTEN, Durability.BOUNDED, Durability.SYNCED
 Found = TypeVar("Found")
 
