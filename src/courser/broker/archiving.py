@@ -275,7 +275,7 @@ class Archiver:
             except ArchiveFailure as failure:
                 self.counters.failure_count += 1
                 if self._progress.failure is None:
-                    _log.warning("archiving failed, and is tried again reason=%s", failure)
+                    _log.warning("archiving failed; it will be tried again reason=%s", failure)
                 self._progress.failure = str(failure)
             else:
                 if self._progress.failure is not None:
