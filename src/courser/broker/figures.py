@@ -6,19 +6,24 @@ from courser.api import replies as r
 from courser.broker.consuming import current_offset
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
+from courser.broker.retention import Retention, SegmentLife
 from courser.broker.topic_settings import effective_options, explicit_options
 from courser.catalog import entities
 from courser.catalog.entities import Stream, Topic
 from courser.model.identifiers import TopicAddress
 from courser.model.topic_options import TopicOptions
+from courser.storage.ledger import DamagedRange, SegmentFacts
 from courser.storage.segment import Segment, SegmentState
 
 
 class Figures:
     """Streams, topics, partitions and segments, described."""
 
-    def __init__(self, partitions: PartitionRegistry, topic_defaults: TopicOptions, data_directory: Path) -> None:
+    def __init__(
+        self, partitions: PartitionRegistry, retention: Retention, topic_defaults: TopicOptions, data_directory: Path
+    ) -> None:
         self._partitions = partitions
+        self._retention = retention
         self._topic_defaults = topic_defaults
         self._data_directory = data_directory
 
@@ -69,9 +74,24 @@ class Figures:
 
     def segments(self, address: TopicAddress, partition_id: int) -> r.SegmentList:
         """The segments of a partition, oldest first. Raises 3007."""
-        log = self._partitions.at(address).partition(partition_id).log
+        topic = self._partitions.at(address)
+        log = topic.partition(partition_id).log
         directory = log.directory.relative_to(self._data_directory)
-        return r.SegmentList(partition_id, str(directory), [_segment(segment) for segment in log.segments])
+        archive = self._retention.guard
+        rows = [] if archive is None else [_remote_segment(facts) for facts in archive.remote_segments(log)]
+        rows += [_segment(segment, self._retention.life_of(topic, log, segment)) for segment in log.segments]
+        return r.SegmentList(partition_id, str(directory), rows)
+
+    def maintenance(self, address: TopicAddress) -> r.TopicMaintenance:
+        """What was deleted from a topic since the start, and what is damaged in it."""
+        topic = self._partitions.at(address)
+        damages = [
+            _damage(partition.log.identity.partition_id, damage)
+            for partition in topic.partitions
+            for segment in partition.log.segments
+            for damage in segment.damages
+        ]
+        return r.TopicMaintenance(list(topic.deletions), damages)
 
 
 def _partition(partition: entities.Partition, found: Partition | None) -> r.PartitionInfo:
@@ -99,7 +119,18 @@ def _bounds(partition: Partition) -> r.PartitionBounds:
     )
 
 
-def _segment(segment: Segment) -> r.SegmentInfo:
+def _damage(partition_id: int, damage: DamagedRange) -> r.Damage:
+    return r.Damage(
+        partition_id,
+        damage.base_offset,
+        damage.first_offset,
+        damage.end_offset,
+        damage.position,
+        damage.end_position - damage.position,
+    )
+
+
+def _segment(segment: Segment, life: SegmentLife) -> r.SegmentInfo:
     return r.SegmentInfo(
         segment.base_offset,
         segment.end_offset,
@@ -108,4 +139,20 @@ def _segment(segment: Segment) -> r.SegmentInfo:
         segment.first_timestamp,
         segment.last_timestamp,
         segment.state is SegmentState.SEALED,
+        life.value,
+        r.LOCAL,
+    )
+
+
+def _remote_segment(facts: SegmentFacts) -> r.SegmentInfo:
+    return r.SegmentInfo(
+        facts.base_offset,
+        facts.end_offset,
+        facts.size,
+        facts.message_count,
+        facts.first_timestamp,
+        facts.last_timestamp,
+        True,
+        SegmentLife.ARCHIVED.value,
+        r.REMOTE,
     )

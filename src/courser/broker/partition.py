@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from courser.broker.disk_lane import DiskLane
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.preparing import Preparation
-from courser.broker.segment_verification import SegmentVerification
+from courser.broker.segment_verification import SegmentCheck, SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.waiting import Entrance, Waiting, attempt
 from courser.broker.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
@@ -34,6 +35,8 @@ from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
 from courser.storage.read_result import ReadBuffer, ReadResult
+from courser.storage.replacement import plan_replacement
+from courser.storage.segment import Segment
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 
@@ -447,13 +450,17 @@ class Partition:
             self._verification = None
         return verification.limit(offset, count)
 
+    async def advance_check(self, check: SegmentCheck, size: int) -> int:
+        """``SegmentCheck.advance``, in the pool."""
+        return await self._in_pool(partial(check.advance, size))
+
     async def _in_pool(self, read: Callable[[], Found]) -> Found:
         self._reading_count += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, read)
         finally:
             self._reading_count -= 1
-            if self._reads_done is not None and not self._reading_count:
+            if self._reads_done is not None and not self._reading_count and not self._reads_done.done():
                 self._reads_done.set_result(None)
 
     def _final_end(self) -> int:
@@ -556,6 +563,10 @@ class Partition:
         self.log.check_writable()
         self.log.roll()
         await self.seal()
+
+    async def replace_segment(self, segment: Segment, copy: Path) -> None:
+        """Replace the damaged file of a sealed segment by an intact copy. The damaged file is kept in quarantine."""
+        await self._upkeep.do(partial(plan_replacement, self.log, segment, copy))
 
     async def seal(self) -> None:
         """Seal all closed segments."""
