@@ -133,8 +133,17 @@ class Archiver:
         return (segment.base_offset, segment.size) in self._progress.confirmed.get(log.identity, ())
 
     def archive_of(self, log: PartitionLog) -> PartitionArchive | None:
-        """Where the archived messages of a partition are; None if none are known. Its methods block."""
-        return self._writer.archive_of(log.identity)
+        """Where the archived messages of a partition are; None if there are none. Its methods block.
+
+        Raises:
+            ArchiveFailure: the store has not answered since the start, so nobody knows.
+        """
+        if not self._writer.epoch:
+            reason = self.failure or "the store has not answered since the start"
+            raise ArchiveFailure("read", str(log.directory.name), reason)
+        found = self._writer.archive_of(log.identity)
+        # After a purge, the archive may still name what is gone, until the next run.
+        return found if found is not None and found.manifest.purge_count == log.epoch else None
 
     def backlog(self) -> tuple[int, int]:
         """Bytes of sealed segments that are not archived, and when the oldest message in them was stored; 0 if none."""

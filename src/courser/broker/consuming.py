@@ -196,7 +196,7 @@ class Polls:
         found: ReadResult | None = result
         while found is not None and found.message_count < count and found.next_offset < partition.log.visible_end:
             count = max(found.message_count, 1)
-            found = await self._read(session, partition, partition.log.offset_of_last(count), count, self._size_max)
+            found = await self._read(session, partition, partition.offset_of_last(count), count, self._size_max)
             if count == 1:
                 break
         return found
@@ -465,7 +465,7 @@ class Polls:
         offset = start_of_poll(partition, key, poll)
         if offset is None:
             offset = await partition.offset_at_time(poll.value)
-        start_offset = partition.log.start_offset
+        start_offset = partition.start_offset if offset < partition.log.start_offset else offset
         if offset < start_offset:
             gone = SkippedRange(offset, start_offset, SkipReason.TRIMMED)
             self.counters.note(partition, gone)
@@ -533,11 +533,11 @@ def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages)
     log, kind = partition.log, command.kind
     if kind is _NEXT:
         stored = log.offsets.get(key)
-        return log.start_offset if stored is None else stored + 1
+        return partition.start_offset if stored is None else stored + 1
     if kind is _OFFSET:
         return command.value
     if kind is _FIRST:
-        return log.start_offset
+        return partition.start_offset
     if kind is _LAST:
-        return log.offset_of_last(command.count)
+        return partition.offset_of_last(command.count)
     return None

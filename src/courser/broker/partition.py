@@ -18,6 +18,7 @@ from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.preparing import Preparation
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
+from courser.broker.tiered_reads import TieredReads
 from courser.broker.waiting import Waiting, attempt
 from courser.broker.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
 from courser.errors import CourserError, PartitionReadOnly, StorageFailure
@@ -33,7 +34,7 @@ from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
-from courser.storage.read_result import ReadBuffer, ReadResult
+from courser.storage.read_result import ReadBuffer, ReadResult, SkipReason
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 
@@ -67,10 +68,12 @@ class Partition:
         verification: SegmentVerification | None = None,
         metrics: PartitionMetrics | None = None,
         shared_syncs: SharedSyncs | None = None,
+        past: TieredReads | None = None,
     ) -> None:
         """``verification``, if any, checks each sealed segment before its first read.
 
         ``metrics`` are those of all partitions. ``shared_syncs`` is what the partitions on one file system share.
+        ``past``, if any, reads messages that only the archive still has.
         """
         metrics = metrics or PartitionMetrics(Registry(), clock)
         self.log = log
@@ -97,6 +100,7 @@ class Partition:
         self._hold: asyncio.Event | None = None
         """Set while a purge or a change of settings is in progress. Sends and stores wait for it."""
         self._verification = verification
+        self.past = past
         self._verifying = asyncio.Lock()
         self.readers = WaitingReaders(self._final_end)
         self._entering: set[asyncio.Future[None]] = set()
@@ -400,10 +404,96 @@ class Partition:
     def try_read(
         self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None
     ) -> ReadResult | Waiting[ReadResult]:
-        """Messages from ``offset`` on, as ``PartitionLog.read`` gives them; or what has to be waited for."""
+        """Messages from ``offset`` on, as ``PartitionLog.read`` gives them; or what has to be waited for.
+
+        Raises:
+            ArchiveFailure: only the archive has them, and it cannot be read.
+        """
+        if self.past is None:
+            return self._try_here(offset, count, size_max, buffer)
+        return self._try_both(self.past, offset, count, size_max, buffer)
+
+    def _try_here(
+        self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
+    ) -> ReadResult | Waiting[ReadResult]:
         if self._verification is not None:
             return attempt(self._read_verified(self._verification, offset, count, size_max, buffer))
         return self._try_log(offset, count, size_max, buffer)
+
+    def _try_both(
+        self, past: TieredReads, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
+    ) -> ReadResult | Waiting[ReadResult]:
+        if offset < self.log.start_offset:
+            return attempt(self._read_past(past, offset, count, size_max, buffer))
+        found = self._try_here(offset, count, size_max, buffer)
+        if isinstance(found, Waiting):
+            return attempt(self._read_unless_trimmed(found, past, offset, count, size_max, buffer))
+        return found
+
+    async def _read_unless_trimmed(
+        self,
+        found: Waiting[ReadResult],
+        past: TieredReads,
+        offset: int,
+        count: int,
+        size_max: int,
+        buffer: ReadBuffer | None,
+    ) -> ReadResult:
+        """Wait for a read. If the messages were deleted here meanwhile, take them from the archive."""
+        try:
+            result = await found
+        except StorageFailure:
+            if offset >= self.log.start_offset:
+                raise
+        else:
+            if not any(skipped.reason is SkipReason.TRIMMED for skipped in result.skipped):
+                return result
+        return await self._read_past(past, offset, count, size_max, buffer)
+
+    async def _read_past(
+        self, past: TieredReads, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
+    ) -> ReadResult:
+        """Read from the archive, and on from the segments here if the reply has room."""
+        end_offset = self.log.start_offset
+        result = await past.read(self.log, offset, count, size_max, buffer)
+        if result is None:
+            here = self._try_here(offset, count, size_max, buffer)
+            return await here if isinstance(here, Waiting) else here
+        count_left, size_left = count - result.message_count, size_max - result.size
+        if not result.message_count or result.next_offset < end_offset or count_left <= 0 or size_left <= 0:
+            return result
+        more = await self.read(result.next_offset, count=count_left, size_max=size_left, buffer=buffer)
+        if more.size > size_left or any(skipped.reason is not SkipReason.RESERVED for skipped in more.skipped):
+            # The next read starts there.
+            return result
+        return ReadResult(
+            (*result.pieces, *more.pieces),
+            result.first_offset,
+            more.next_offset,
+            result.message_count + more.message_count,
+            result.size + more.size,
+            (*result.skipped, *more.skipped),
+        )
+
+    @property
+    def start_offset(self) -> int:
+        """The oldest offset that can be read, here or in the archive. Raises ``ArchiveFailure`` if it is not known."""
+        return self.log.start_offset if self.past is None else self.past.start_offset(self.log)
+
+    def offset_of_last(self, count: int) -> int:
+        """The offset of the first of the newest ``count`` visible messages. Raises ``ArchiveFailure``."""
+        log = self.log
+        missing = 0 if self.past is None else count - log.count_from(log.start_offset)
+        return (
+            log.offset_of_last(count) if self.past is None or missing <= 0 else self.past.offset_of_last(log, missing)
+        )
+
+    def count_from(self, offset: int) -> int:
+        """The number of visible messages from ``offset`` on, here and in the archive. Raises ``ArchiveFailure``."""
+        count = self.log.count_from(offset)
+        if self.past is not None and offset < self.log.start_offset:
+            count += self.past.count_from(self.log, offset)
+        return count
 
     async def read(self, offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None) -> ReadResult:
         """``try_read``, for those who can wait."""
@@ -427,7 +517,9 @@ class Partition:
         return await found if isinstance(found, Waiting) else found
 
     async def offset_at_time(self, timestamp: int) -> int:
-        """The first offset whose message is not older than ``timestamp``."""
+        """The first offset whose message is not older than ``timestamp``. Raises ``ArchiveFailure``."""
+        if self.past is not None and (found := await self.past.offset_at_time(self.log, timestamp)) is not None:
+            return found
         try:
             return self.log.offset_at_time(timestamp, wait=False)
         except BlockingIOError:
@@ -438,7 +530,12 @@ class Partition:
 
         Raises:
             StorageFailure: the disk cannot be read.
+            ArchiveFailure: only the archive has it, and it cannot be read.
         """
+        if self.past is not None and offset < self.log.start_offset:
+            found = await self.past.time_at(self.log, offset)
+            if found is not None:
+                return found
         try:
             return self.log.time_at(offset, wait=False)
         except BlockingIOError:

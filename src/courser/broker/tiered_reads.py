@@ -1,0 +1,124 @@
+"""Reads of messages that only the archive still has, off the event loop.
+
+Partitions come here with offsets below their oldest segment. The store may be slow or down: reads have threads of their
+own, so that the disk never waits for it. What is archived is never skipped because of that: the client gets an error
+that says so, and may try again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from courser.archive.archived_log import ArchivedLog, ArchivedSegments, pieces_below
+from courser.archive.object_cache import ObjectCache
+from courser.archive.objects import Piece
+from courser.archive.reader import PartitionArchive
+from courser.model import metric_table as m
+from courser.model.metrics import Registry
+from courser.storage.partition_log import PartitionLog
+from courser.storage.read_result import ReadBuffer, ReadResult
+
+_READER_COUNT = 8
+"""Reads at a time."""
+
+Found = TypeVar("Found")
+
+
+class TieredReads:
+    """What the archive adds to the partitions of a server. All methods may raise ``ArchiveFailure``."""
+
+    def __init__(self, archive_of: Callable[[PartitionLog], PartitionArchive | None], cache_size: int) -> None:
+        self._archive_of = archive_of
+        self._cache = ObjectCache(cache_size)
+        self._segments = ArchivedSegments(self._cache)
+        self._threads = ThreadPoolExecutor(_READER_COUNT, thread_name_prefix="archive-read")
+        self._read_count = 0
+
+    def register_metrics(self, registry: Registry) -> None:
+        """Name the figures of reads from the archive."""
+        counters = self._cache.counters
+        registry.value_of(m.ARCHIVE_READS, lambda: self._read_count)
+        registry.value_of(m.ARCHIVE_CACHE_HITS, lambda: counters.hit_count)
+        registry.value_of(m.ARCHIVE_CACHE_MISSES, lambda: counters.miss_count)
+        registry.value_of(m.ARCHIVE_FETCHED_BYTES, lambda: counters.fetch_size)
+        registry.value_of(m.ARCHIVE_FETCH_FAILURES, lambda: counters.failure_count)
+
+    def close(self) -> None:
+        """Stop. Requests that hang in the store are left alone."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._cache.close()
+
+    # --- what there is ---
+
+    def _archive(self, log: PartitionLog) -> PartitionArchive | None:
+        """The archive of a partition, if it has messages that the partition has no longer."""
+        if not log.start_offset:
+            return None
+        archive = self._archive_of(log)
+        if archive is None or archive.start_offset is None or archive.start_offset >= log.start_offset:
+            return None
+        return archive
+
+    def start_offset(self, log: PartitionLog) -> int:
+        """The oldest offset that can be read, here or in the archive."""
+        archive = self._archive(log)
+        return log.start_offset if archive is None or archive.start_offset is None else archive.start_offset
+
+    def pieces(self, log: PartitionLog, offset: int = 0) -> tuple[Piece, ...]:
+        """The archived objects with messages from ``offset`` on that only the archive has."""
+        archive = self._archive(log)
+        return () if archive is None else pieces_below(archive, log.start_offset, offset)
+
+    def count_from(self, log: PartitionLog, offset: int) -> int:
+        """How many messages from ``offset`` on only the archive has."""
+        return sum(
+            piece.message_count if offset <= piece.first_offset else min(piece.end_offset - offset, piece.message_count)
+            for piece in self.pieces(log, offset)
+        )
+
+    def offset_of_last(self, log: PartitionLog, count: int) -> int:
+        """The offset of the first of the newest ``count`` messages that only the archive has."""
+        for piece in reversed(self.pieces(log)):
+            if count <= piece.message_count:
+                return piece.end_offset - count
+            count -= piece.message_count
+        return self.start_offset(log)
+
+    # --- reads ---
+
+    async def read(
+        self, log: PartitionLog, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
+    ) -> ReadResult | None:
+        """Messages from ``offset`` on, up to the first that the partition has itself; None if none are archived."""
+        archived = self._log(log)
+        if archived is None:
+            return None
+        self._read_count += 1
+        room = buffer if buffer is not None else ReadBuffer(log.settings.limits.read_buffer_size)
+        return await self._run(partial(archived.read, offset, count, size_max, room))
+
+    async def offset_at_time(self, log: PartitionLog, timestamp: int) -> int | None:
+        """The first offset that only the archive has whose message is not older; None if there is none."""
+        segments = log.segments
+        if segments and segments[0].message_count and segments[0].first_stored_at < timestamp:
+            # All that is archived alone is older.
+            return None
+        archived, end_offset = self._log(log), log.start_offset
+        if archived is None:
+            return None
+        offset = await self._run(partial(archived.offset_at_time, timestamp))
+        return offset if offset < end_offset else None
+
+    async def time_at(self, log: PartitionLog, offset: int) -> int | None:
+        """When the message at ``offset``, or the next one that is archived, was appended; None if there is none."""
+        archived = self._log(log)
+        return None if archived is None else await self._run(partial(archived.time_at, offset))
+
+    def _log(self, log: PartitionLog) -> ArchivedLog | None:
+        archive = self._archive(log)
+        return None if archive is None else ArchivedLog(self._segments, archive, log.settings, log.start_offset)
+
+    async def _run(self, work: Callable[[], Found]) -> Found:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
