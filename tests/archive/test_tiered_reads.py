@@ -190,3 +190,39 @@ async def test_a_hole_in_the_archive_is_reported(tmp_path: Path) -> None:
             await poll(client, PollingStrategy.Offset(2))
         assert (gone.value.code, gone.value.first_offset, gone.value.end_offset) == (ErrorCode.OFFSET_GONE, 2, 3)
         assert await texts(client) == [(0, b"a"), (1, b"b"), (3, b"d"), (4, b"e")]
+
+
+@pytest.mark.parametrize("by_time", [True, False])
+async def test_a_topic_says_how_much_stays_local(tmp_path: Path, by_time: bool) -> None:
+    store, clock = fake_store(), ManualClock()
+    async with running(tmp_path, settings_of(), store, clock) as (broker, client):
+        await fill(broker, client, *LETTERS)
+        log = partition_of(broker).log
+        kept_size = sum(segment.size for segment in log.segments[-2:])
+        if by_time:
+            await client.update_topic("shop/orders", local_retention_time="1 hour")
+            clock.advance(2 * HOUR)
+        else:
+            await client.update_topic("shop/orders", local_retention_size=kept_size)
+        await client.send_messages("shop/orders", partitioning=0, messages=["g"])
+        await broker.broker.retention.clean_all()
+        assert log.start_offset == 0, "nothing is archived yet"
+        assert await archiver_of(broker).run_once()
+        await broker.broker.retention.clean_all()
+        assert log.start_offset == (6 if by_time else 5)
+        assert log.open_segment is not None, "what is still written stays"
+        assert await texts(client) == [*ALL, (6, b"g")]
+    async with running(tmp_path, settings_of(), store, clock) as (_, client):
+        assert await texts(client) == [*ALL, (6, b"g")], "after a restart"
+        topic = await client.get_topic("shop/orders")
+        wanted = (HOUR, None) if by_time else (None, kept_size)
+        assert (topic.topic.options.local_retention_time, topic.topic.options.local_retention_size) == wanted
+
+
+async def test_without_an_archive_local_retention_deletes_nothing(tmp_path: Path) -> None:
+    async with TestBroker(tmp_path) as broker:
+        client = await broker.connect()
+        await fill(broker, client, "a", "b")
+        await client.update_topic("shop/orders", local_retention_size=1)
+        await broker.broker.retention.clean_all()
+        assert await texts(client) == ALL[:2]

@@ -79,6 +79,18 @@ _CHANGEABLE_OPTIONS = (
         type=DURABILITY,
         help="The same for stored offsets.",
     ),
+    click.option(
+        "--local-retention-time",
+        type=EXPIRY,
+        metavar="TIME",
+        help='How long the server keeps archived messages on its own disk: "1 day", "none".',
+    ),
+    click.option(
+        "--local-retention-size",
+        type=TOPIC_SIZE,
+        metavar="SIZE",
+        help='How much of them it keeps there, over all partitions: "10 GiB", "unlimited".',
+    ),
 )
 _FIXED = "Cannot be changed later."
 _FIXED_OPTIONS = (

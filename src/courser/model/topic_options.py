@@ -40,3 +40,7 @@ class TopicOptions(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """``replicated`` or ``persisted``."""
     consumer_offset_durability: str | None = None
     """``replicated`` or ``persisted``."""
+    local_retention_time: int | None = None
+    """Microseconds after which an archived segment is deleted here. The archive keeps it. ``NEVER``, None: never."""
+    local_retention_size: int | None = None
+    """Bytes over all partitions from which on archived segments are deleted here. ``NEVER``, None: never."""
