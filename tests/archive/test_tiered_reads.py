@@ -72,6 +72,11 @@ async def test_polls_of_every_kind_reach_into_the_archive(tmp_path: Path) -> Non
             assert await poll(client, PollingStrategy.Timestamp(time)) == ALL[offset:]
             assert await poll(client, PollingStrategy.Timestamp(time - HOUR // 2)) == ALL[offset:]
         assert await poll(client, PollingStrategy.Timestamp(times[-1] + 1)) == []
+        segments = (await client.get_segments("shop/orders", partition_id=0)).segments
+        assert [(found.first_offset, found.is_archived, found.is_local) for found in segments] == [
+            *[(offset, True, False) for offset in range(4)],
+            *[(offset, True, True) for offset in range(4, 6)],
+        ]
         bounds = (await client.get_partition_bounds("shop/orders")).partitions[0]
         assert (bounds.first_offset, bounds.next_offset, bounds.message_count) == (0, 6, 6)
 
@@ -226,3 +231,34 @@ async def test_without_an_archive_local_retention_deletes_nothing(tmp_path: Path
         await client.update_topic("shop/orders", local_retention_size=1)
         await broker.broker.retention.clean_all()
         assert await texts(client) == ALL[:2]
+
+
+async def test_one_reader_gets_every_offset_once_while_segments_move_to_the_archive(tmp_path: Path) -> None:
+    count = 60
+    async with running(tmp_path, settings_of(tmp_path / "archive")) as (broker, client):
+        await client.create_stream("shop")
+        await client.create_topic("shop", "orders", local_retention_size=1)
+        readers = [await broker.connect() for _ in range(2)]
+        # One as Courser's own, one as an SDK, which would skip what it cannot get.
+        reading = [
+            asyncio.create_task(read_all(reader, count, skip_missing=number == 1))
+            for number, reader in enumerate(readers)
+        ]
+        for number in range(count):
+            await client.send_messages("shop/orders", partitioning=0, messages=[str(number)])
+            if number % 3 == 2:
+                await partition_of(broker).roll()
+                assert await archiver_of(broker).run_once()
+                await broker.broker.retention.clean_all()
+        assert partition_of(broker).log.start_offset == count
+        late = await broker.connect()
+        for found in await asyncio.gather(*reading, read_all(late, count, skip_missing=False)):
+            assert found == [(offset, str(offset).encode()) for offset in range(count)]
+
+
+async def read_all(client: Client, count: int, *, skip_missing: bool) -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    while len(found) < count:
+        found += await poll(client, PollingStrategy.Offset(len(found)), 7, skip_missing=skip_missing)
+        await asyncio.sleep(0)
+    return found

@@ -447,7 +447,7 @@ def _segments(cursor: Cursor) -> r.SegmentList:
     rows = []
     for _ in range(count):
         numbers = cursor.unpack("QQQQQQ")
-        rows.append(r.SegmentInfo(*numbers, *[cursor.number("B") == 1]))
+        rows.append(r.SegmentInfo(*numbers, *[cursor.number("B") == 1 for _ in range(3)]))
     return r.SegmentList(partition_id, directory, rows)
 
 

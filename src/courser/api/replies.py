@@ -197,6 +197,9 @@ class SegmentInfo(Reply, frozen=True):
     first_timestamp: U64
     last_timestamp: U64
     is_sealed: Flag
+    is_archived: Flag = False
+    is_local: Flag = True
+    """Whether the server has it. If not, reads come from the archive."""
 
 
 class SegmentList(Reply, frozen=True):

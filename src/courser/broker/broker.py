@@ -128,7 +128,8 @@ class Broker:
         self.subscriptions = Subscriptions(self.catalog, self.access, self.finder, self.partitions, self.polls)
         self.catalog.on_change = self.subscriptions.metadata_changed
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
-        self.figures = Figures(self.partitions, settings.topic_defaults, data.path)
+        is_archived = (lambda _, __: False) if self.archiver is None else self.archiver.is_archived
+        self.figures = Figures(self.partitions, settings.topic_defaults, data.path, is_archived)
         self.machine = Machine(self.clock, data.path)
         self.disk_watch = DiskWatch(self.partitions, pool, self.machine.disk_space)
         self.lags, self.scrapes = self._make_scrapes()

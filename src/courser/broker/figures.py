@@ -1,8 +1,11 @@
 """Sizes, counts and bounds as clients are told them: sums over the open partitions; nothing is kept for them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from courser.api import replies as r
+from courser.archive.errors import ArchiveFailure
+from courser.archive.objects import Piece
 from courser.broker.consuming import current_offset
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
@@ -11,14 +14,22 @@ from courser.catalog import entities
 from courser.catalog.entities import Stream, Topic
 from courser.model.identifiers import TopicAddress
 from courser.model.topic_options import TopicOptions
+from courser.storage.partition_log import PartitionLog
 from courser.storage.segment import Segment, SegmentState
 
 
 class Figures:
     """Streams, topics, partitions and segments, described."""
 
-    def __init__(self, partitions: PartitionRegistry, topic_defaults: TopicOptions, data_directory: Path) -> None:
+    def __init__(
+        self,
+        partitions: PartitionRegistry,
+        topic_defaults: TopicOptions,
+        data_directory: Path,
+        is_archived: Callable[[PartitionLog, Segment], bool],
+    ) -> None:
         self._partitions = partitions
+        self._is_archived = is_archived
         self._topic_defaults = topic_defaults
         self._data_directory = data_directory
 
@@ -69,9 +80,11 @@ class Figures:
 
     def segments(self, address: TopicAddress, partition_id: int) -> r.SegmentList:
         """The segments of a partition, oldest first. Raises 3007."""
-        log = self._partitions.at(address).partition(partition_id).log
+        partition = self._partitions.at(address).partition(partition_id)
+        log = partition.log
         directory = log.directory.relative_to(self._data_directory)
-        return r.SegmentList(partition_id, str(directory), [_segment(segment) for segment in log.segments])
+        rows = [_segment(segment, is_archived=self._is_archived(log, segment)) for segment in log.segments]
+        return r.SegmentList(partition_id, str(directory), [*map(_remote_segment, _archived_alone(partition)), *rows])
 
 
 def _partition(partition: entities.Partition, found: Partition | None) -> r.PartitionInfo:
@@ -104,7 +117,31 @@ def _bounds(partition: Partition) -> r.PartitionBounds:
     )
 
 
-def _segment(segment: Segment) -> r.SegmentInfo:
+def _archived_alone(partition: Partition) -> tuple[Piece, ...]:
+    if partition.past is None:
+        return ()
+    try:
+        return partition.past.pieces(partition.log)
+    except ArchiveFailure:
+        # Nobody knows them before the store answers. What is here can be listed.
+        return ()
+
+
+def _remote_segment(piece: Piece) -> r.SegmentInfo:
+    return r.SegmentInfo(
+        piece.first_offset,
+        piece.end_offset,
+        piece.size,
+        piece.message_count,
+        piece.first_timestamp,
+        piece.last_timestamp,
+        is_sealed=True,
+        is_archived=True,
+        is_local=False,
+    )
+
+
+def _segment(segment: Segment, *, is_archived: bool) -> r.SegmentInfo:
     return r.SegmentInfo(
         segment.base_offset,
         segment.end_offset,
@@ -113,4 +150,5 @@ def _segment(segment: Segment) -> r.SegmentInfo:
         segment.first_timestamp,
         segment.last_timestamp,
         segment.state is SegmentState.SEALED,
+        is_archived,
     )

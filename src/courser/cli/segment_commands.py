@@ -17,6 +17,8 @@ _FIELDS = (
     Field("first_timestamp", "from", text=as_time, rank=2),
     Field("last_timestamp", "to", text=as_time, rank=1),
     Field("is_sealed", "sealed"),
+    Field("is_archived", "archived"),
+    Field("is_local", "local"),
 )
 
 

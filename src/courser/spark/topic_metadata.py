@@ -112,6 +112,7 @@ class ServerTopic:
         return [
             ListedSegment(row.first_offset, row.next_offset, row.size, found.directory, row.is_sealed)
             for row in found.segments
+            if row.is_local
         ]
 
     def is_reserved(self, partition: int, first: int, end: int) -> bool:  # noqa: ARG002
