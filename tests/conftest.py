@@ -65,7 +65,12 @@ SESSION_SCOPE, CLUSTER_SCOPE, WHEEL_SCOPE = "session", "cluster", "wheel"
 SHARED_FIXTURES = {"spark": SESSION_SCOPE, "cluster": CLUSTER_SCOPE, "image": WHEEL_SCOPE}
 """Fixtures that are so expensive that only one worker may create them."""
 WITH_JAVA_OF_THEIR_OWN = ("tests/demo/", "tests/examples/")
-WITH_SETUP_OF_THEIR_OWN = ("tests/torture/", "tests/replay/test_replay.py", "tests/test_tidy.py")
+WITH_SETUP_OF_THEIR_OWN = (
+    "tests/archive/test_s3.py",
+    "tests/torture/",
+    "tests/replay/test_replay.py",
+    "tests/test_tidy.py",
+)
 """Modules whose tests share something that takes long to make."""
 SPARK_TIMEOUT = 900.0
 """Timeout of a test with Spark in seconds, instead of the one in pyproject.toml. On a busy machine, Java takes a minute
@@ -145,7 +150,8 @@ class SharedTogether(LoadScopeScheduling):  # type: ignore[misc]
 
     The scenarios of an SDK release share a child process, and the last one checks which methods none of them has used.
     The tests of the wheel share an environment that takes a minute to install. The replayed sections are replayed once
-    and judged twice. The house rules share the parsed sources. Each module of the torture tests, the demo and the
+    and judged twice. The house rules share the parsed sources. The tests of S3 share
+    a server. Each module of the torture tests, the demo and the
     examples has its own expensive setup. All tests with the Spark session share one Java process, and those with the
     cluster share six. (xdist 3.8 has ``loadgroup`` for this, but it does not work with pytest 9.2.)
     """

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from courser.archive.settings import ArchiveMoment, ArchiveSettings, StoreSettings
 from courser.archive.store import Store
-from courser.broker.archiving import Archiver
+from courser.broker.archiving import Archiver, Backlog
 from courser.broker.partition import Partition
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.client.client import Client
@@ -68,6 +68,12 @@ def archiver_of(broker: TestBroker) -> Archiver:
     archiver = broker.broker.archiver
     assert archiver is not None
     return archiver
+
+
+async def backlog_of(broker: TestBroker) -> Backlog:
+    archiver = archiver_of(broker)
+    await archiver.survey()
+    return archiver.backlog
 
 
 def partition_of(broker: TestBroker, partition_id: int = 0) -> Partition:

@@ -10,12 +10,23 @@ import pytest
 from courser.archive.objects import Origin, Seal, encode_body
 from courser.archive.reader import ArchiveReader, find_clusters
 from courser.archive.settings import ArchiveMoment
+from courser.broker.archiving import Backlog
 from courser.errors import CourserError, ErrorCode, RequestFailed, StartRefused
 from courser.model import metric_table as m
 from courser.testing.broker import TestBroker
 from courser.testing.clocks import ManualClock
 from courser.testing.object_store import FakeStore, StoreFault
-from tests.archive.brokers import HOUR, archiver_of, fake_store, fill, partition_of, running, settings_of, texts
+from tests.archive.brokers import (
+    HOUR,
+    archiver_of,
+    backlog_of,
+    fake_store,
+    fill,
+    partition_of,
+    running,
+    settings_of,
+    texts,
+)
 
 
 def bases_of(broker: TestBroker) -> list[int]:
@@ -36,7 +47,7 @@ async def test_an_expired_segment_is_deleted_only_after_it_is_archived(tmp_path:
         assert not await archiver_of(broker).run_once()
         await clean(broker)
         assert bases_of(broker) == [0, 1], "the store is down"
-        assert archiver_of(broker).backlog()[0] > 0
+        assert (await backlog_of(broker)).size > 0
         assert "connection refused" in (archiver_of(broker).failure or "")
         await client.send_messages("shop/orders", partitioning=0, messages=["c"])
         store.is_down = False
@@ -46,7 +57,7 @@ async def test_an_expired_segment_is_deleted_only_after_it_is_archived(tmp_path:
         archived = archiver_of(broker).archive_of(partition_of(broker).log)
         assert archived is not None
         assert archived.start_offset == 0, "what retention deleted can be read from the archive"
-        assert archiver_of(broker).backlog() == (0, 0)
+        assert await backlog_of(broker) == Backlog()
 
 
 @pytest.mark.parametrize("fault", [StoreFault.REFUSED, StoreFault.CHANGED, StoreFault.LATE])
@@ -204,16 +215,38 @@ async def test_the_figures_of_the_archive_are_metrics(tmp_path: Path) -> None:
 
         figure = broker.broker.metrics.value
 
+        await broker.broker.scrapes.survey()
         assert figure(m.ARCHIVE_BACKLOG) > 0
         assert figure(m.ARCHIVE_OLDEST_AGE) == 3600
         assert figure(m.ARCHIVE_UPLOADS) == 0
         assert await archiver_of(broker).run_once()
+        await broker.broker.scrapes.survey()
         assert (figure(m.ARCHIVE_BACKLOG), figure(m.ARCHIVE_OLDEST_AGE), figure(m.ARCHIVE_UPLOADS)) == (0, 0, 2)
         assert figure(m.ARCHIVE_UPLOADED_BYTES) > 0
         await fill(broker, client, "b")
         store.is_down = True
         assert not await archiver_of(broker).run_once()
         assert figure(m.ARCHIVE_FAILURES) == 1
+
+
+async def test_a_survey_of_the_backlog_lets_others_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("courser.broker.archiving._SURVEY_STEP_COUNT", 2)
+    async with running(tmp_path, settings_of(), fake_store()) as (broker, client):
+        await client.create_stream("shop")
+        await client.create_topic("shop", "orders", partitions_count=4)
+        await fill(broker, client, "a", "b")
+        archiver = archiver_of(broker)
+        survey = archiver.survey()
+        pause_count = 0
+        while True:
+            try:
+                survey.send(None)
+            except StopIteration:
+                break
+            pause_count += 1
+            assert archiver.backlog == Backlog(), "it shows the last complete survey"
+        assert pause_count > 0
+        assert archiver.backlog.size == sum(segment.size for segment in partition_of(broker).log.segments)
 
 
 class HangingStore(FakeStore):
@@ -239,4 +272,4 @@ async def test_a_store_that_hangs_delays_neither_the_start_nor_the_stop(tmp_path
     store.answers.set()
     async with running(tmp_path, settings, store) as (broker, client):
         assert await archiver_of(broker).run_once()
-        assert archiver_of(broker).backlog() == (0, 0)
+        assert await backlog_of(broker) == Backlog()

@@ -1,6 +1,9 @@
 """Restores: what comes back, also after an interruption, and the disaster drills."""
 
+import base64
+import dataclasses
 import hashlib
+import os
 import shutil
 from pathlib import Path
 
@@ -15,6 +18,8 @@ from courser.client.client import Client
 from courser.client.messages import PollingStrategy, SendMessage
 from courser.errors import StartRefused
 from courser.model.permissions import GlobalPermissions, Permissions
+from courser.records.encryption import KeyRing, parse_key
+from courser.records.stored_body import Encryption
 from courser.storage.local_files import LocalFileSystem
 from courser.testing.broker import TestBroker
 from courser.testing.clocks import ManualClock
@@ -303,3 +308,23 @@ async def test_a_standby_follows(tmp_path: Path) -> None:
     async with running(tmp_path / "new", settings_of(), store) as (broker, client):
         assert [payload for _, payload in await texts(client)] == [b"a", b"b", b"c"]
         assert len(await client.get_topics("shop")) == 1
+
+
+async def test_encrypted_and_compressed_messages_are_archived_as_they_are(tmp_path: Path) -> None:
+    key = parse_key(base64.b64encode(bytes(range(32))).decode())
+    encryption = Encryption(key, os.urandom)
+    settings = dataclasses.replace(settings_of(), encryption=encryption, keys=KeyRing([key]))
+    store, clock = fake_store(), ManualClock()
+    async with running(tmp_path / "old", settings, store, clock) as (broker, client):
+        await fill(broker, client, "secret " * 100, "second")
+        await client.update_topic("shop/orders", compression_algorithm="gzip")
+        await client.send_messages("shop/orders", partitioning=0, messages=["compressed " * 100])
+        wanted = clock.now()
+        assert await archiver_of(broker).run_once()
+        clock.advance(HOUR)
+        await client.send_messages("shop/orders", partitioning=0, messages=["later"])
+    assert not any(b"secret" in data for data in store.objects.values())
+    restore(store, tmp_path / "new" / "data", Selection(until=wanted))
+    async with running(tmp_path / "new", settings, store, clock) as (_, client):
+        expected = [b"secret " * 100, b"second", b"compressed " * 100]
+        assert [payload for _, payload in await texts(client)] == expected

@@ -18,8 +18,9 @@ from courser.archive.restore_plan import Selection, plan_restore
 from courser.archive.restoring import Restorer
 from courser.archive.store import Creation, create, probe
 from courser.archive.uploading import Pace, Range, upload
+from courser.broker.archiving import Backlog
 from courser.storage.local_files import LocalFileSystem
-from tests.archive.brokers import archiver_of, fill, partition_of, running, settings_of, texts
+from tests.archive.brokers import archiver_of, backlog_of, fill, partition_of, running, settings_of, texts
 from tests.archive.seaweed import ACCESS_KEY, READER_KEY, READER_SECRET, SECRET_KEY, SeaweedServer
 from tests.archive.test_restore import digest, load
 from tests.servers import PATIENCE, RunningServer
@@ -151,14 +152,14 @@ async def test_a_server_catches_up_after_its_store_was_down(server: SeaweedServe
         server.stop()
         await fill(broker, client, "b")
         assert not await archiver_of(broker).run_once()
-        assert archiver_of(broker).backlog()[0] > 0
+        assert (await backlog_of(broker)).size > 0
         assert [payload for _, payload in await texts(client)] == [b"a", b"b"]
         server.start()
         async with asyncio.timeout(PATIENCE):
             # The store takes requests before it has found all its volumes.
             while not await archiver_of(broker).run_once():  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-        assert archiver_of(broker).backlog() == (0, 0)
+        assert await backlog_of(broker) == Backlog()
     logs = [key for key in server.objects(bucket) if key.endswith(".log")]
     assert len(logs) == 2, "nothing is uploaded twice"
 

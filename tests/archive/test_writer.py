@@ -175,6 +175,41 @@ def test_a_crash_while_claiming_does_not_lock_the_server_out() -> None:
     assert state.epoch == 3
 
 
+class _StoreThatGoesDown(FakeStore):
+    """Goes down when it reads or creates a key with ``at`` in it. A creation is still done; only its reply is lost."""
+
+    at = ""
+
+    def _check_up(self, operation: str, key: str) -> None:
+        is_reached = bool(self.at) and self.at in key
+        if is_reached and not self.is_down and operation in ("create", "find"):
+            return
+        self.is_down = self.is_down or is_reached
+        super()._check_up(operation, key)
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        is_new = super().put_new(key, data)
+        if self.at and self.at in key:
+            self.is_down = True
+            raise ArchiveFailure("create", key, "timeout")
+        return is_new
+
+
+@pytest.mark.parametrize("at", ["/wal/00000001/", "/root/", "/man/"])
+def test_a_begin_that_fails_during_or_after_its_claim_can_be_repeated(at: str) -> None:
+    store, file_system = _StoreThatGoesDown(random.Random(1)), disk()
+    plant_segment(file_system, 0, 10)
+    Process(store, file_system, seed=1).run(capture(captured([0, 10])))
+    process = Process(store, file_system, seed=2)
+    for _ in range(3):
+        store.at = at
+        with pytest.raises(ArchiveFailure):
+            process.writer.begin()
+        store.at, store.is_down = "", False
+    process.run(capture(captured([0, 10])))
+    assert archived_bytes(store) == expected_bytes(0, 10)
+
+
 def test_a_purge_removes_the_messages_from_the_next_manifest_only() -> None:
     store, file_system = store_of(), disk()
     plant_segment(file_system, 0, 10)

@@ -190,7 +190,12 @@ ENCODINGS = [
 ]
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
+def name_of(encoding: Encoding) -> str:
+    """The same in each process, as the names of tests must be: no key is part of it."""
+    return f"{encoding.compression.name.lower()}{' encrypted' if encoding.encryption else ''}"
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=name_of)
 def test_an_encoded_batch_is_read_as_it_was_sent(encoding: Encoding) -> None:
     data = stored(encode(TEXT, encoding))
     header = read(data)

@@ -106,7 +106,7 @@ async def test_a_batch_that_waits_while_its_topic_is_purged_is_not_appended(seed
         while not all(partition._hold for partition in partitions):  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(0)
         may_append.set()
-        while not any(partition._entering for partition in partitions):  # noqa: ASYNC110 - no event says so
+        while not any(partition._entrance._waiting for partition in partitions):  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(0)
         may_purge.set()
         await purged

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
-from courser.archive.claiming import ArchiveState, check_epoch, claim
+from courser.archive.claiming import ArchiveState, check_epoch, claim, read_state
 from courser.archive.errors import ArchiveFailure
 from courser.archive.keys import ArchiveKeys, segment_name
 from courser.archive.objects import (
@@ -108,7 +108,10 @@ class ArchiveWriter:
         self._on_confirmed = on_confirmed
         self._keys = ArchiveKeys(state.cluster)
         self._nonce = draw(16)
+        self._is_claimed = False
+        """Whether the epoch is this writer's ..."""
         self._is_open = False
+        """... and what the archive has was read, too."""
         self._root_number = 0
         self._heads: dict[PartitionIdentity, _Head] = {}
         self._root: Root | None = None
@@ -145,18 +148,12 @@ class ArchiveWriter:
         """
         if self._is_open:
             return
-        probe(self._store, self._keys.probe(self._draw(16)), self._nonce)
-        claimed = claim(
-            self._store,
-            self._file_system,
-            self._data_directory,
-            self._state,
-            self._nonce,
-            take_over=self._take_over,
-        )
+        if not self._is_claimed:
+            probe(self._store, self._keys.probe(self._draw(16)), self._nonce)
+            self._claim()
         reader = ArchiveReader(self._store, self._state.cluster)
         # Only now: a root that the last owner wrote before the claim is visible, and it does not trust a later one.
-        found = reader.newest_root(before_epoch=claimed.epoch)
+        found = reader.newest_root(before_epoch=self._state.epoch)
         if found is not None:
             self._root = found.root
             for partition in found.root.partitions:
@@ -166,8 +163,14 @@ class ArchiveWriter:
                 elif partition.manifest_key:
                     manifest = reader.manifest(partition.manifest_key)
                     self._heads[partition.identity] = _Head(manifest, key=partition.manifest_key)
-        self._state = claimed
         self._is_open = True
+
+    def _claim(self) -> None:
+        # A claim that failed before may have been made after all. Then only the directory knows its nonce.
+        state = read_state(self._file_system, self._data_directory) or self._state
+        directory, nonce = self._data_directory, self._nonce
+        self._state = claim(self._store, self._file_system, directory, state, nonce, take_over=self._take_over)
+        self._is_claimed = True
 
     # --- a run ---
 

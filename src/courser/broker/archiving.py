@@ -7,7 +7,7 @@ server has taken over the archive, this one refuses all writes: they would be lo
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from courser.archive.writer import ArchiveCounters, ArchiveWriter, Confirmed
 from courser.broker.catalog_service import CatalogService
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
+from courser.broker.partition_survey import Pause, let_others_run
 from courser.catalog.store import CatalogStore
 from courser.errors import CommandRejected, CourserError, ErrorCode, StartRefused
 from courser.model import metric_table as m
@@ -42,6 +43,8 @@ _PAUSE_MAX = 300.0
 _PUBLISH_PAUSE = 0.1
 _PUBLISH_TRY_COUNT = 20
 """A publish in progress is not archived halfway: the run waits for it, but not for ever."""
+_SURVEY_STEP_COUNT = 1000
+"""Segments that are looked at without a pause: less than 1 us each."""
 
 
 @dataclass(slots=True)
@@ -51,6 +54,22 @@ class _Progress:
     confirmed: Confirmed
     failure: str | None = None
     """Why the last run failed, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Sealed segments that are not archived."""
+
+    size: int = 0
+    oldest_time: int = 0
+    """When the oldest message in them was stored; 0 if there are none."""
+
+    def with_waiting(self, segments: Sequence[Segment]) -> "Backlog":
+        """The sum with more of them."""
+        times = [segment.first_stored_at for segment in segments]
+        if self.oldest_time:
+            times.append(self.oldest_time)
+        return Backlog(self.size + sum(segment.size for segment in segments), min(times, default=0))
 
 
 class Archiver:
@@ -65,6 +84,7 @@ class Archiver:
         *,
         draw: Callable[[int], bytes],
         store: Store | None = None,
+        pause: Pause = let_others_run,
     ) -> None:
         """``store`` replaces the one of the settings, for tests.
 
@@ -80,7 +100,9 @@ class Archiver:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
         self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
+        self._pause = pause
         self._progress = _Progress({})
+        self._backlog = Backlog()
         self._wanted: dict[PartitionIdentity, int] = {}
         """Up to which offset retention wants to delete, if only that is archived."""
         self._active_due = 0
@@ -145,28 +167,27 @@ class Archiver:
         # After a purge, the archive may still name what is gone, until the next run.
         return found if found is not None and found.manifest.purge_count == log.epoch else None
 
-    def backlog(self) -> tuple[int, int]:
-        """Bytes of sealed segments that are not archived, and when the oldest message in them was stored; 0 if none."""
-        waiting = [
-            segment
-            for topic in self._registry
-            for partition in topic.partitions
-            for segment in partition.log.segments
-            if segment.state is SegmentState.SEALED and not self.is_archived(partition.log, segment)
-        ]
-        return sum(segment.size for segment in waiting), min((found.first_stored_at for found in waiting), default=0)
+    @property
+    def backlog(self) -> Backlog:
+        """What was not archived at the last survey."""
+        return self._backlog
 
-    def register_metrics(self, registry: Registry) -> None:
-        """Name the figures of the archive."""
-        counters = self.counters
-        registry.value_of(m.ARCHIVE_UPLOADS, lambda: counters.upload_count)
-        registry.value_of(m.ARCHIVE_UPLOADED_BYTES, lambda: counters.upload_size)
-        registry.value_of(m.ARCHIVE_FAILURES, lambda: counters.failure_count)
-        registry.value_of(m.ARCHIVE_BACKLOG, lambda: self.backlog()[0])
-        registry.value_of(m.ARCHIVE_OLDEST_AGE, self._oldest_age)
+    async def survey(self) -> None:
+        """Find out what is not archived, in steps: nobody keeps the sums, and there may be many segments."""
+        found, step = Backlog(), 0
+        for partition in self._partitions():
+            log = partition.log
+            if step + len(log.segments) > _SURVEY_STEP_COUNT:
+                step = 0
+                await self._pause()
+            step += len(log.segments) + 1
+            sealed = (segment for segment in log.segments if segment.state is SegmentState.SEALED)
+            found = found.with_waiting([segment for segment in sealed if not self.is_archived(log, segment)])
+        self._backlog = found
 
-    def _oldest_age(self) -> float:
-        oldest = self.backlog()[1]
+    def oldest_age(self) -> float:
+        """Age in seconds of the oldest message that was not archived at the last survey; 0 if there was none."""
+        oldest = self.backlog.oldest_time
         return max(self._clock.now() - oldest, 0) / 1_000_000 if oldest else 0.0
 
     # --- what may be deleted ---
@@ -403,3 +424,15 @@ def _captured(log: PartitionLog, segments: tuple[CapturedSegment, ...]) -> Captu
         corrections=tuple(ledger.corrections.items()),
         offsets=tuple(log.offsets.items()),
     )
+
+
+def register_archive_metrics(registry: Registry, archiver: Archiver | None) -> None:
+    """Name the figures of the archive. Without one, they are zero."""
+    counters = archiver.counters if archiver is not None else ArchiveCounters()
+    registry.value_of(m.ARCHIVE_UPLOADS, lambda: counters.upload_count)
+    registry.value_of(m.ARCHIVE_UPLOADED_BYTES, lambda: counters.upload_size)
+    registry.value_of(m.ARCHIVE_FAILURES, lambda: counters.failure_count)
+    if archiver is not None:
+        registry.surveys.append(archiver.survey)
+    registry.value_of(m.ARCHIVE_BACKLOG, lambda: archiver.backlog.size if archiver is not None else 0)
+    registry.value_of(m.ARCHIVE_OLDEST_AGE, lambda: archiver.oldest_age() if archiver is not None else 0)

@@ -16,7 +16,7 @@ from courser.api.replies import Node
 from courser.archive.starting import prepare_directory
 from courser.archive.store import Store
 from courser.broker.access import AccessControl
-from courser.broker.archiving import Archiver
+from courser.broker.archiving import Archiver, register_archive_metrics
 from courser.broker.authentication import Authentication
 from courser.broker.catalog_service import CatalogService
 from courser.broker.connectionless import ConnectionlessMembers
@@ -49,7 +49,7 @@ from courser.broker.start_report import log_catalog, log_partitions
 from courser.broker.statistics import Machine
 from courser.broker.stored_offsets import StoredOffsets
 from courser.broker.subscriptions import Subscriptions
-from courser.broker.tiered_reads import TieredReads
+from courser.broker.tiered_reads import TieredReads, register_read_metrics
 from courser.broker.tokens import Tokens
 from courser.catalog.changes import UserCreation
 from courser.catalog.opening import OpenedCatalog, open_catalog
@@ -138,13 +138,13 @@ class Broker:
         """Where clients find this server; the server says so once it listens."""
 
     def _make_archiver(self, draw: Callable[[int], bytes], store: Store | None) -> Archiver | None:
-        if self.settings.archive is None:
-            return None
-        archiver = Archiver(self.data, self.catalog, self.partitions, self.settings.archive, draw=draw, store=store)
-        self.retention.guard = archiver
-        archiver.register_metrics(self.metrics)
-        self.partitions.past = TieredReads(archiver.archive_of, self.settings.archive.cache_size)
-        self.partitions.past.register_metrics(self.metrics)
+        archiver, settings = None, self.settings.archive
+        if settings is not None:
+            archiver = Archiver(self.data, self.catalog, self.partitions, settings, draw=draw, store=store)
+            self.retention.guard = archiver
+            self.partitions.past = TieredReads(archiver.archive_of, settings.cache_size)
+        register_archive_metrics(self.metrics, archiver)
+        register_read_metrics(self.metrics, self.partitions.past)
         return archiver
 
     def _make_partitions(self, opened: OpenedCatalog) -> PartitionRegistry:
@@ -274,7 +274,7 @@ class Broker:
         await self.staging.remove_expired()
 
     async def archive_before_purge(self, addresses: Iterable[TopicAddress]) -> None:
-        """Archive what a purge is about to delete. Raises 20042 if the archive does not take it."""
+        """Archive what a purge is about to delete. Raises 20044 if the archive does not take it."""
         if self.archiver is not None:
             await self.archiver.archive_topics([self.partitions.at(address) for address in addresses])
 

@@ -6,9 +6,9 @@ upkeep, hints to the kernel), so that a send never waits until a segment is seal
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from courser.broker.preparing import Preparation
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.tiered_reads import TieredReads
-from courser.broker.waiting import Waiting, attempt
+from courser.broker.waiting import Entrance, Waiting, attempt
 from courser.broker.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
 from courser.errors import CourserError, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
@@ -42,15 +42,11 @@ _UPKEEP_SIZE_MIN = 512 * 1024
 """Bytes appended between two checks for due upkeep in a small segment: half of the smallest allocation."""
 _UPKEEP_SIZE_MAX = 16 * 1024 * 1024
 """The same in a large segment: half of what is written back at a time. Every check costs a turn of the event loop."""
-
 _DISK_PAUSE = 100_000
-"""Microseconds between two writes that nobody waits for: hints to write back, and syncs for a recovery point. They
-smooth a load that the disk can keep up with. In a burst, more of them would only slow down the sends. The
-price is that a start after a kill reads what was sent during the pause."""
-
+"""Microseconds between two writes that nobody waits for: hints to write back, and syncs for a recovery point. More of
+them would only slow down a burst of sends. The price: a start after a kill reads what was sent during the pause."""
 _CLOSING_COUNT_MAX = 64
 """Maximum number of segments that wait to be sealed. Each holds a descriptor, and a start after a kill reads it."""
-
 _WRITTEN, _BOUNDED, _SYNCED = Durability.WRITTEN, Durability.BOUNDED, Durability.SYNCED
 Found = TypeVar("Found")
 
@@ -103,7 +99,7 @@ class Partition:
         self.past = past
         self._verifying = asyncio.Lock()
         self.readers = WaitingReaders(self._final_end)
-        self._entering: set[asyncio.Future[None]] = set()
+        self._entrance = Entrance()
         """Sends that wait before they are written."""
         self._preparation = Preparation(log, self._in_pool, clock)
         self._reading_count = 0
@@ -215,7 +211,7 @@ class Partition:
         *,
         is_prepared: bool,
     ) -> Appended:
-        with self._entrance():
+        with self._entrance.held():
             if not is_prepared:
                 batch = await self.prepare(batch)
             await self._wait_to_append(batch.count)
@@ -225,7 +221,7 @@ class Partition:
 
     async def _append_new(self, batch: Batch, timestamp: int, is_synced_later: bool) -> Appended:
         """Append those messages whose ids are not known yet. If all are known, return where the first one is."""
-        with self._entrance():
+        with self._entrance.held():
             while True:
                 prepared = await self.prepare(batch)
                 await self._wait_to_append(batch.count)
@@ -269,7 +265,7 @@ class Partition:
             CourserError: they cannot be appended.
         """
         if self._hold is not None or self._is_behind or self.log.needs_reservation(count):
-            with self._entrance():
+            with self._entrance.held():
                 await self._wait_to_append(count)
 
     async def _wait_to_append(self, count: int) -> None:
@@ -289,21 +285,9 @@ class Partition:
                 log.check_writable()
                 await self._upkeep.do(partial(upkeep.plan_reservation, log, count))
 
-    @contextmanager
-    def _entrance(self) -> Iterator[None]:
-        """Around the waits of a send before it is written, for ``settle``."""
-        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._entering.add(entered)
-        try:
-            yield
-        finally:
-            self._entering.discard(entered)
-            entered.set_result(None)
-
     async def settle(self) -> None:
         """Wait until every send that started before this call is written or has failed."""
-        if self._entering:
-            await asyncio.wait(tuple(self._entering))
+        await self._entrance.settle()
 
     def _look_at_upkeep(self) -> None:
         """Start upkeep that is due, and set the size at which to check again."""
@@ -683,8 +667,7 @@ class Partition:
     def mark_deleted(self) -> None:
         """Mark the partition as deleted: waiting requests fail, and nothing more is written. Call ``close`` next."""
         self.is_deleted = True
-        self.log.fail("it was deleted")
-        self._release()
+        self.refuse_writes("it was deleted")
 
     async def close(self) -> bool:
         """Sync and close everything. Returns whether this partition stopped cleanly."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from courser.archive.archived_log import ArchivedLog, ArchivedSegments, pieces_below
-from courser.archive.object_cache import ObjectCache
+from courser.archive.object_cache import CacheCounters, ObjectCache
 from courser.archive.objects import Piece
 from courser.archive.reader import PartitionArchive
 from courser.model import metric_table as m
@@ -34,16 +34,13 @@ class TieredReads:
         self._cache = ObjectCache(cache_size)
         self._segments = ArchivedSegments(self._cache)
         self._threads = ThreadPoolExecutor(_READER_COUNT, thread_name_prefix="archive-read")
-        self._read_count = 0
+        self.read_count = 0
+        """Reads of messages that only the archive has."""
 
-    def register_metrics(self, registry: Registry) -> None:
-        """Name the figures of reads from the archive."""
-        counters = self._cache.counters
-        registry.value_of(m.ARCHIVE_READS, lambda: self._read_count)
-        registry.value_of(m.ARCHIVE_CACHE_HITS, lambda: counters.hit_count)
-        registry.value_of(m.ARCHIVE_CACHE_MISSES, lambda: counters.miss_count)
-        registry.value_of(m.ARCHIVE_FETCHED_BYTES, lambda: counters.fetch_size)
-        registry.value_of(m.ARCHIVE_FETCH_FAILURES, lambda: counters.failure_count)
+    @property
+    def counters(self) -> CacheCounters:
+        """What was fetched since the start."""
+        return self._cache.counters
 
     def close(self) -> None:
         """Stop. Requests that hang in the store are left alone."""
@@ -95,7 +92,7 @@ class TieredReads:
         archived = self._log(log)
         if archived is None:
             return None
-        self._read_count += 1
+        self.read_count += 1
         room = buffer if buffer is not None else ReadBuffer(log.settings.limits.read_buffer_size)
         return await self._run(partial(archived.read, offset, count, size_max, room))
 
@@ -122,3 +119,13 @@ class TieredReads:
 
     async def _run(self, work: Callable[[], Found]) -> Found:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def register_read_metrics(registry: Registry, past: TieredReads | None) -> None:
+    """Name the figures of reads from the archive. Without one, they are zero."""
+    counters = past.counters if past is not None else CacheCounters()
+    registry.value_of(m.ARCHIVE_READS, lambda: past.read_count if past is not None else 0)
+    registry.value_of(m.ARCHIVE_CACHE_HITS, lambda: counters.hit_count)
+    registry.value_of(m.ARCHIVE_CACHE_MISSES, lambda: counters.miss_count)
+    registry.value_of(m.ARCHIVE_FETCHED_BYTES, lambda: counters.fetch_size)
+    registry.value_of(m.ARCHIVE_FETCH_FAILURES, lambda: counters.failure_count)

@@ -7,7 +7,7 @@ its result. If it has to wait after all, it returns a ``Waiting``; whoever answe
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from types import coroutine
 from typing import Any, Generic, TypeVar
 
@@ -88,3 +88,26 @@ def _resumed(work: Coroutine[Any, Any, Result], waits_for: object) -> Generator[
                 return result
         else:
             return (yield from work.__await__())
+
+
+class Entrance:
+    """Requests that wait before they take effect, for whoever has to wait until they have."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Around the wait of one request."""
+        left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(left)
+        try:
+            yield
+        finally:
+            self._waiting.discard(left)
+            left.set_result(None)
+
+    async def settle(self) -> None:
+        """Wait until every request that waits now has taken effect or has failed."""
+        if self._waiting:
+            await asyncio.wait(tuple(self._waiting))

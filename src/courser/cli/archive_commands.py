@@ -171,7 +171,7 @@ def _time(_context: click.Context, _parameter: click.Parameter, text: str | None
     "restore",
     epilog=_epilog(
         "courser archive restore new_data --config server.toml",
-        "courser archive restore new_data --topic 'shop/*' --until 2026-11-18T04:00:00Z",
+        "courser archive restore rescued --topic 'shop/*' --until '2h ago'",
         "courser archive restore standby --follow",
     ),
 )

@@ -11,10 +11,6 @@ import base64
 import hashlib
 from collections.abc import Iterable, Mapping
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 from courser.errors import CourserError, ErrorCode
 from courser.model.buffers import Buffer
 from courser.records.layout import NONCE_SIZE
@@ -91,6 +87,9 @@ class BatchCipher:
     __slots__ = ("_aead", "_body_nonce", "_header_nonce")
 
     def __init__(self, key: bytes, nonce: bytes) -> None:
+        # Here and below, not at the top: a server without keys does not need the memory of the library.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
         self._aead = AESGCM(key)
         self._body_nonce = nonce
         self._header_nonce = nonce[:-1] + bytes([nonce[-1] ^ 1])
@@ -112,6 +111,8 @@ class BatchCipher:
         self._open(self._header_nonce, tag, header)
 
     def _open(self, nonce: bytes, data: Buffer, associated_data: Buffer) -> bytes:
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415
+
         try:
             return self._aead.decrypt(nonce, data, associated_data)
         except InvalidTag:
@@ -177,4 +178,6 @@ def key_name(key_id: int) -> str:
 
 
 def _encrypt_blocks(secret: bytes, blocks: bytes) -> bytes:
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
+
     return Cipher(algorithms.AES(secret), modes.ECB()).encryptor().update(blocks)
