@@ -59,7 +59,9 @@ from courser.model.identifiers import TopicAddress
 from courser.model.metrics import Registry
 from courser.model.permissions import ALL_PERMISSIONS
 from courser.storage.data_directory import DataDirectory
+from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
+from courser.storage.segment import Segment
 
 _log = logging.getLogger(__name__)
 
@@ -128,8 +130,7 @@ class Broker:
         self.subscriptions = Subscriptions(self.catalog, self.access, self.finder, self.partitions, self.polls)
         self.catalog.on_change = self.subscriptions.metadata_changed
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
-        is_archived = (lambda _, __: False) if self.archiver is None else self.archiver.is_archived
-        self.figures = Figures(self.partitions, settings.topic_defaults, data.path, is_archived)
+        self.figures = Figures(self.partitions, settings.topic_defaults, data.path, self._is_archived)
         self.machine = Machine(self.clock, data.path)
         self.disk_watch = DiskWatch(self.partitions, pool, self.machine.disk_space)
         self.lags, self.scrapes = self._make_scrapes()
@@ -146,6 +147,9 @@ class Broker:
         register_archive_metrics(self.metrics, archiver)
         register_read_metrics(self.metrics, self.partitions.past)
         return archiver
+
+    def _is_archived(self, log: PartitionLog, segment: Segment) -> bool:
+        return self.archiver is not None and self.archiver.is_archived(log, segment)
 
     def _make_partitions(self, opened: OpenedCatalog) -> PartitionRegistry:
         return PartitionRegistry(

@@ -34,7 +34,7 @@ from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
-from courser.storage.read_result import ReadBuffer, ReadResult, SkipReason
+from courser.storage.read_result import ReadBuffer, ReadResult
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 
@@ -395,7 +395,7 @@ class Partition:
         """
         if self.past is None:
             return self._try_here(offset, count, size_max, buffer)
-        return self._try_both(self.past, offset, count, size_max, buffer)
+        return self.past.try_read(self.log, self._try_here, offset, count, size_max, buffer)
 
     def _try_here(
         self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
@@ -403,61 +403,6 @@ class Partition:
         if self._verification is not None:
             return attempt(self._read_verified(self._verification, offset, count, size_max, buffer))
         return self._try_log(offset, count, size_max, buffer)
-
-    def _try_both(
-        self, past: TieredReads, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
-    ) -> ReadResult | Waiting[ReadResult]:
-        if offset < self.log.start_offset:
-            return attempt(self._read_past(past, offset, count, size_max, buffer))
-        found = self._try_here(offset, count, size_max, buffer)
-        if isinstance(found, Waiting):
-            return attempt(self._read_unless_trimmed(found, past, offset, count, size_max, buffer))
-        return found
-
-    async def _read_unless_trimmed(
-        self,
-        found: Waiting[ReadResult],
-        past: TieredReads,
-        offset: int,
-        count: int,
-        size_max: int,
-        buffer: ReadBuffer | None,
-    ) -> ReadResult:
-        """Wait for a read. If the messages were deleted here meanwhile, take them from the archive."""
-        try:
-            result = await found
-        except StorageFailure:
-            if offset >= self.log.start_offset:
-                raise
-        else:
-            if not any(skipped.reason is SkipReason.TRIMMED for skipped in result.skipped):
-                return result
-        return await self._read_past(past, offset, count, size_max, buffer)
-
-    async def _read_past(
-        self, past: TieredReads, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
-    ) -> ReadResult:
-        """Read from the archive, and on from the segments here if the reply has room."""
-        end_offset = self.log.start_offset
-        result = await past.read(self.log, offset, count, size_max, buffer)
-        if result is None:
-            here = self._try_here(offset, count, size_max, buffer)
-            return await here if isinstance(here, Waiting) else here
-        count_left, size_left = count - result.message_count, size_max - result.size
-        if not result.message_count or result.next_offset < end_offset or count_left <= 0 or size_left <= 0:
-            return result
-        more = await self.read(result.next_offset, count=count_left, size_max=size_left, buffer=buffer)
-        if more.size > size_left or any(skipped.reason is not SkipReason.RESERVED for skipped in more.skipped):
-            # The next read starts there.
-            return result
-        return ReadResult(
-            (*result.pieces, *more.pieces),
-            result.first_offset,
-            more.next_offset,
-            result.message_count + more.message_count,
-            result.size + more.size,
-            (*result.skipped, *more.skipped),
-        )
 
     @property
     def start_offset(self) -> int:

@@ -9,21 +9,25 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from courser.archive.archived_log import ArchivedLog, ArchivedSegments, pieces_below
 from courser.archive.object_cache import CacheCounters, ObjectCache
 from courser.archive.objects import Piece
 from courser.archive.reader import PartitionArchive
+from courser.broker.waiting import Waiting, attempt
+from courser.errors import StorageFailure
 from courser.model import metric_table as m
 from courser.model.metrics import Registry
 from courser.storage.partition_log import PartitionLog
-from courser.storage.read_result import ReadBuffer, ReadResult
+from courser.storage.read_result import ReadBuffer, ReadResult, SkipReason
 
 _READER_COUNT = 8
 """Reads at a time."""
 
 Found = TypeVar("Found")
+LocalRead: TypeAlias = Callable[[int, int, int, ReadBuffer | None], ReadResult | Waiting[ReadResult]]
+"""Reads messages that a partition has itself: offset, count, size, buffer."""
 
 
 class TieredReads:
@@ -85,16 +89,63 @@ class TieredReads:
 
     # --- reads ---
 
-    async def read(
-        self, log: PartitionLog, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
-    ) -> ReadResult | None:
-        """Messages from ``offset`` on, up to the first that the partition has itself; None if none are archived."""
-        archived = self._log(log)
+    def try_read(
+        self, log: PartitionLog, here: LocalRead, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
+    ) -> ReadResult | Waiting[ReadResult]:
+        """Messages from ``offset`` on, wherever they are; or what has to be waited for. ``here`` reads the disk."""
+        if offset < log.start_offset:
+            return attempt(self._read(log, here, offset, count, size_max, buffer))
+        found = here(offset, count, size_max, buffer)
+        if isinstance(found, Waiting):
+            return attempt(self._read_unless_trimmed(found, log, here, offset, count, size_max, buffer))
+        return found
+
+    async def _read_unless_trimmed(
+        self,
+        found: Waiting[ReadResult],
+        log: PartitionLog,
+        here: LocalRead,
+        offset: int,
+        count: int,
+        size_max: int,
+        buffer: ReadBuffer | None,
+    ) -> ReadResult:
+        """Wait for a read of the disk. If the messages were deleted there meanwhile, take them from the archive."""
+        try:
+            result = await found
+        except StorageFailure:
+            if offset >= log.start_offset:
+                raise
+        else:
+            if not any(skipped.reason is SkipReason.TRIMMED for skipped in result.skipped):
+                return result
+        return await self._read(log, here, offset, count, size_max, buffer)
+
+    async def _read(
+        self, log: PartitionLog, here: LocalRead, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
+    ) -> ReadResult:
+        """Read from the archive, and on from the disk if the reply has room."""
+        archived, end_offset = self._log(log), log.start_offset
         if archived is None:
-            return None
+            return await _waited(here(offset, count, size_max, buffer))
         self.read_count += 1
         room = buffer if buffer is not None else ReadBuffer(log.settings.limits.read_buffer_size)
-        return await self._run(partial(archived.read, offset, count, size_max, room))
+        result = await self._run(partial(archived.read, offset, count, size_max, room))
+        count_left, size_left = count - result.message_count, size_max - result.size
+        if not result.message_count or result.next_offset < end_offset or count_left <= 0 or size_left <= 0:
+            return result
+        more = await _waited(self.try_read(log, here, result.next_offset, count_left, size_left, room))
+        if more.size > size_left or any(skipped.reason is not SkipReason.RESERVED for skipped in more.skipped):
+            # The next read starts there.
+            return result
+        return ReadResult(
+            (*result.pieces, *more.pieces),
+            result.first_offset,
+            more.next_offset,
+            result.message_count + more.message_count,
+            result.size + more.size,
+            (*result.skipped, *more.skipped),
+        )
 
     async def offset_at_time(self, log: PartitionLog, timestamp: int) -> int | None:
         """The first offset that only the archive has whose message is not older; None if there is none."""
@@ -119,6 +170,10 @@ class TieredReads:
 
     async def _run(self, work: Callable[[], Found]) -> Found:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+async def _waited(found: ReadResult | Waiting[ReadResult]) -> ReadResult:
+    return await found if isinstance(found, Waiting) else found
 
 
 def register_read_metrics(registry: Registry, past: TieredReads | None) -> None:
