@@ -73,9 +73,9 @@ async def test_polls_of_every_kind_reach_into_the_archive(tmp_path: Path) -> Non
             assert await poll(client, PollingStrategy.Timestamp(time - HOUR // 2)) == ALL[offset:]
         assert await poll(client, PollingStrategy.Timestamp(times[-1] + 1)) == []
         segments = (await client.get_segments("shop/orders", partition_id=0)).segments
-        assert [(found.first_offset, found.is_archived, found.is_local) for found in segments] == [
-            *[(offset, True, False) for offset in range(4)],
-            *[(offset, True, True) for offset in range(4, 6)],
+        assert [(found.first_offset, found.state, found.location) for found in segments] == [
+            *[(offset, "archived", "remote") for offset in range(4)],
+            *[(offset, "archived", "local") for offset in range(4, 6)],
         ]
         bounds = (await client.get_partition_bounds("shop/orders")).partitions[0]
         assert (bounds.first_offset, bounds.next_offset, bounds.message_count) == (0, 6, 6)

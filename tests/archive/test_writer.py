@@ -195,7 +195,7 @@ class _StoreThatGoesDown(FakeStore):
         return is_new
 
 
-@pytest.mark.parametrize("at", ["/wal/00000001/", "/root/", "/man/"])
+@pytest.mark.parametrize("at", ["/wal/00000001/", "/roots/", "/man/"])
 def test_a_begin_that_fails_during_or_after_its_claim_can_be_repeated(at: str) -> None:
     store, file_system = _StoreThatGoesDown(random.Random(1)), disk()
     plant_segment(file_system, 0, 10)

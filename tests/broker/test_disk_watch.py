@@ -1,13 +1,14 @@
 """Trouble with the disk is told in the log: once, and when it is over."""
 
 import errno
+import re
 
 import pytest
 
 from courser.api import commands as c
 from courser.broker.disk_watch import FULL_SIZE, DiskWatch
-from courser.broker.settings import PERSISTED
-from courser.errors import DiskFull, PartitionReadOnly
+from courser.broker.settings import PERSISTED, BrokerSettings
+from courser.errors import CommandRejected, DiskFull, ErrorCode, PartitionReadOnly
 from courser.model.topic_options import TopicOptions
 from courser.testing.files import FaultPlan
 from tests.broker.fake_disks import FakeServer
@@ -111,4 +112,54 @@ async def test_a_refused_write_is_told_at_once_and_once(caplog: pytest.LogCaptur
     ((level, line),) = told(caplog)
     assert (level, line.partition(" free=")[0]) == ("INFO", "disk space is available again")
     assert (await watch.problems(), watch.is_full) == ([], False)
+    await broker.close()
+
+
+async def test_below_the_minimum_of_free_space_sends_are_refused_until_there_is_space_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "courser.broker.disk_watch")
+    server, disk = FakeServer(settings=BrokerSettings(free_space_min=20_000 * MIB)), Disk()
+    broker = await server.open()
+    await server.ask(c.CreateStream("s"))
+    await server.add_topic("t", 1, TopicOptions())
+    broker.disk_watch._disk_space = disk.space
+    await broker.disk_watch.look()
+    await server.send("t", "fits")
+    disk.free = 19_999 * MIB
+    await broker.disk_watch.look()
+    reason = (
+        "the disk has 19999 MiB of free space, less than the minimum of 20000 MiB "
+        "(data_maintenance.disk.min_free_space)"
+    )
+    with pytest.raises(CommandRejected, match=re.escape(reason)) as refused:
+        await server.send("t", "refused")
+    assert refused.value.code is ErrorCode.DISK_FULL
+    assert await broker.disk_watch.problems() == [f"sends are refused: {reason}"]
+    assert not broker.disk_watch.is_full, "metadata and stored offsets are accepted"
+    await server.ask(c.CreateStream("another"))
+    disk.free = 20_000 * MIB
+    await broker.disk_watch.look()
+    await broker.disk_watch.look()
+    await server.send("t", "fits again")
+    assert [(level, line.partition(":")[0]) for level, line in told(caplog)] == [
+        ("ERROR", "refusing all sends"),
+        ("INFO", "accepting sends again"),
+    ]
+    await broker.close()
+
+
+async def test_no_send_is_refused_if_enough_can_be_deleted() -> None:
+    broker, disk, missing = await FakeServer().open(), Disk(), []
+
+    async def relieve(size: int) -> None:
+        missing.append(size)
+        disk.free += size
+
+    watch = DiskWatch(broker.partitions, broker.pool, disk.space, free_space_min=300, relieve=relieve)
+    for free in (300, 200):
+        disk.free = free
+        await watch.look()
+        assert watch.refusal is None
+    assert missing == [100]
     await broker.close()

@@ -11,12 +11,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from courser.api import commands as c
+from courser.api import replies as r
 from courser.broker.partition import Partition
+from courser.broker.partition_registry import DELETION_COUNT_MAX
 from courser.broker.retention import DeletionReason, Limits, RetainedSegment, Roll, Step, Trim, plan
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.errors import ErrorCode, PartitionReadOnly
 from courser.model.messaging import PollingKind
 from courser.model.topic_options import NEVER, TopicOptions
+from courser.storage.ledger import SegmentFacts
+from courser.storage.partition_log import PartitionLog
+from courser.storage.segment import Segment
 from courser.testing.clocks import ManualClock
 from tests.handlers.messaging import (
     ME,
@@ -24,6 +29,7 @@ from tests.handlers.messaging import (
     fill_segments,
     log_of,
     open_topic,
+    partition_of,
     poll_command,
     send,
     send_command,
@@ -409,3 +415,160 @@ async def test_what_expired_before_a_restart_goes_after_it(tmp_path: Path) -> No
         await scene.broker.retention.clean_all()
         assert await kept(scene) == []
         assert (await send(scene, "b")).base_offset == 1
+
+
+# --- every limit, by every source, for sealed and open segments ---
+
+
+_EXPIRES, _OVERFLOWS = {"message_expiry": HOUR}, {"max_topic_size": 16 * MIB}
+_NO_LIMITS = {"message_expiry": NEVER, "max_topic_size": NEVER}
+
+
+@pytest.mark.parametrize("is_sealed", [True, False], ids=["sealed", "active"])
+@pytest.mark.parametrize("source", ["topic", "default", "topic over default"])
+@pytest.mark.parametrize(
+    ("limits", "reasons"),
+    [
+        ({}, []),
+        (_EXPIRES, ["expired"]),
+        (_OVERFLOWS, ["size"]),
+        ({**_EXPIRES, **_OVERFLOWS}, ["size", "expired"]),
+    ],
+    ids=["none", "time", "size", "both"],
+)
+async def test_the_retention_matrix(
+    tmp_path: Path, limits: dict[str, int], reasons: list[str], source: str, is_sealed: bool
+) -> None:
+    """Two messages, for a size limit too large together; then time passes. A dead consumer changes nothing."""
+    stricter = {"message_expiry": 1, "max_topic_size": 1} if source == "topic over default" else {}
+    defaults = replace(USUAL_TOPIC_OPTIONS, **(limits if source == "default" else stricter))
+    own = {} if source == "default" else {**_NO_LIMITS, **limits}
+    async with opened(tmp_path, BrokerSettings(topic_defaults=defaults)) as scene:
+        await add_topic(scene, **own)
+        size = 9 * MIB if "max_topic_size" in limits else 1
+        await send(scene, "a" * size)
+        await scene.ask(scene.root, c.StoreConsumerOffset(ME, "s", "t", 0, 0))
+        scene.clock.advance(1)
+        await partition_of(scene, 0).roll()
+        await send(scene, "b" * size)
+        if is_sealed:
+            await partition_of(scene, 0).roll()
+        for passed in (0, 2 * HOUR):
+            scene.clock.advance(passed)
+            await scene.broker.retention.clean_all()
+        found = [deletion.reason for deletion in (await maintenance(scene)).deletions]
+        # An open segment that has expired is rolled first, and goes a moment later.
+        assert list(dict.fromkeys(found)) == reasons
+        left = {"": 2, "size": 1}.get("".join(reasons), 0)
+        assert sum(segment.message_count for segment in log_of(scene).segments) == left
+
+
+async def maintenance(scene: Scene) -> r.TopicMaintenance:
+    reply = await scene.ask(scene.root, c.GetTopicMaintenance("s", "t"))
+    assert isinstance(reply, r.TopicMaintenance)
+    return reply
+
+
+async def test_deletions_are_remembered_with_time_reason_and_range_up_to_a_limit(scene: Scene) -> None:
+    await add_topic(scene, message_expiry=HOUR)
+    await fill_segments(scene, "ab")
+    scene.clock.advance(2 * HOUR)
+    await scene.broker.retention.clean_all()
+    expired_at = scene.clock.now()
+    await fill_segments(scene, "cd")
+    await scene.ask(scene.root, c.DeleteSegments("s", "t", 0, 1))
+    scene.clock.advance(1)
+    await scene.ask(scene.root, c.PurgeTopic("s", "t"))
+    assert (await maintenance(scene)).deletions == [
+        r.Deletion(expired_at, "expired", 0, 0, 2, 2, 2, 610),
+        r.Deletion(expired_at, "requested", 0, 2, 3, 1, 1, 305),
+        r.Deletion(expired_at + 1, "purged", 0, 3, 4, 1, 1, 305),
+    ]
+    for _ in range(DELETION_COUNT_MAX):
+        await fill_segments(scene, "x")
+        await scene.ask(scene.root, c.DeleteSegments("s", "t", 0, 1))
+    assert {deletion.reason for deletion in (await maintenance(scene)).deletions} == {"requested"}
+
+
+# --- what the archive has ---
+
+
+class Archive:
+    """Has confirmed the segments below an offset."""
+
+    def __init__(self, end_offset: int) -> None:
+        self.end_offset = end_offset
+
+    def is_archived(self, _log: PartitionLog, segment: Segment) -> bool:
+        return segment.end_offset <= self.end_offset
+
+    def remote_segments(self, _log: PartitionLog) -> list[SegmentFacts]:
+        return []
+
+    def deletable_end(self, _log: PartitionLog, before_offset: int, *, is_expiry: bool) -> int:
+        assert is_expiry in (True, False)
+        return min(before_offset, self.end_offset)
+
+
+async def lives(scene: Scene) -> list[str]:
+    reply = await scene.ask(scene.root, c.GetSegments("s", "t", 0))
+    assert isinstance(reply, r.SegmentList)
+    assert {segment.location for segment in reply.segments} == {"local"}
+    return [segment.state for segment in reply.segments]
+
+
+async def test_segments_are_listed_with_their_state(scene: Scene) -> None:
+    await add_topic(scene, message_expiry=2 * HOUR)
+    await fill_segments(scene, "ab")
+    scene.clock.advance(HOUR)
+    await fill_segments(scene, "c")
+    await send(scene, "d")
+    assert await lives(scene) == ["rolled", "rolled", "rolled", "active"]
+    scene.clock.advance(HOUR)
+    assert await lives(scene) == ["expired", "expired", "rolled", "active"]
+    scene.broker.retention.guard = Archive(1)
+    assert await lives(scene) == ["archived", "expired", "rolled", "active"]
+
+
+async def test_what_the_archive_does_not_have_stays_though_it_has_expired(scene: Scene) -> None:
+    await add_topic(scene, message_expiry=HOUR)
+    await fill_segments(scene, "abc")
+    scene.clock.advance(2 * HOUR)
+    scene.broker.retention.guard = Archive(1)
+    await scene.broker.retention.clean_all()
+    assert await kept(scene) == ["b", "c"]
+
+
+async def test_pressure_deletes_archived_segments_oldest_first_and_nothing_else(scene: Scene) -> None:
+    await add_topic(scene, partition_count=2)
+    for text in "abcd":
+        scene.clock.advance(1)
+        await fill_segments(scene, text, "abcd".index(text) % 2)
+    retention = scene.broker.retention
+    await retention.relieve(1)
+    assert [await kept(scene, number) for number in range(2)] == [["a", "c"], ["b", "d"]], "there is no archive"
+    retention.guard = Archive(1)
+    await retention.relieve(305)
+    assert [await kept(scene, number) for number in range(2)] == [["c"], ["b", "d"]]
+    await retention.relieve(10**9)
+    assert [await kept(scene, number) for number in range(2)] == [["c"], ["d"]]
+    assert [deletion.reason for deletion in (await maintenance(scene)).deletions] == ["pressure"] * 2
+
+
+@pytest.mark.parametrize("cleaner_enabled", [True, False])
+async def test_pressure_first_applies_the_limits_of_topics(tmp_path: Path, cleaner_enabled: bool) -> None:
+    async with opened(tmp_path, BrokerSettings(cleaner_enabled=cleaner_enabled)) as scene:
+        await add_topic(scene, message_expiry=HOUR)
+        await fill_segments(scene, "a")
+        scene.clock.advance(2 * HOUR)
+        await fill_segments(scene, "b")
+        await scene.broker.retention.relieve(1)
+        assert await kept(scene) == (["b"] if cleaner_enabled else ["a", "b"])
+
+
+async def test_the_disk_and_the_cleaner_delete_nothing_twice(scene: Scene) -> None:
+    await add_topic(scene, message_expiry=HOUR)
+    await fill_segments(scene, "abc")
+    scene.clock.advance(2 * HOUR)
+    await asyncio.gather(scene.broker.retention.clean_all(), scene.broker.retention.relieve(10**9))
+    assert sum(scene.broker.retention.counters.segment_count.values()) == 3

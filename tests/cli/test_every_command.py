@@ -42,6 +42,7 @@ CASES = [
     deed("stream purge {s} --yes", 'purged stream "{s}"', "purged"),
     Case("topic list {s}", "orders", "topic_id"),
     Case("topic get {t}", "PARTITION", "partitions"),
+    Case("topic get {t}", "PARTITION", "deletions"),
     Case("topic get {t}", "durability                            written\n", "power_cut_loses"),
     deed("topic create {s}/{new} 3 none 7 days", 'created topic "{s}/{new}" with id 1 and 3 partitions', "topic_id"),
     deed("topic update {t} {new} --expiry 1h", 'changed topic "{t}"', "message_expiry"),
@@ -53,7 +54,8 @@ CASES = [
     Case("partition list {t}", "NEXT", "next_offset"),
     deed("partition create {t} 2", 'added 2 partitions to "{t}"', "created"),
     deed("partition delete {t} 1 --yes", 'deleted 1 partitions of "{t}"', "deleted"),
-    Case("segment list {t} 0", "SEALED", "is_sealed"),
+    Case("partition get {t} 0", "next", "damages"),
+    Case("segment list {t} 0", "STATE", "state"),
     deed("segment delete {t} 0 1 --yes", "deleted up to 1 segments of partition 0", "count"),
     deed("message send {t} hello", "sent 1 message to {t}, partition", "base_offset"),
     Case("message poll {t} 0 --first", '{{"n":0}}', "payload"),
@@ -115,6 +117,7 @@ FAILURES = [
     ("partition list {s}/order", 5, "did you mean", "orders"),
     ("partition create {s}/order 1", 5, "did you mean", "orders"),
     ("partition delete {s}/order 1 --yes", 5, "did you mean", "orders"),
+    ("partition get {t} 7", 5, 'partition 7 not found in topic "{t}"', "0 to 1"),
     ("segment list {t} 7", 5, 'partition 7 not found in topic "{t}"', "0 to 1"),
     ("segment delete {t} 7 1 --yes", 5, "partition 7 not found", "0 to 1"),
     ("message send {s}/order x", 5, "did you mean", "--create"),
@@ -242,7 +245,15 @@ def test_for_programs(case: Case, output: str, cli: Cli, server: RunningServer, 
             rows = list(csv.DictReader(io.StringIO(out)))
             assert rows
             # What belongs to a thing is in its JSON only.
-            assert case.key in rows[0] or case.key in ("topics", "partitions", "groups", "permissions", "parts")
+            assert case.key in rows[0] or case.key in (
+                "topics",
+                "partitions",
+                "deletions",
+                "damages",
+                "groups",
+                "permissions",
+                "parts",
+            )
 
 
 @pytest.mark.parametrize(("line", "code", "first", "second"), FAILURES, ids=[failure[0] for failure in FAILURES])

@@ -41,7 +41,7 @@ def test_show_masks_secrets_and_says_what_would_be_refused(
     out, err = capsys.readouterr()
     assert 'key = "***"' in out
     assert "canary" not in out + err
-    assert "system.encryption.enabled (IGGY_SYSTEM_ENCRYPTION_ENABLED)" in err
+    assert "system.encryption.key (IGGY_SYSTEM_ENCRYPTION_KEY): a key must be 32 random bytes in base64" in err
 
 
 def test_several_mistakes_are_several_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,6 +130,7 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.GetSegments: GET_TOPIC,
     c.ConfirmAssignment: GET_TOPIC,
     c.GetTopicDurability: GET_TOPIC,
+    c.GetTopicMaintenance: GET_TOPIC,
     c.WaitForArrivals: POLL,
     c.WaitForTopics: POLL,
     c.FindMessages: POLL,

@@ -199,7 +199,7 @@ async def test_segments_are_listed_with_their_place(scene: Scene) -> None:
     assert isinstance(reply, r.SegmentList)
     assert scene.broker.data.path / reply.directory == log_of(scene).directory
     now = scene.clock.now()
-    assert reply.segments[0] == r.SegmentInfo(0, 1, 305, 1, now, now, is_sealed=True)
+    assert reply.segments[0] == r.SegmentInfo(0, 1, 305, 1, now, now, True, "rolled", "local")
     assert [(row.first_offset, row.is_sealed) for row in reply.segments] == [(0, True), (1, True), (2, False)]
     assert await scene.refusal(scene.root, c.GetSegments("s", "t", 1)) is ErrorCode.PARTITION_NOT_FOUND
 

@@ -160,3 +160,17 @@ async def test_user_headers_as_sdk_0_6_has_them(server: HttpServer, root: HttpCl
     polled = (await root.ask("GET", f"{topic}/messages")).json["messages"]
     key = {"kind": "string", "value": "a2V5"}
     assert [found["user_headers"] for found in polled] == [[{"key": key, "value": headers["key"]}], []]
+
+
+async def test_segments_and_what_was_deleted_are_listed(root: HttpClient, topic: str) -> None:
+    await send(root, topic, message())
+    listed = (await root.ask("GET", f"{topic}/partitions/0/segments")).json
+    (segment,) = listed["segments"]
+    assert (listed["partition_id"], segment["first_offset"], segment["next_offset"]) == (0, 0, 1)
+    assert (segment["state"], segment["location"], segment["is_sealed"]) == ("active", "local", False)
+    assert (await root.ask("GET", f"{topic}/partitions/7/segments")).status == 404
+    assert (await root.ask("GET", f"{topic}/maintenance")).json == {"deletions": [], "damages": []}
+    assert (await root.ask("DELETE", f"{topic}/purge")).status == 204
+    (deletion,) = (await root.ask("GET", f"{topic}/maintenance")).json["deletions"]
+    assert (deletion["reason"], deletion["message_count"]) == ("purged", 1)
+    assert (await root.ask("GET", f"{topic}x/maintenance")).status == 404

@@ -57,7 +57,7 @@ async def fill(server: RunningServer) -> None:
 
 async def is_archived_alone(client: Client) -> bool:
     segments = (await client.get_segments("shop/orders", partition_id=0)).segments
-    return [found.is_local for found in segments[:-1]] == [False] * (len(segments) - 1)
+    return all(found.location == "remote" for found in segments[:-1])
 
 
 @pytest.mark.parametrize(("release", "transport"), [("0.8.0", "tcp"), ("0.9.0", "tcp"), ("0.9.0", "http")])

@@ -1,7 +1,6 @@
 """What a read gives: by offset, by time, the first, the last; limited by count and bytes; right at every border."""
 
 import errno
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from courser.errors import StorageFailure
 from courser.model.durability import Durability
 from courser.storage.jobs import perform
-from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.read_result import ReadBuffer, SkippedRange, SkipReason
 from courser.storage.recovery_cases import StopKind
 from courser.storage.segment_index import IndexCache
@@ -319,18 +317,6 @@ def test_gaps_of_several_crashes_at_the_end_hold_no_messages() -> None:
         assert engine.log.readable_end == 6
     engine.fill(1)
     assert engine.log.readable_end == engine.log.visible_end
-
-
-def test_a_read_that_copies_a_lot_is_left_to_another_thread() -> None:
-    engine = Engine(replace(SMALL, limits=replace(DEFAULT_LIMITS, quick_read_size=1000)))
-    engine.append(numbered(0, 50, size=20))
-    engine.append(numbered(50, 1, size=900))
-    engine.append(numbered(51, 1, size=20))
-    for offset, count in ((0, 50), (0, 20), (50, 1)):
-        with pytest.raises(BlockingIOError):
-            engine.log.read(offset, count, ALL, wait=False)
-        assert engine.log.read(offset, count, ALL).message_count == count
-    assert engine.log.read(51, 1, ALL, wait=False).message_count == 1
 
 
 # --- by time --------------------------------------------------------------------------------------------

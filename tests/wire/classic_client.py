@@ -160,7 +160,7 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return identifiers(command, "stream", "topic") + topic_options(command.options) + w.text8(command.name)
         case c.GetTopic() | c.DeleteTopic() | c.PurgeTopic() | c.GetConsumerGroups() | c.GetPartitionBounds():
             return identifiers(command, "stream", "topic")
-        case c.GetTopicDurability():
+        case c.GetTopicDurability() | c.GetTopicMaintenance():
             return identifiers(command, "stream", "topic")
         case c.CreatePartitions() | c.DeletePartitions():
             return identifiers(command, "stream", "topic") + struct.pack("<I", command.count)
@@ -442,12 +442,20 @@ def _partition_lag(cursor: Cursor) -> r.PartitionLag:
     return r.PartitionLag(partition_id, *rest)
 
 
+def _maintenance(cursor: Cursor) -> r.TopicMaintenance:
+    deletions = [
+        r.Deletion(cursor.number("Q"), cursor.text8(), *cursor.unpack("IQQIQQ")) for _ in range(cursor.number("I"))
+    ]
+    return r.TopicMaintenance(deletions, [r.Damage(*cursor.unpack("IQQQQQ")) for _ in range(cursor.number("I"))])
+
+
 def _segments(cursor: Cursor) -> r.SegmentList:
     partition_id, directory, count = cursor.number("I"), cursor.text32(), cursor.number("I")
     rows = []
     for _ in range(count):
-        numbers = cursor.unpack("QQQQQQ")
-        rows.append(r.SegmentInfo(*numbers, *[cursor.number("B") == 1 for _ in range(3)]))
+        first, end, size, count, since, until = cursor.unpack("QQQQQQ")
+        is_sealed, state, location = cursor.number("B") == 1, cursor.text8(), cursor.text8()
+        rows.append(r.SegmentInfo(first, end, size, count, since, until, is_sealed, state, location))
     return r.SegmentList(partition_id, directory, rows)
 
 
@@ -508,6 +516,7 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.TopicBounds: _bounds,
     r.SegmentList: _segments,
     r.TopicDurability: _durability,
+    r.TopicMaintenance: _maintenance,
     r.Arrivals: _arrivals,
     r.ArrivalsInTopics: lambda cursor: r.ArrivalsInTopics(tuple(cursor.number("I") for _ in range(cursor.number("I")))),
     r.FoundMessages: lambda cursor: r.FoundMessages(*cursor.unpack("QQQ")),

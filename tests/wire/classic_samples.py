@@ -95,6 +95,7 @@ COMMANDS: tuple[c.Command, ...] = (
     c.GetSegments(0, "topic", 1),
     c.ConfirmAssignment(0, "topic", "group", 2**64 - 1),
     c.GetTopicDurability("orders", 0),
+    c.GetTopicMaintenance("orders", 0),
     c.WaitForArrivals(POLL.consumer, "orders", 0, ((0, 7), (3, 2**64 - 1)), 5, 1_000_000),
     c.WaitForArrivals(POLL.consumer, 0, "topic", (), 0, 0),
     c.WaitForTopics((("orders", 0, 2, 7), (3, "topic", 0, 2**64 - 1)), 1_000_000),
@@ -210,8 +211,16 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
         r.SegmentList(
             1,
             "streams/0/topics/3/partitions/1-7",
-            [r.SegmentInfo(0, 4, 900, 4, 10, 11, True), r.SegmentInfo(4, 9, 500, 5, 12, 13, False)],
+            [
+                r.SegmentInfo(0, 4, 900, 4, 10, 11, True, "archived", "remote"),
+                r.SegmentInfo(4, 9, 500, 5, 12, 13, False, "active", "local"),
+            ],
         ),
+    ),
+    (c.GetTopicMaintenance(0, 3), r.TopicMaintenance([], [])),
+    (
+        c.GetTopicMaintenance(0, 3),
+        r.TopicMaintenance([r.Deletion(2**40, "size", 1, 0, 4, 2, 3, 900)], [r.Damage(1, 4, 5, 6, 300, 305)]),
     ),
     (c.GetTopicDurability(0, 3), r.TopicDurability("written", None, None, None, "synced")),
     (c.GetTopicDurability(0, 3), r.TopicDurability("bounded", 100, 2**20, 1_000_000, "written")),

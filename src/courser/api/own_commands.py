@@ -61,13 +61,26 @@ class GetPartitionBounds(Command, frozen=True):
     topic: Identifier
 
 
-@command(60003, r.SegmentList, Action.READ_TOPIC)
+@command(
+    60003,
+    r.SegmentList,
+    Action.READ_TOPIC,
+    http="GET /streams/{stream}/topics/{topic}/partitions/{partition_id}/segments",
+)
 class GetSegments(Command, frozen=True):
     """The segments of a partition."""
 
     stream: Identifier
     topic: Identifier
     partition_id: Id
+
+
+@command(60020, r.TopicMaintenance, Action.READ_TOPIC, http="GET /streams/{stream}/topics/{topic}/maintenance")
+class GetTopicMaintenance(Command, frozen=True):
+    """What was deleted from a topic, when and why, and which messages are damaged."""
+
+    stream: Identifier
+    topic: Identifier
 
 
 @command(60013, r.ConfirmedAssignment, Action.READ_TOPIC)

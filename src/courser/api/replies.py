@@ -187,6 +187,10 @@ class TopicDurability(Reply, frozen=True):
     """The level of stored offsets: ``written`` or ``synced``."""
 
 
+LOCAL, REMOTE = "local", "remote"
+"""Where a segment is."""
+
+
 class SegmentInfo(Reply, frozen=True):
     """A segment of a partition."""
 
@@ -197,9 +201,10 @@ class SegmentInfo(Reply, frozen=True):
     first_timestamp: U64
     last_timestamp: U64
     is_sealed: Flag
-    is_archived: Flag = False
-    is_local: Flag = True
-    """Whether the server has it. If not, reads come from the archive."""
+    state: Text8
+    """``active``, ``rolled``, ``expired`` (to be deleted by the cleaner) or ``archived``."""
+    location: Text8
+    """``local`` or ``remote``: on the server's disk, or in the archive alone."""
 
 
 class SegmentList(Reply, frozen=True):
@@ -209,6 +214,41 @@ class SegmentList(Reply, frozen=True):
     directory: Text32
     """Relative to the data directory."""
     segments: Annotated[list[SegmentInfo], Counted()]
+
+
+class Deletion(Reply, frozen=True):
+    """Segments of a partition that were deleted together."""
+
+    deleted_at: U64
+    reason: Text8
+    """``expired``, ``size`` (of the topic), ``requested``, ``purged`` or ``pressure`` (too little free disk space)."""
+    partition_id: U32
+    first_offset: U64
+    next_offset: U64
+    segment_count: U32
+    message_count: U64
+    size: U64
+
+
+class Damage(Reply, frozen=True):
+    """Messages of a partition that cannot be read, because their bytes on disk have changed."""
+
+    partition_id: U32
+    segment_offset: U64
+    """The first offset of the segment, which is also the name of its file."""
+    first_offset: U64
+    next_offset: U64
+    position: U64
+    size: U64
+
+
+class TopicMaintenance(Reply, frozen=True):
+    """What was deleted from a topic, and what is damaged in it."""
+
+    deletions: Annotated[list[Deletion], Counted()]
+    """The last 100 since the server started, oldest first."""
+    damages: Annotated[list[Damage], Counted()]
+    """By partition and offset: found by starts, by reads and by the scrubber."""
 
 
 # --- consumer groups ----------------------------------------------------------------------------------

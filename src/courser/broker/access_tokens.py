@@ -191,20 +191,13 @@ class AccessTokens:
 
     def check(self, token: str) -> Access:
         """What a token stands for. Raises ``CommandRejected`` (40) if it is not valid."""
-        claims = self._verify(token)
+        claims, token_id, user_id = self._verify(token)
         now, skew = self._clock.now() // _SECOND, self._settings.clock_skew // _SECOND
-        audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
-        is_ours = claims.iss in self._settings.valid_issuers and any(
-            audience in self._settings.valid_audiences for audience in audiences
-        )
-        if not is_ours or not claims.nbf - skew <= now < claims.exp + skew:
-            raise invalid_token("it is expired, not valid yet, or made for another server")
-        try:
-            token_id, user = UUID(claims.jti).bytes, self._state.users.get(int(claims.sub))
-        except ValueError:
-            raise invalid_token("it names no user") from None
+        if not claims.nbf - skew <= now < claims.exp + skew:
+            raise invalid_token("it is expired, or not valid yet")
         if token_id in self._revoked:
             raise invalid_token("it was revoked")
+        user = self._state.users.get(user_id)
         if user is None or not hmac.compare_digest(self._fingerprint(user, claims.pat) or "-", claims.login):
             raise invalid_token("its user was deleted, or has changed the password or deleted the token of the login")
         return Access(user, claims.pat, token_id, claims.exp, claims.sdk)
@@ -232,7 +225,8 @@ class AccessTokens:
         """Whether a token was made invalid."""
         return token_id in self._revoked
 
-    def _verified(self, token: str) -> _Claims:
+    def _verified(self, token: str) -> tuple[_Claims, bytes, int]:
+        """What a token says, its id, and the id of its user."""
         if len(token) > TOKEN_LENGTH_MAX or not token.isascii():
             raise invalid_token("it is not a token")
         signed, _, signature = token.encode().rpartition(b".")
@@ -243,9 +237,16 @@ class AccessTokens:
                 raise invalid_token("it is signed with another algorithm")
             if not hmac.compare_digest(self._signature(signed), decode_part(signature)):
                 raise invalid_token("its signature is wrong")
-            return msgspec.json.decode(decode_part(body), type=_Claims)
+            claims = msgspec.json.decode(decode_part(body), type=_Claims)
         except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError):
             raise invalid_token("it is not a token") from None
+        audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
+        if claims.iss not in self._settings.valid_issuers or not set(audiences) & set(self._settings.valid_audiences):
+            raise invalid_token("it is made for another server")
+        try:
+            return claims, UUID(claims.jti).bytes, int(claims.sub)
+        except ValueError:
+            raise invalid_token("it names no user") from None
 
     def _signature(self, signed: bytes) -> bytes:
         return hmac.digest(self._key, signed, _HASHES[self._settings.algorithm])

@@ -11,11 +11,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from threading import Event
 
 from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
 from courser.archive.claiming import ArchiveState, read_state, write_state
 from courser.archive.errors import ArchiveFailure, ArchiveInterrupted, ArchiveTakenOver, StoreRefused
+from courser.archive.objects import Piece
 from courser.archive.reader import PartitionArchive, open_store
 from courser.archive.settings import ArchiveMoment, ArchiveSettings
 from courser.archive.store import StoppableStore, Store
@@ -31,6 +33,9 @@ from courser.model import metric_table as m
 from courser.model.metrics import Registry
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory
+from courser.storage.durable_files import storage_failure
+from courser.storage.files import write_all
+from courser.storage.ledger import SegmentFacts
 from courser.storage.partition_log import PartitionLog
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.snapshot import encode_snapshot
@@ -153,6 +158,49 @@ class Archiver:
     def is_archived(self, log: PartitionLog, segment: Segment) -> bool:
         """Whether the archive has confirmed a sealed segment."""
         return (segment.base_offset, segment.size) in self._progress.confirmed.get(log.identity, ())
+
+    def remote_segments(self, log: PartitionLog) -> list[SegmentFacts]:
+        """The segments that only the archive has, oldest first; none before the store has answered."""
+        archive = self.archive_of(log) if self._writer.epoch else None
+        pieces = archive.manifest.pieces if archive is not None else ()
+        return [
+            SegmentFacts(
+                piece.base_offset,
+                piece.end_offset,
+                piece.size,
+                piece.first_timestamp,
+                piece.last_timestamp,
+                piece.message_count,
+                piece.batch_count,
+            )
+            for piece in pieces
+            if piece.is_whole and piece.end_offset <= log.start_offset
+        ]
+
+    async def fetch(self, log: PartitionLog, segment: Segment, target: Path) -> bool:
+        """Write the archived copy of a segment to a new file. Returns False if there is none.
+
+        Raises:
+            ArchiveFailure: the store does not answer.
+            StorageFailure: the file cannot be written.
+        """
+        archive, facts = self.archive_of(log), segment.facts()
+        piece = next((piece for piece in archive.manifest.pieces if piece.is_copy_of(facts)), None) if archive else None
+        if archive is None or piece is None:
+            return False
+        work = partial(self._download, archive, piece, target)
+        await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return True
+
+    def _download(self, archive: PartitionArchive, piece: Piece, target: Path) -> None:
+        part_size = self._settings.part_size
+        try:
+            file = self._data.file_system.open(target, writable=True, create=True)
+            for position in range(0, piece.size, part_size):
+                write_all(file, position, [archive.read(piece, position, part_size)])
+            file.close()
+        except OSError as error:
+            raise storage_failure("write", target, error) from error
 
     def archive_of(self, log: PartitionLog) -> PartitionArchive | None:
         """Where the archived messages of a partition are; None if there are none. Its methods block.

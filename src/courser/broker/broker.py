@@ -41,6 +41,7 @@ from courser.broker.read_buffers import ReadBuffers
 from courser.broker.request_metrics import RequestMetrics
 from courser.broker.retention import Retention
 from courser.broker.scraping import Scrapes
+from courser.broker.scrubbing import Scrubber
 from courser.broker.sessions import Session, Sessions
 from courser.broker.settings import BrokerSettings
 from courser.broker.shared_syncs import SharedSyncs
@@ -59,9 +60,7 @@ from courser.model.identifiers import TopicAddress
 from courser.model.metrics import Registry
 from courser.model.permissions import ALL_PERMISSIONS
 from courser.storage.data_directory import DataDirectory
-from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
-from courser.storage.segment import Segment
 
 _log = logging.getLogger(__name__)
 
@@ -118,8 +117,8 @@ class Broker:
         passwords = PasswordPool(Passwords(), self._password_threads)
         self.authentication = Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock)
         self.retention = Retention(self.partitions, settings, self.clock)
-        deletes_oldest, hurry = settings.delete_oldest_segments, self.retention.hurry
-        self.sends = Sends(self.partitions, pool, delete_oldest_segments=deletes_oldest, on_limit=hurry)
+        self.machine = Machine(self.clock, data.path)
+        self.disk_watch, self.sends = self._make_sends()
         self.staging, self.publishing = self._make_publishing(draw)
         self.retention.settle = self.publishing.settle_below
         self.archiver = self._make_archiver(draw, archive_store)
@@ -130,9 +129,8 @@ class Broker:
         self.subscriptions = Subscriptions(self.catalog, self.access, self.finder, self.partitions, self.polls)
         self.catalog.on_change = self.subscriptions.metadata_changed
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
-        self.figures = Figures(self.partitions, settings.topic_defaults, data.path, self._is_archived)
-        self.machine = Machine(self.clock, data.path)
-        self.disk_watch = DiskWatch(self.partitions, pool, self.machine.disk_space)
+        self.figures = Figures(self.partitions, self.retention, settings.topic_defaults, data.path)
+        self.scrubber = self._make_scrubber()
         self.lags, self.scrapes = self._make_scrapes()
         self.diagnosis = Diagnosis(self.machine, data.path, pool)
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)
@@ -148,9 +146,6 @@ class Broker:
         register_read_metrics(self.metrics, self.partitions.past)
         return archiver
 
-    def _is_archived(self, log: PartitionLog, segment: Segment) -> bool:
-        return self.archiver is not None and self.archiver.is_archived(log, segment)
-
     def _make_partitions(self, opened: OpenedCatalog) -> PartitionRegistry:
         return PartitionRegistry(
             self.data.file_system,
@@ -162,6 +157,31 @@ class Broker:
             metrics=PartitionMetrics(self.metrics, self.clock),
             shared_syncs=self._shared_syncs,
         )
+
+    def _make_sends(self) -> tuple[DiskWatch, Sends]:
+        settings, retention = self.settings, self.retention
+        disk_watch = DiskWatch(
+            self.partitions,
+            self.pool,
+            self.machine.disk_space,
+            free_space_min=settings.free_space_min,
+            relieve=retention.relieve,
+        )
+        sends = Sends(
+            self.partitions,
+            self.pool,
+            disk_watch=disk_watch,
+            delete_oldest_segments=settings.delete_oldest_segments,
+            on_limit=retention.hurry,
+        )
+        return disk_watch, sends
+
+    def _make_scrubber(self) -> Scrubber:
+        data = self.data
+        scrubber = Scrubber(self.partitions, data.file_system, data.path, self.pool, self.clock, self.settings)
+        scrubber.register(self.metrics)
+        scrubber.copies = self.archiver
+        return scrubber
 
     def _make_scrapes(self) -> tuple[Lags, Scrapes]:
         state, series_count_max = self.catalog.state, self.settings.series_count_max

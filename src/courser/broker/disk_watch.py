@@ -1,12 +1,15 @@
 """Log disk problems: otherwise only the clients whose sends are refused would notice.
 
+If a minimum of free space is configured, this also keeps it: below the minimum, what may be deleted is deleted, and if
+that is not enough, sends are refused until there is space again.
+
 A check is cheap and repeated every few seconds; each change is logged once. A write that the disk refuses is logged at
 once: until the next check, thousands of sends may fail.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from enum import IntEnum
 from pathlib import Path
@@ -26,6 +29,8 @@ FULL_SHARE = 0.02
 _RELIEF = 2
 """The problem is over when twice the threshold is free: space allocated ahead varies."""
 _MIB = 1024 * 1024
+FREE_SPACE_SETTING = "data_maintenance.disk.min_free_space"
+"""What operators call the minimum, for messages."""
 
 
 class Space(IntEnum):
@@ -49,9 +54,22 @@ class DiskWatch:
     """Remembers what was already logged. Use it on one event loop."""
 
     def __init__(
-        self, partitions: PartitionRegistry, pool: Executor, disk_space: Callable[[], tuple[int, int]]
+        self,
+        partitions: PartitionRegistry,
+        pool: Executor,
+        disk_space: Callable[[], tuple[int, int]],
+        *,
+        free_space_min: int = 0,
+        relieve: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
-        """``disk_space`` returns the free bytes and all bytes of the disk."""
+        """``disk_space`` returns the free bytes and all bytes of the disk.
+
+        ``free_space_min`` is the minimum of free bytes; 0: there is none. ``relieve`` frees so many bytes if it can.
+        """
+        self._free_space_min = free_space_min
+        self._relieve = relieve
+        self.refusal: str | None = None
+        """Why sends are refused: there is less free space than the minimum. None if they are accepted."""
         self._partitions = partitions
         self._pool = pool
         self._disk_space = disk_space
@@ -80,11 +98,34 @@ class DiskWatch:
     async def look(self) -> None:
         """Log what has changed since the last check."""
         self._tell_read_only()
-        self._tell_space(*await self._measure())
+        free, total = await self._measure()
+        if free < self._free_space_min and self._relieve is not None:
+            await self._relieve(self._free_space_min - free)
+            free, total = await self._measure()
+        self._keep_minimum(free)
+        self._tell_space(free, total)
+
+    def _keep_minimum(self, free: int) -> None:
+        """Refuse sends below the minimum of free space, and accept them above it."""
+        was_refusing, self.refusal = self.refusal is not None, None
+        found, minimum = format_byte_size(free // _MIB * _MIB), format_byte_size(self._free_space_min)
+        if free < self._free_space_min:
+            self.refusal = (
+                f"the disk has {found} of free space, less than the minimum of {minimum} ({FREE_SPACE_SETTING})"
+            )
+        if (self.refusal is not None) is was_refusing:
+            return
+        sizes = found.replace(" ", ""), minimum.replace(" ", "")
+        if was_refusing:
+            _log.info("accepting sends again: free disk space is above the minimum free=%s minimum=%s", *sizes)
+        else:
+            _log.error("refusing all sends: free disk space is below the minimum free=%s minimum=%s", *sizes)
 
     async def problems(self) -> list[str]:
         """Why the server cannot take every write; empty if it can."""
         found = problems(self._partitions, *await self._measure())
+        if self.refusal is not None:
+            found.append(f"sends are refused: {self.refusal}")
         if not found and self._has_refused:
             found.append("the disk is full: it has just refused a write")
         return found

@@ -1,20 +1,18 @@
 """Sizes, counts and bounds as clients are told them: sums over the open partitions; nothing is kept for them."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from courser.api import replies as r
-from courser.archive.errors import ArchiveFailure
-from courser.archive.objects import Piece
 from courser.broker.consuming import current_offset
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
+from courser.broker.retention import Retention, SegmentLife
 from courser.broker.topic_settings import effective_options, explicit_options
 from courser.catalog import entities
 from courser.catalog.entities import Stream, Topic
 from courser.model.identifiers import TopicAddress
 from courser.model.topic_options import TopicOptions
-from courser.storage.partition_log import PartitionLog
+from courser.storage.ledger import DamagedRange, SegmentFacts
 from courser.storage.segment import Segment, SegmentState
 
 
@@ -22,14 +20,10 @@ class Figures:
     """Streams, topics, partitions and segments, described."""
 
     def __init__(
-        self,
-        partitions: PartitionRegistry,
-        topic_defaults: TopicOptions,
-        data_directory: Path,
-        is_archived: Callable[[PartitionLog, Segment], bool],
+        self, partitions: PartitionRegistry, retention: Retention, topic_defaults: TopicOptions, data_directory: Path
     ) -> None:
         self._partitions = partitions
-        self._is_archived = is_archived
+        self._retention = retention
         self._topic_defaults = topic_defaults
         self._data_directory = data_directory
 
@@ -80,11 +74,24 @@ class Figures:
 
     def segments(self, address: TopicAddress, partition_id: int) -> r.SegmentList:
         """The segments of a partition, oldest first. Raises 3007."""
-        partition = self._partitions.at(address).partition(partition_id)
-        log = partition.log
+        topic = self._partitions.at(address)
+        log = topic.partition(partition_id).log
         directory = log.directory.relative_to(self._data_directory)
-        rows = [_segment(segment, is_archived=self._is_archived(log, segment)) for segment in log.segments]
-        return r.SegmentList(partition_id, str(directory), [*map(_remote_segment, _archived_alone(partition)), *rows])
+        archive = self._retention.guard
+        rows = [] if archive is None else [_remote_segment(facts) for facts in archive.remote_segments(log)]
+        rows += [_segment(segment, self._retention.life_of(topic, log, segment)) for segment in log.segments]
+        return r.SegmentList(partition_id, str(directory), rows)
+
+    def maintenance(self, address: TopicAddress) -> r.TopicMaintenance:
+        """What was deleted from a topic since the start, and what is damaged in it."""
+        topic = self._partitions.at(address)
+        damages = [
+            _damage(partition.log.identity.partition_id, damage)
+            for partition in topic.partitions
+            for segment in partition.log.segments
+            for damage in segment.damages
+        ]
+        return r.TopicMaintenance(list(topic.deletions), damages)
 
 
 def _partition(partition: entities.Partition, found: Partition | None) -> r.PartitionInfo:
@@ -117,31 +124,18 @@ def _bounds(partition: Partition) -> r.PartitionBounds:
     )
 
 
-def _archived_alone(partition: Partition) -> tuple[Piece, ...]:
-    if partition.past is None:
-        return ()
-    try:
-        return partition.past.pieces(partition.log)
-    except ArchiveFailure:
-        # Nobody knows them before the store answers. What is here can be listed.
-        return ()
-
-
-def _remote_segment(piece: Piece) -> r.SegmentInfo:
-    return r.SegmentInfo(
-        piece.first_offset,
-        piece.end_offset,
-        piece.size,
-        piece.message_count,
-        piece.first_timestamp,
-        piece.last_timestamp,
-        is_sealed=True,
-        is_archived=True,
-        is_local=False,
+def _damage(partition_id: int, damage: DamagedRange) -> r.Damage:
+    return r.Damage(
+        partition_id,
+        damage.base_offset,
+        damage.first_offset,
+        damage.end_offset,
+        damage.position,
+        damage.end_position - damage.position,
     )
 
 
-def _segment(segment: Segment, *, is_archived: bool) -> r.SegmentInfo:
+def _segment(segment: Segment, life: SegmentLife) -> r.SegmentInfo:
     return r.SegmentInfo(
         segment.base_offset,
         segment.end_offset,
@@ -150,5 +144,20 @@ def _segment(segment: Segment, *, is_archived: bool) -> r.SegmentInfo:
         segment.first_timestamp,
         segment.last_timestamp,
         segment.state is SegmentState.SEALED,
-        is_archived,
+        life.value,
+        r.LOCAL,
+    )
+
+
+def _remote_segment(facts: SegmentFacts) -> r.SegmentInfo:
+    return r.SegmentInfo(
+        facts.base_offset,
+        facts.end_offset,
+        facts.size,
+        facts.message_count,
+        facts.first_timestamp,
+        facts.last_timestamp,
+        True,
+        SegmentLife.ARCHIVED.value,
+        r.REMOTE,
     )

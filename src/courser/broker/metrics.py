@@ -44,6 +44,7 @@ def register_broker_metrics(registry: Registry, parts: CountingParts) -> None:
     registry.value_of(m.STAGED_BYTES, lambda: staging.size)
     registry.value_of(m.STAGED_PARTS, lambda: staging.part_count)
     registry.value_of(m.DISK_FULL, lambda: int(parts.disk_watch.is_full))
+    registry.value_of(m.DISK_BELOW_MINIMUM, lambda: int(parts.disk_watch.refusal is not None))
 
     registry.collected(m.RETENTION_MESSAGES, lambda: _by_reason(m.RETENTION_MESSAGES, retention.message_count))
     registry.collected(m.RETENTION_BYTES, lambda: _by_reason(m.RETENTION_BYTES, retention.size))

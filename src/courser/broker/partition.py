@@ -6,22 +6,23 @@ upkeep, hints to the kernel), so that a send never waits until a segment is seal
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
 
 from courser.broker.disk_lane import DiskLane
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.broker.partition_metrics import PartitionMetrics
+from courser.broker.partition_reads import ReadablePartition
 from courser.broker.preparing import Preparation
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.tiered_reads import TieredReads
 from courser.broker.waiting import Entrance, Waiting, attempt
 from courser.broker.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
-from courser.errors import CourserError, PartitionReadOnly, StorageFailure
+from courser.errors import CourserError, PartitionReadOnly
 from courser.model.clock import Clock
 from courser.model.durability import Durability
 from courser.model.metrics import Registry
@@ -34,7 +35,8 @@ from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
-from courser.storage.read_result import ReadBuffer, ReadResult
+from courser.storage.replacement import plan_replacement
+from courser.storage.segment import Segment
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 
@@ -48,10 +50,9 @@ them would only slow down a burst of sends. The price: a start after a kill read
 _CLOSING_COUNT_MAX = 64
 """Maximum number of segments that wait to be sealed. Each holds a descriptor, and a start after a kill reads it."""
 _WRITTEN, _BOUNDED, _SYNCED = Durability.WRITTEN, Durability.BOUNDED, Durability.SYNCED
-Found = TypeVar("Found")
 
 
-class Partition:
+class Partition(ReadablePartition):
     """One partition. Use it from one event loop, and call ``close`` at the end."""
 
     def __init__(
@@ -71,9 +72,8 @@ class Partition:
         ``metrics`` are those of all partitions. ``shared_syncs`` is what the partitions on one file system share.
         ``past``, if any, reads messages that only the archive still has.
         """
+        super().__init__(log, pool, verification, past)
         metrics = metrics or PartitionMetrics(Registry(), clock)
-        self.log = log
-        self._pool = pool
         self._clock = clock
         self._acknowledgements: Acknowledgements[asyncio.Future[None]] = Acknowledgements(log.settings.durability)
         self._shared_syncs = shared_syncs
@@ -95,16 +95,10 @@ class Partition:
         self._timer: asyncio.TimerHandle | None = None
         self._hold: asyncio.Event | None = None
         """Set while a purge or a change of settings is in progress. Sends and stores wait for it."""
-        self._verification = verification
-        self.past = past
-        self._verifying = asyncio.Lock()
         self.readers = WaitingReaders(self._final_end)
         self._entrance = Entrance()
         """Sends that wait before they are written."""
         self._preparation = Preparation(log, self._in_pool, clock)
-        self._reading_count = 0
-        """Reads in the pool. The files stay open for them."""
-        self._reads_done: asyncio.Future[None] | None = None
         self.is_deleted = False
         self._is_closing = False
         """Whether ``close`` is running, which syncs everything."""
@@ -383,117 +377,6 @@ class Partition:
         if self.readers.waiting:
             self.readers.announce_soon()
 
-    # --- polls ---
-
-    def try_read(
-        self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None
-    ) -> ReadResult | Waiting[ReadResult]:
-        """Messages from ``offset`` on, as ``PartitionLog.read`` gives them; or what has to be waited for.
-
-        Raises:
-            ArchiveFailure: only the archive has them, and it cannot be read.
-        """
-        if self.past is None:
-            return self._try_here(offset, count, size_max, buffer)
-        return self.past.try_read(self.log, self._try_here, offset, count, size_max, buffer)
-
-    def _try_here(
-        self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
-    ) -> ReadResult | Waiting[ReadResult]:
-        if self._verification is not None:
-            return attempt(self._read_verified(self._verification, offset, count, size_max, buffer))
-        return self._try_log(offset, count, size_max, buffer)
-
-    @property
-    def start_offset(self) -> int:
-        """The oldest offset that can be read, here or in the archive. Raises ``ArchiveFailure`` if it is not known."""
-        return self.log.start_offset if self.past is None else self.past.start_offset(self.log)
-
-    def offset_of_last(self, count: int) -> int:
-        """The offset of the first of the newest ``count`` visible messages. Raises ``ArchiveFailure``."""
-        log = self.log
-        missing = 0 if self.past is None else count - log.count_from(log.start_offset)
-        return (
-            log.offset_of_last(count) if self.past is None or missing <= 0 else self.past.offset_of_last(log, missing)
-        )
-
-    def count_from(self, offset: int) -> int:
-        """The number of visible messages from ``offset`` on, here and in the archive. Raises ``ArchiveFailure``."""
-        count = self.log.count_from(offset)
-        if self.past is not None and offset < self.log.start_offset:
-            count += self.past.count_from(self.log, offset)
-        return count
-
-    async def read(self, offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None) -> ReadResult:
-        """``try_read``, for those who can wait."""
-        found = self.try_read(offset, count, size_max, buffer)
-        return await found if isinstance(found, Waiting) else found
-
-    def _try_log(
-        self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
-    ) -> ReadResult | Waiting[ReadResult]:
-        log = self.log
-        try:
-            # By position, as all of these calls: Python 3.11 takes longer to pass arguments by name.
-            return log.read(offset, count, size_max, buffer, False)
-        except BlockingIOError:
-            return attempt(self._in_pool(partial(log.read, offset, count, size_max, buffer)))
-
-    async def _read_verified(
-        self, verification: SegmentVerification, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
-    ) -> ReadResult:
-        found = self._try_log(offset, await self._verify(verification, offset, count), size_max, buffer)
-        return await found if isinstance(found, Waiting) else found
-
-    async def offset_at_time(self, timestamp: int) -> int:
-        """The first offset whose message is not older than ``timestamp``. Raises ``ArchiveFailure``."""
-        if self.past is not None and (found := await self.past.offset_at_time(self.log, timestamp)) is not None:
-            return found
-        try:
-            return self.log.offset_at_time(timestamp, wait=False)
-        except BlockingIOError:
-            return await self._in_pool(partial(self.log.offset_at_time, timestamp))
-
-    async def time_at(self, offset: int) -> int | None:
-        """When the message at ``offset``, or else the next one, was appended; None if there is none.
-
-        Raises:
-            StorageFailure: the disk cannot be read.
-            ArchiveFailure: only the archive has it, and it cannot be read.
-        """
-        if self.past is not None and offset < self.log.start_offset:
-            found = await self.past.time_at(self.log, offset)
-            if found is not None:
-                return found
-        try:
-            return self.log.time_at(offset, wait=False)
-        except BlockingIOError:
-            return await self._in_pool(partial(self.log.time_at, offset))
-
-    async def _verify(self, verification: SegmentVerification, offset: int, count: int) -> int:
-        """Have the first segments of a read verified; return how many messages may be read before the next one."""
-        async with self._verifying:
-            while not verification.limit(offset, count):
-                segment = verification.due_before(offset, count)
-                if segment is None:
-                    break
-                try:
-                    verification.note(segment, await self._in_pool(partial(verification.verify, segment)))
-                except StorageFailure as failure:
-                    verification.give_up(segment, failure)
-        if verification.is_done:
-            self._verification = None
-        return verification.limit(offset, count)
-
-    async def _in_pool(self, read: Callable[[], Found]) -> Found:
-        self._reading_count += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, read)
-        finally:
-            self._reading_count -= 1
-            if self._reads_done is not None and not self._reading_count:
-                self._reads_done.set_result(None)
-
     def _final_end(self) -> int:
         """The offset after the last readable message; if nothing will follow, whoever waits must learn why."""
         return PAST_EVERY_OFFSET if self.is_deleted or self.log.failure is not None else self.log.visible_end
@@ -595,6 +478,10 @@ class Partition:
         self.log.roll()
         await self.seal()
 
+    async def replace_segment(self, segment: Segment, copy: Path) -> None:
+        """Replace the damaged file of a sealed segment by an intact copy. The damaged file is kept in quarantine."""
+        await self._upkeep.do(partial(plan_replacement, self.log, segment, copy))
+
     async def seal(self) -> None:
         """Seal all closed segments."""
         before = -1
@@ -622,9 +509,7 @@ class Partition:
         for lane in (self._syncs, self._upkeep, self._writeback):
             await lane.drain()
             lane.close()
-        if self._reading_count:
-            self._reads_done = asyncio.get_running_loop().create_future()
-            await self._reads_done
+        await self._end_reads()
         await asyncio.get_running_loop().run_in_executor(self._pool, upkeep.close, self.log)
         self._release()
         return self.log.failure is None

@@ -6,10 +6,12 @@ until the moment its deletion is durable. Nothing outside ``broker`` keeps a par
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
+from courser.api.replies import Deletion
 from courser.broker.lost_partitions import lost_partition_log, offline_partition_log
 from courser.broker.partition import Partition
 from courser.broker.partition_figures import PartitionCounters, counters_of, sums_of
@@ -33,9 +35,12 @@ from courser.storage.files import FileSystem
 from courser.storage.identity_search import ForeignPartition
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
+from courser.storage.segment import Segment
 
 _log = logging.getLogger(__name__)
 
+DELETION_COUNT_MAX = 100
+"""Deletions that a topic remembers. Older ones are in the log."""
 _OPENED_AT_ONCE = 32
 """Partitions that one turn of a pool thread opens: few enough to share the work, many enough to be worth the hop."""
 
@@ -46,6 +51,7 @@ class OpenTopic:
     """The open partitions of one topic, and what sends and polls need to know about it."""
 
     __slots__ = (
+        "deletions",
         "effective",
         "partitions",
         "persists_offsets",
@@ -70,6 +76,8 @@ class OpenTopic:
         """Bytes over all partitions."""
         self.room = 0
         """Bytes that surely still fit below the limit; looked at again when they are used up."""
+        self.deletions: deque[Deletion] = deque(maxlen=DELETION_COUNT_MAX)
+        """The last deletions of messages since the topic was opened, oldest first."""
 
     def partition(self, partition_id: int) -> Partition:
         """A partition by its number. Raises 3007."""
@@ -125,6 +133,20 @@ class PartitionRegistry:
         """Partitions that the last session did not open."""
         self._homes: dict[PartitionIdentity, Path] = {}
         """Where each partition of the catalog belongs; only while all are being opened."""
+
+    def note_deletion(self, topic: OpenTopic, partition: Partition, gone: Sequence[Segment], reason: str) -> None:
+        """Remember that segments of a partition were deleted."""
+        row = Deletion(
+            self._clock.now(),
+            reason,
+            partition.log.identity.partition_id,
+            gone[0].base_offset,
+            gone[-1].end_offset,
+            len(gone),
+            sum(segment.message_count for segment in gone),
+            sum(segment.size for segment in gone),
+        )
+        topic.deletions.append(row)
 
     def at(self, address: TopicAddress) -> OpenTopic:
         """The topic at an address. Raises 2010 if it was deleted since the address was found."""

@@ -10,6 +10,7 @@ from functools import partial
 
 from courser.api.commands import SendMessages
 from courser.api.replies import Sent
+from courser.broker.disk_watch import DiskWatch
 from courser.broker.message_keys import with_key
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
@@ -38,15 +39,18 @@ class Sends:
         partitions: PartitionRegistry,
         pool: Executor,
         *,
+        disk_watch: DiskWatch,
         delete_oldest_segments: bool,
         on_limit: Callable[[OpenTopic], asyncio.Future[None] | None],
     ) -> None:
-        """``on_limit`` is told of topics that have grown to their limit, if their oldest segments may go.
+        """``disk_watch`` says whether the disk has enough free space.
 
-        It gives what is done when they went.
+        ``on_limit`` is told of topics that have grown to their limit, if their oldest segments may go. It gives what is
+        done when they went.
         """
         self._partitions = partitions
         self._pool = pool
+        self._disk_watch = disk_watch
         self._delete_oldest_segments = delete_oldest_segments
         self._on_limit = on_limit
 
@@ -56,9 +60,11 @@ class Sends:
         If one of several batches fails, those before it are kept, and the client is told of the failure alone.
 
         Raises:
-            CommandRejected: no such partition, or a topic that is full.
+            CommandRejected: no such partition, a topic that is full, or too little free space on the disk.
             DiskFull, StorageFailure, PartitionReadOnly: not acknowledged.
         """
+        if self._disk_watch.refusal is not None:
+            self.check_space()
         topic = self._partitions.topics.get(address) or self._partitions.at(address)
         partitioning, batches = command.partitioning, command.batches
         if type(partitioning) is not ToPartition or topic.size_limit is not None or len(batches) != 1:
@@ -72,6 +78,11 @@ class Sends:
         if isinstance(appended, Waiting):
             return appended.then(partial(_sent, topic, partition_id), partial(_explain, partition))
         return Sent(topic.stream_id, topic.topic_id, partition_id, appended[0])
+
+    def check_space(self) -> None:
+        """Raise 20001 if the disk has less free space than the configured minimum."""
+        if (refusal := self._disk_watch.refusal) is not None:
+            raise CommandRejected(ErrorCode.DISK_FULL, refusal)
 
     async def _append_prepared(self, topic: OpenTopic, command: SendMessages) -> Sent:
         """Append what needs something done first: a partition chosen, a key added, room made."""

@@ -80,7 +80,7 @@ async def purge_topics(
         if opened is not None:
             opened.room = 0
             purges += [
-                _purge(partition, topic.purge_count, state.purge_end(topic, number), is_held=is_held)
+                _purge(registry, opened, partition, topic.purge_count, state.purge_end(topic, number), is_held=is_held)
                 for number, partition in enumerate(opened.partitions)
                 if is_behind(partition.log, topic)
             ]
@@ -91,8 +91,11 @@ async def purge_topics(
         raise next((error for error in errors if isinstance(error, StorageFailure)), errors[0])
 
 
-async def _purge(partition: Partition, epoch: int, end_offset: int, *, is_held: bool) -> None:
+async def _purge(
+    registry: PartitionRegistry, topic: OpenTopic, partition: Partition, epoch: int, end_offset: int, *, is_held: bool
+) -> None:
     log = partition.log
+    before = log.segments
     try:
         await (partition.purge_held if is_held else partition.purge)(epoch, end_offset)
     except CourserError as error:
@@ -100,3 +103,5 @@ async def _purge(partition: Partition, epoch: int, end_offset: int, *, is_held: 
         if log.failure is None:
             raise
         raise PartitionReadOnly(log.directory, log.failure) from error
+    if gone := [segment for segment in before if segment not in log.segments and segment.message_count]:
+        registry.note_deletion(topic, partition, gone, "purged")

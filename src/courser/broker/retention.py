@@ -1,7 +1,8 @@
 """Retention: which segments are deleted, when and why.
 
 Whole segments are deleted, oldest first, even if a consumer has not read them. ``plan`` is a pure function. The cleaner
-checks all topics periodically, and checks a topic that reached its size limit at once.
+checks all topics periodically, and checks a topic that reached its size limit at once. If the disk has too little free
+space, archived segments are deleted before their time.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from courser.errors import CourserError
 from courser.model.clock import Clock
 from courser.model.identifiers import TopicAddress
 from courser.records.stored_header import PartitionIdentity
+from courser.storage.ledger import SegmentFacts
 from courser.storage.partition_log import PartitionLog
 from courser.storage.segment import Segment, SegmentState
 
@@ -40,6 +42,21 @@ class DeletionReason(Enum):
     REQUESTED = "requested"
     LOCAL = "local"
     """The archive has it, and the topic has enough here."""
+    PRESSURE = "pressure"
+    """The disk had less free space than the configured minimum, and the archive has the segment."""
+
+
+class SegmentLife(Enum):
+    """Where a segment is between its first message and its deletion, as users see it."""
+
+    ACTIVE = "active"
+    """It takes new messages."""
+    ROLLED = "rolled"
+    """A newer segment takes new messages."""
+    EXPIRED = "expired"
+    """Its newest message has expired: the cleaner deletes it, or waits for the archive."""
+    ARCHIVED = "archived"
+    """The archive has confirmed it."""
 
 
 class RetainedSegment(NamedTuple):
@@ -161,6 +178,12 @@ class _Urgent(NamedTuple):
 class DeletionGuard(Protocol):
     """Keeps segments from being deleted: the archive, until it has them."""
 
+    def is_archived(self, log: PartitionLog, segment: Segment) -> bool:
+        """Whether the archive has confirmed a sealed segment."""
+
+    def remote_segments(self, log: PartitionLog) -> Sequence[SegmentFacts]:
+        """The segments that only the archive has, oldest first."""
+
     def deletable_end(self, log: PartitionLog, before_offset: int, *, is_expiry: bool) -> int:
         """The offset up to which segments may be deleted now. Those up to ``before_offset`` should be soon."""
 
@@ -175,6 +198,8 @@ class Retention:
         self._urgent: dict[tuple[int, int], _Urgent] = {}
         self._is_running = False
         self._wake: asyncio.Event = asyncio.Event()
+        self._turn = asyncio.Lock()
+        """One topic at a time: the cleaner and a full disk must not plan to delete the same segments."""
         self.counters = RetentionCounters()
         self._step = self._believed_step = clock.step
         self._stepped_at = clock.monotonic()
@@ -247,6 +272,10 @@ class Retention:
         limits = self._limits(topic)
         if limits == Limits():
             return
+        async with self._turn:
+            await self._clean(topic, limits)
+
+    async def _clean(self, topic: OpenTopic, limits: Limits) -> None:
         partitions = list(topic.partitions)
         try:
             for partition in partitions:
@@ -268,6 +297,60 @@ class Retention:
                 # Another task deleted it meanwhile. The next run checks the rest of the topic.
                 return
             _log.warning("retention stopped stream=%d topic=%d reason=%s", topic.stream_id, topic.topic_id, error)
+
+    async def relieve(self, missing_size: int) -> None:
+        """Free so many bytes of the disk, if possible: apply all limits, then delete archived segments, oldest first.
+
+        Nothing else is deleted. Without an archive, the limits of topics alone decide what may be deleted.
+        """
+        before = self._freed_size
+        if self._settings.cleaner_enabled:
+            await self.clean_all()
+        while self._freed_size - before < missing_size:
+            async with self._turn:
+                if not await self._delete_oldest_archived():
+                    return
+
+    @property
+    def _freed_size(self) -> int:
+        return sum(self.counters.size.values())
+
+    async def _delete_oldest_archived(self) -> bool:
+        """Delete the oldest segment of all that the archive has. Return False if there is none."""
+        if self.guard is None:
+            return False
+        oldest: tuple[int, OpenTopic, Partition, Segment] | None = None
+        for topic in self._registry:
+            for partition in topic.partitions:
+                segments = partition.log.segments
+                # The first one only: messages are deleted from the beginning of a log.
+                first = next((segment for segment in segments if segment.message_count), None)
+                if first is None or partition.log.failure is not None:
+                    continue
+                if not segments[0].state is first.state is SegmentState.SEALED:
+                    continue
+                is_older = oldest is None or first.first_stored_at < oldest[0]
+                if is_older and self.guard.is_archived(partition.log, first):
+                    oldest = first.first_stored_at, topic, partition, first
+        if oldest is None:
+            return False
+        _, topic, partition, segment = oldest
+        try:
+            return await self._trim(topic, partition, segment.end_offset, DeletionReason.PRESSURE)
+        except CourserError as error:
+            _log.warning("could not free disk space partition=%s reason=%s", partition.log.directory, error)
+            return False
+
+    def life_of(self, topic: OpenTopic, log: PartitionLog, segment: Segment) -> SegmentLife:
+        """Where a segment is in its life."""
+        if segment.state is SegmentState.OPEN:
+            return SegmentLife.ACTIVE
+        if self.guard is not None and self.guard.is_archived(log, segment):
+            return SegmentLife.ARCHIVED
+        expiry, now = expiry_of(topic.effective), self._expiry_time()
+        if expiry is not None and segment.message_count and _expires_from(segment, now) <= now - expiry:
+            return SegmentLife.EXPIRED
+        return SegmentLife.ROLLED
 
     async def delete_segments(self, address: TopicAddress, partition_id: int, count: int) -> None:
         """Delete up to ``count`` of the oldest sealed segments of a partition, on request of a client.
@@ -328,6 +411,7 @@ class Retention:
         counters.segment_count[reason] += len(gone)
         counters.message_count[reason] += message_count
         counters.size[reason] += size
+        self._registry.note_deletion(topic, partition, gone, reason.value)
         _log.info(
             "segments deleted reason=%s stream=%d topic=%d partition=%d segments=%d messages=%d size=%d "
             "first_offset=%d end_offset=%d",

@@ -1,23 +1,106 @@
-"""`validate_checksum`: verify each sealed segment once, before it is first read after a start.
+"""Verify whole segments: in steps, for the scrubber, and before their first read after a start (`validate_checksum`).
 
-Every read checks what it returns anyway. This checks the whole segment first, so that damage anywhere in it is logged
-before it is read. A start is not delayed.
+Every read checks what it returns anyway. `validate_checksum` checks the whole segment first, so that damage anywhere in
+it is logged before it is read. A start is not delayed.
 """
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
+from pathlib import Path
 
 from courser.errors import StorageFailure
 from courser.storage.durable_files import storage_failure
 from courser.storage.ledger import DamagedRange
 from courser.storage.partition_log import PartitionLog
-from courser.storage.scan import GoodBatch, scan
+from courser.storage.paths import log_path
+from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
 from courser.storage.segment import Segment, SegmentState
 
 _log = logging.getLogger(__name__)
 _end_offset = attrgetter("end_offset")
+
+
+class SegmentCheck:
+    """Reads a sealed segment from end to end, in steps. Any thread may take a step, but only one at a time."""
+
+    def __init__(self, log: PartitionLog, segment: Segment, path: Path | None = None) -> None:
+        """``path`` is that of a copy to read instead of the segment's own file."""
+        self._log = log
+        self._segment = segment
+        self._path = path or log_path(log.directory, segment.base_offset)
+        self._positions = self._read()
+        self._position = 0
+        self.end_offset = segment.base_offset
+        """The offset after the last good batch so far."""
+        self.damages: list[DamagedRange] = []
+        """What was found so far."""
+
+    def advance(self, size: int) -> int:
+        """Read at least so many bytes, if there are as many. Returns how many were read: 0 at the end. Blocks.
+
+        Raises:
+            StorageFailure: the disk cannot be read.
+        """
+        before = self._position
+        try:
+            for position in self._positions:
+                self._position = position
+                if position - before >= size:
+                    break
+        except OSError as error:
+            raise storage_failure("read", self._path, error) from error
+        return self._position - before
+
+    def _read(self) -> Iterator[int]:
+        """The positions up to which the file was read."""
+        segment, limits = self._segment, self._log.settings.limits
+        # Not one of the files that readers share: those are few, and opened for what is read now.
+        file = self._log.file_system.open(self._path)
+        bad: BadRange | ZeroTail | None = None
+        try:
+            for found in scan(
+                file,
+                self._log.identity,
+                start=0,
+                end=segment.size,
+                offset=segment.base_offset,
+                window_size=limits.scan_window_size,
+            ):
+                if isinstance(found, GoodBatch):
+                    if bad is not None:
+                        self._add(bad, found.header.base_offset)
+                        bad = None
+                    self.end_offset = found.header.end_offset
+                else:
+                    bad = found
+                yield found.end_position
+        finally:
+            file.close()
+        if bad is not None:
+            self._add(bad, segment.end_offset)
+
+    def _add(self, bad: BadRange | ZeroTail, end_offset: int) -> None:
+        place = bad.position, bad.end_position, self.end_offset, end_offset
+        self.damages.append(DamagedRange(self._segment.base_offset, *place))
+
+
+def note_damages(log: PartitionLog, segment: Segment, damages: Sequence[DamagedRange]) -> int:
+    """Log damage in a segment, and let readers know of it. Returns how much of it was not known before."""
+    known = {damage.position for damage in segment.damages}
+    for damage in damages:
+        if damage.position not in known:
+            segment.damages = (*segment.damages, damage)
+        _log.error(
+            "damage found in a sealed segment directory=%s segment=%d first_offset=%d end_offset=%d position=%d",
+            log.directory,
+            segment.base_offset,
+            damage.first_offset,
+            damage.end_offset,
+            damage.position,
+        )
+    return sum(damage.position not in known for damage in damages)
 
 
 class SegmentVerification:
@@ -66,48 +149,15 @@ class SegmentVerification:
         Raises:
             StorageFailure: the disk cannot be read.
         """
-        file, damages = self._log.files.file_of(segment), []
-        offset, bad = segment.base_offset, None
-        try:
-            for found in scan(
-                file,
-                self._log.identity,
-                start=0,
-                end=segment.size,
-                offset=segment.base_offset,
-                window_size=self._log.settings.limits.scan_window_size,
-            ):
-                if not isinstance(found, GoodBatch):
-                    bad = found
-                    continue
-                if bad is not None:
-                    place = bad.position, bad.end_position, offset, found.header.base_offset
-                    damages.append(DamagedRange(segment.base_offset, *place))
-                    bad = None
-                offset = found.header.end_offset
-        except OSError as error:
-            raise storage_failure("read", file.path, error) from error
-        if bad is not None:
-            damages.append(
-                DamagedRange(segment.base_offset, bad.position, bad.end_position, offset, segment.end_offset)
-            )
-        return damages
+        check = SegmentCheck(self._log, segment)
+        while check.advance(segment.size):
+            pass
+        return check.damages
 
     def note(self, segment: Segment, damages: list[DamagedRange]) -> None:
         """Record a verified segment. Readers know about its damage from now on."""
         self._pending.discard(segment.base_offset)
-        known = {damage.position for damage in segment.damages}
-        for damage in damages:
-            if damage.position not in known:
-                segment.damages = (*segment.damages, damage)
-            _log.error(
-                "damage found in a sealed segment directory=%s segment=%d first_offset=%d end_offset=%d position=%d",
-                self._log.directory,
-                segment.base_offset,
-                damage.first_offset,
-                damage.end_offset,
-                damage.position,
-            )
+        note_damages(self._log, segment, damages)
 
     def give_up(self, segment: Segment, failure: StorageFailure) -> None:
         """Skip a segment that cannot be read now: the read itself reports it. The next start verifies it again."""

@@ -52,6 +52,12 @@ class BrokerSettings:
     cleaner_enabled: bool = True
     cleaner_interval: int = 60 * _SECOND
     """Microseconds between two runs of retention."""
+    free_space_min: int = 0
+    """Bytes that stay free on the disk: below this, archived segments are deleted, then sends are refused. 0: none."""
+    scrub_rate: int = 8 * _MIB
+    """Bytes a second at which the scrubber reads sealed segments again. 0: it is off."""
+    scrub_interval: int = 7 * 24 * 3600 * _SECOND
+    """Microseconds from the beginning of one round of the scrubber to the next: it reads everything once a round."""
     heartbeat_enabled: bool = True
     heartbeat_interval: int = 30 * _SECOND
     """Microseconds: a group member that is silent for 1.2 times as long is removed from its groups."""

@@ -1,14 +1,14 @@
-"""``courser partition``: add, delete and list the partitions of a topic."""
+"""``courser partition``: add, delete, list and show the partitions of a topic."""
 
 import click
 
 from courser.cli.bounds import bounds_by_partition
 from courser.cli.connecting import ask_server
-from courser.cli.naming import TopicPath, Word, topic_argument
-from courser.cli.records import Record, emit_deed, emit_list
+from courser.cli.naming import PARTITION, TopicPath, Word, topic_argument
+from courser.cli.records import Record, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
-from courser.cli.topic_records import PARTITION_FIELDS, partition_records
+from courser.cli.topic_records import MAINTENANCE_SECTIONS, PARTITION_FIELDS, maintenance_record, partition_records
 from courser.client.client import Client
 
 _COUNT = Word("count", click.IntRange(min=1))
@@ -26,6 +26,24 @@ def list_command(*, place: TopicPath, output: str) -> None:
 
     empty = f"no partitions; add one with courser partition create {place} 1"
     emit_list(PARTITION_FIELDS, ask_server(ask, place), output, empty=empty)
+
+
+@server_command("get", "courser partition get demo/orders 0")
+@topic_argument(PARTITION)
+def get_command(*, place: TopicPath, output: str) -> None:
+    """Show one partition: its offsets, what was deleted from it and which messages are damaged."""
+    partition_id = place.partition_id or 0
+
+    async def ask(client: Client) -> Record:
+        # First: it names a partition that does not exist.
+        await client.get_segments(*place.names, partition_id)
+        details = await client.get_topic(*place.names)
+        records = partition_records(details.partitions, await bounds_by_partition(client, place))
+        maintenance = await client.get_topic_maintenance(*place.names)
+        (record,) = (record for record in records if record["partition_id"] == partition_id)
+        return {**record, **maintenance_record(maintenance, partition_id)}
+
+    emit_thing(PARTITION_FIELDS, ask_server(ask, place), output, MAINTENANCE_SECTIONS)
 
 
 @server_command("create", "courser partition create demo/orders 3")

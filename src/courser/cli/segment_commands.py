@@ -16,16 +16,20 @@ _FIELDS = (
     Field("size", text=as_size, is_number=True),
     Field("first_timestamp", "from", text=as_time, rank=2),
     Field("last_timestamp", "to", text=as_time, rank=1),
-    Field("is_sealed", "sealed"),
-    Field("is_archived", "archived"),
-    Field("is_local", "local"),
+    Field("state"),
+    Field("location", rank=3),
+    Field("is_sealed", "sealed", rank=4),
 )
 
 
 @server_command("list", "courser segment list demo/orders 0", "courser seg l demo orders 0 -o json")
 @topic_argument(PARTITION)
 def list_command(*, place: TopicPath, output: str) -> None:
-    """List the segments of a partition, oldest first."""
+    """List the segments of a partition, oldest first.
+
+    The state is active (takes new messages), rolled, expired (the cleaner deletes it next) or archived (the archive has
+    confirmed it).
+    """
     partition_id = place.partition_id or 0
     segments = ask_server(lambda client: client.get_segments(*place.names, partition_id), place)
     emit_list(_FIELDS, ({**asdict(entry), "directory": segments.directory} for entry in segments.segments), output)

@@ -13,10 +13,12 @@ from courser.cli.records import Record, Section, emit_deed, emit_list, emit_thin
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
 from courser.cli.topic_records import (
+    MAINTENANCE_SECTIONS,
     PARTITION_FIELDS,
     SETTING_FIELDS,
     TOPIC_FIELDS,
     durability_record,
+    maintenance_record,
     partition_records,
     topic_record,
 )
@@ -38,12 +40,16 @@ def list_command(*, place: TopicPath, output: str) -> None:
 @server_command("get", "courser topic get demo/orders", "courser topic get demo orders -o json")
 @topic_argument()
 def get_command(*, place: TopicPath, output: str) -> None:
-    """Show one topic: its settings and its partitions.
+    """Show one topic: its settings, its partitions, what was deleted from it and what is damaged.
+
+    The last deletions since the server started are listed, each with its reason: expired, size (of the topic),
+    requested (by a client), purged, or pressure (too little free disk space). The log of the server has all of them.
 
     The durability is what this server does: written, bounded or synced. The requested durability is what the client
     that created or updated the topic asked for, in Iggy's words.
     """
-    emit_thing((*TOPIC_FIELDS, *SETTING_FIELDS), _whole(place), output, [Section("partitions", PARTITION_FIELDS)])
+    sections = [Section("partitions", PARTITION_FIELDS), *MAINTENANCE_SECTIONS]
+    emit_thing((*TOPIC_FIELDS, *SETTING_FIELDS), _whole(place), output, sections)
 
 
 def _whole(place: TopicPath) -> Record:
@@ -54,6 +60,7 @@ def _whole(place: TopicPath) -> Record:
             **topic_record(details.topic),
             **durability_record(await client.get_topic_durability(*place.names)),
             "partitions": partition_records(details.partitions, bounds),
+            **maintenance_record(await client.get_topic_maintenance(*place.names)),
         }
 
     return ask_server(ask, place)

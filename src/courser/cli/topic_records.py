@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from msgspec.structs import asdict
 
-from courser.api.replies import PartitionBounds, PartitionInfo, TopicDurability, TopicInfo
+from courser.api.replies import PartitionBounds, PartitionInfo, TopicDurability, TopicInfo, TopicMaintenance
 from courser.cli.cells import ABSENT
-from courser.cli.records import Field, Record, as_size, as_time
+from courser.cli.records import Field, Record, Section, as_size, as_time
 from courser.model.durability import Durability
 from courser.model.quantities import format_byte_size, format_duration
 from courser.model.topic_options import COMPRESSION_NAMES, NEVER
@@ -65,6 +65,38 @@ PARTITION_FIELDS = (
     Field("segment_count", "segments", is_number=True, rank=1),
     Field("created_at", "created", text=as_time, rank=2),
 )
+
+DELETION_FIELDS = (
+    Field("deleted_at", "deleted", text=as_time),
+    Field("reason"),
+    Field("partition_id", "partition", is_number=True),
+    Field("first_offset", "first", is_number=True),
+    Field("next_offset", "next", is_number=True),
+    Field("message_count", "messages", is_number=True),
+    Field("size", text=as_size, is_number=True, rank=1),
+    Field("segment_count", "segments", is_number=True, rank=2),
+)
+DAMAGE_FIELDS = (
+    Field("partition_id", "damaged partition", is_number=True),
+    Field("first_offset", "first", is_number=True),
+    Field("next_offset", "next", is_number=True),
+    Field("segment_offset", "segment", is_number=True),
+    Field("position", is_number=True),
+    Field("size", text=as_size, is_number=True),
+)
+MAINTENANCE_SECTIONS = (Section("deletions", DELETION_FIELDS), Section("damages", DAMAGE_FIELDS))
+
+
+def maintenance_record(maintenance: TopicMaintenance, partition_id: int | None = None) -> Record:
+    """What was deleted and what is damaged, in a topic or in one of its partitions."""
+    rows = {
+        "deletions": map(asdict, maintenance.deletions),
+        "damages": map(asdict, maintenance.damages),
+    }
+    return {
+        name: [row for row in found if partition_id is None or row["partition_id"] == partition_id]
+        for name, found in rows.items()
+    }
 
 
 def topic_record(topic: TopicInfo) -> Record:

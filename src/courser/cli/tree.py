@@ -75,7 +75,7 @@ _TOPIC = _noun(
     "Topics: messages, divided into partitions.",
     {
         "list": "List the topics of a stream.",
-        "get": "Show one topic: its settings and its partitions.",
+        "get": "Show one topic: its settings, its partitions, deletions, damage.",
         "create": "Create a topic.",
         "update": "Change a topic's name or settings.",
         "delete": "Delete a topic with all its messages.",
@@ -90,6 +90,7 @@ _PARTITION = _noun(
     "Partitions: the logs that make up a topic.",
     {
         "list": "List the partitions of a topic and their offsets.",
+        "get": "Show one partition: its offsets, deletions, damage.",
         "create": "Add partitions to a topic.",
         "delete": "Delete the partitions with the highest ids.",
     },

@@ -363,6 +363,18 @@ class Administration(Asking):
         """
         return await self._ask(c.GetSegments(*place_of(stream, topic), partition_id), r.SegmentList)
 
+    async def get_topic_maintenance(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicMaintenance:
+        """The last deletions of messages since the server started, with their reasons, and messages that are damaged.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+
+        Example:
+            for deletion in (await client.get_topic_maintenance("shop/orders")).deletions:
+                print(deletion.deleted_at, deletion.reason, deletion.message_count)
+        """
+        return await self._ask(c.GetTopicMaintenance(*place_of(stream, topic)), r.TopicMaintenance)
+
     async def get_topic_durability(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicDurability:
         """The durability level in effect, and what a power cut may lose at ``bounded``.
 

@@ -180,6 +180,7 @@ class SyncClient:
     delete_partitions = blocking(Client.delete_partitions)
     delete_segments = blocking(Client.delete_segments)
     get_segments = blocking(Client.get_segments)
+    get_topic_maintenance = blocking(Client.get_topic_maintenance)
     get_topic_durability = blocking(Client.get_topic_durability)
     get_partition_bounds = blocking(Client.get_partition_bounds)
     flush_messages = blocking(Client.flush_messages)

@@ -21,6 +21,7 @@ async def stage_messages(broker: Broker, session: Session, command: c.StageMessa
     """Nothing of it can be seen."""
     address = broker.finder.address(session, command)
     user_id = _owner(broker, session, command.name.sink, command.name.batch)
+    broker.sends.check_space()
     partitioning, batch = command.partitioning, command.batch
     target = broker.sends.target_of(address, partitioning)
     if type(partitioning) is ByKey:

@@ -105,6 +105,11 @@ async def get_segments(broker: Broker, session: Session, command: c.GetSegments)
     return broker.figures.segments(broker.finder.address(session, command), command.partition_id)
 
 
+async def get_topic_maintenance(broker: Broker, session: Session, command: c.GetTopicMaintenance) -> r.TopicMaintenance:
+    """What was deleted, and what is damaged."""
+    return broker.figures.maintenance(broker.finder.address(session, command))
+
+
 async def get_partition_bounds(broker: Broker, session: Session, command: c.GetPartitionBounds) -> r.TopicBounds:
     """What can be read now. Producers that choose partitions by key need to know how many there are."""
     address = broker.finder.address(session, command)

@@ -63,8 +63,8 @@ SEGMENTS_CREATED = Metric("courser_segments_created_total", _COUNTER, "Segments 
 SEGMENTS_DELETED = Metric(
     "courser_segments_deleted_total",
     _COUNTER,
-    "Segments deleted, by reason: expired and size (retention), requested (by a client), purged, dropped (with their "
-    "partition).",
+    "Segments deleted, by reason: expired and size (retention), pressure (too little free disk space), requested (by a "
+    "client), purged, dropped (with their partition).",
     ("reason",),
 )
 RETENTION_MESSAGES = Metric(
@@ -95,6 +95,25 @@ UNSYNCED_BYTES = Metric("courser_unsynced_bytes", _GAUGE, "Bytes that are writte
 DISK_SIZE = Metric("courser_disk_size_bytes", _GAUGE, "Size of the disk with the data.")
 DISK_FREE = Metric("courser_disk_free_bytes", _GAUGE, "Free space on the disk with the data.")
 DISK_USED = Metric("courser_disk_used_bytes", _GAUGE, "Space on the disk with the data that is not free.")
+DISK_BELOW_MINIMUM = Metric(
+    "courser_disk_below_minimum",
+    _GAUGE,
+    "1 while sends are refused because the disk has less free space than data_maintenance.disk.min_free_space, else 0.",
+)
+SCRUBBED_SEGMENTS = Metric(
+    "courser_scrubbed_segments_total", _COUNTER, "Segments that the scrubber has read to the end."
+)
+SCRUBBED_BYTES = Metric("courser_scrubbed_bytes_total", _COUNTER, "Bytes that the scrubber has read.")
+SCRUB_DAMAGES = Metric(
+    "courser_scrub_damages_total", _COUNTER, "Damaged ranges that the scrubber was the first to find."
+)
+SCRUB_UNREADABLE = Metric(
+    "courser_scrub_unreadable_segments_total", _COUNTER, "Segments that the disk could not read for the scrubber."
+)
+SCRUB_REPAIRS = Metric(
+    "courser_scrub_repairs_total", _COUNTER, "Damaged segments that were replaced by an intact copy."
+)
+SCRUB_ROUNDS = Metric("courser_scrub_rounds_total", _COUNTER, "Rounds of the scrubber that were completed.")
 DISK_FULL = Metric("courser_disk_full", _GAUGE, "1 while the disk is full or has just refused a write, else 0.")
 
 # --- archive ---
@@ -220,6 +239,13 @@ SECTIONS = (
             DISK_FREE,
             DISK_USED,
             DISK_FULL,
+            DISK_BELOW_MINIMUM,
+            SCRUBBED_SEGMENTS,
+            SCRUBBED_BYTES,
+            SCRUB_DAMAGES,
+            SCRUB_UNREADABLE,
+            SCRUB_REPAIRS,
+            SCRUB_ROUNDS,
         ),
     ),
     Section(

@@ -36,6 +36,8 @@ _TRIM_INTERVAL = 5 * SECOND
 """Microseconds between two attempts to return freed memory to the system."""
 _DISK_INTERVAL = 10 * SECOND
 """Microseconds between two checks for a full disk and for read-only partitions."""
+_FREE_SPACE_INTERVAL = SECOND
+"""The same if a minimum of free space is configured: in ten seconds, a fast disk writes gigabytes."""
 _HANDOVER_INTERVAL = 5 * SECOND
 """Microseconds between two checks for group members that hold lost partitions for too long."""
 _MEMBER_INTERVAL = SECOND
@@ -105,11 +107,14 @@ def keep_background_tasks(
     tasks.every(_STAGING_INTERVAL, "staging", broker.look_after_staging)
     tasks.every(_HANDOVER_INTERVAL, "hand-overs", partial(_expire_handovers, broker))
     tasks.every(_MEMBER_INTERVAL, "members over HTTP", partial(_expire_members, broker))
-    tasks.every(_DISK_INTERVAL, "disk", broker.disk_watch.look)
+    disk_interval = _FREE_SPACE_INTERVAL if settings.broker.free_space_min else _DISK_INTERVAL
+    tasks.every(disk_interval, "disk", broker.disk_watch.look)
     if (trim := find_trim()) is not None:
         tasks.every(_TRIM_INTERVAL, "memory", partial(_in_pool, broker, trim))
     if settings.broker.cleaner_enabled:
         tasks.keep("cleaner", broker.retention.run)
+    if settings.broker.scrub_rate:
+        tasks.keep("scrubber", broker.scrubber.run)
     if broker.archiver is not None:
         tasks.keep("archiver", broker.archiver.run)
     if settings.broker.heartbeat_enabled:

@@ -47,6 +47,11 @@ class _RecoveryApplication:
     def __init__(self, settings: ConnectionSettings) -> None:
         self._settings = settings
 
+    def is_hot(self, method: bytes, path: bytes) -> bool:
+        """Nothing is: each connection has one request."""
+        del method, path
+        return False
+
     def hurry(self) -> None:
         """No answer takes long."""
 

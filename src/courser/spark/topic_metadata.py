@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from courser.api.replies import LOCAL
 from courser.client.messages import PollingStrategy
 from courser.client.targets import Target
 from courser.errors import NotFound
@@ -112,7 +113,7 @@ class ServerTopic:
         return [
             ListedSegment(row.first_offset, row.next_offset, row.size, found.directory, row.is_sealed)
             for row in found.segments
-            if row.is_local
+            if row.location == LOCAL
         ]
 
     def is_reserved(self, partition: int, first: int, end: int) -> bool:  # noqa: ARG002

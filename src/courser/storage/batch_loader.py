@@ -78,16 +78,13 @@ class BatchLoader:
         buffer: ReadBuffer,
         decoder: BatchDecoder,
         wait: bool,
-        quick_size: int,
     ) -> None:
-        """With ``wait=False``, reading more than ``quick_size`` bytes counts as having to wait."""
         self._file = file
         self._decoder = decoder
         self._identity = identity
         self._limit = limit
         self._buffer = buffer
         self._wait = wait
-        self._quick_size = quick_size
 
     # --- taking messages ---
 
@@ -257,7 +254,6 @@ class BatchLoader:
 
     def _load_part(self, header_position: int, start: int, end: int) -> tuple[StoredHeader, memoryview]:
         """Load the header of a batch that was verified before, followed by bytes ``start`` to ``end`` of the log."""
-        self._check_quick(end - start)
         block = self._buffer.take(BATCH_HEADER_SIZE + end - start)
         self._read(header_position, block[:BATCH_HEADER_SIZE])
         header = read_header(block, 0, self._identity)
@@ -274,7 +270,6 @@ class BatchLoader:
         if left < BATCH_HEADER_SIZE:
             raise BadBatch(f"{left} bytes are too few for a batch header")
         size = guess if BATCH_HEADER_SIZE <= guess <= left else min(max(guess, BATCH_HEADER_SIZE), left)
-        self._check_quick(size)
         block = self._buffer.take(size)
         filled = self._file.read_at(position, block, wait=self._wait)
         if filled < size:
@@ -295,17 +290,11 @@ class BatchLoader:
             block = self._fetch(position, size)
         else:
             have = len(self._block)
-            self._check_quick(size - have)
             block = self._block = self._buffer.extend(self._block, size)
             self._read(position + have, block[have:])
         if len(block) < size:
             raise BadBatch("the file ends inside the batch")
         return block
-
-    def _check_quick(self, size: int) -> None:
-        """Raise ``BlockingIOError`` if reading so many bytes more takes too long."""
-        if not self._wait and self.size_read + size > self._quick_size:
-            raise BlockingIOError
 
     def _read(self, position: int, buffer: memoryview) -> None:
         if read_into(self._file, position, buffer, wait=self._wait) < len(buffer):

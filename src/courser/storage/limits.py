@@ -43,8 +43,6 @@ class EngineLimits:
     """Bytes of a decoded batch that a partition keeps for the next read of a part of it: bounds memory."""
     read_buffer_size: int = 64 * _KIB
     """Bytes of a new read buffer. It grows with the reads."""
-    quick_read_size: int = 4 * _MIB
-    """Bytes that a read copies and hashes without another thread: takes about 5 ms, in which nobody else is served."""
     scan_window_size: int = 4 * _MIB
     """Bytes that a scan reads at once: large enough to make the calls cheap, small enough for the processor's cache."""
     copy_size: int = 1 * _MIB

@@ -72,11 +72,11 @@ class SegmentReader:
         """Collect messages from ``offset`` up to ``end_offset``. Returns the offset after the last one.
 
         Raises:
-            BlockingIOError: with ``wait=False``, if it must wait for the disk, reads a lot or decodes for long.
+            BlockingIOError: with ``wait=False``, if it must wait for the disk, or decodes for long.
             KeyMissing, CodecMissing: the first batch cannot be decoded.
         """
-        limit, quick_size = segment.size, self._limits.quick_read_size
-        loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, self._decoder, wait, quick_size)
+        limit = segment.size
+        loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, self._decoder, wait)
         base_offset, position, (claimed_size, claimed_count) = self._ends.get(offset, _NO_END)
         anchor = offset
         if base_offset != segment.base_offset:

@@ -319,8 +319,7 @@ class PartitionLog(PartitionState):
         """Messages from ``offset`` on: at most ``count``, at most ``size_max`` bytes, but at least one if there is one.
 
         Raises:
-            BlockingIOError: with ``wait=False``, if the read must wait for the disk, or reads a lot. Repeat it on
-                another thread.
+            BlockingIOError: with ``wait=False``, if the read must wait for the disk. Repeat it on another thread.
             StorageFailure: the disk cannot be read.
         """
         collector = Collector(count, size_max)

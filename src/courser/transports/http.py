@@ -24,6 +24,9 @@ class Application(Protocol):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
 
+    def is_hot(self, method: bytes, path: bytes) -> bool:
+        """Whether such a request may begin outside a task (``http_connection.IsHot``)."""
+
     def hurry(self) -> None:
         """The server stops: end what takes long."""
 

@@ -5,10 +5,11 @@ Each request has a session of its own, with the user that its access token names
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TypeAlias
 
 import msgspec
@@ -63,6 +64,10 @@ _log = logging.getLogger(__name__)
 _OK, _ACCEPTED, _UNAUTHORIZED, _NOT_FOUND, _NOT_ALLOWED, _FAILED, _UNAVAILABLE = 200, 202, 401, 404, 405, 500, 503
 _RETRY_STATUSES = (429, _UNAVAILABLE)
 _RETRY_AFTER = "1"
+_HOT_METHODS = (b"GET", b"POST")
+_HOT_PATH = re.compile(rb"/streams/[^/?]+/topics/[^/?]+/messages(?:\?|$)")
+_KNOWN_PATH_COUNT, _KNOWN_PATH_SIZE_MAX = 1_000, 200
+"""Paths that are remembered, because clients send the same ones again, and how long they may be."""
 _CONSISTENCIES = ("serializable", "linearizable")
 
 
@@ -94,6 +99,7 @@ class HttpApplication:
         self._request_count = services.metrics.counter(HTTP_REQUESTS)
         self._date = (0, "")
         self._router: Router[_Route] = Router()
+        self._find_known = lru_cache(_KNOWN_PATH_COUNT)(self._router.find)
         for row in c.COMMANDS:
             if row.route is not None:
                 answer = partial(self._answer_command, row, self._decoder_of(row))
@@ -132,6 +138,10 @@ class HttpApplication:
         self._commands.hurry()
         self._events.stop()
 
+    def is_hot(self, method: bytes, path: bytes) -> bool:
+        """Whether it is a send or a poll. Keys of trusted issuers may have to be fetched, with a timeout."""
+        return method in _HOT_METHODS and self._services.check_trusted is None and _HOT_PATH.match(path) is not None
+
     # --- every request ---
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -145,10 +155,9 @@ class HttpApplication:
             # Nobody reads the answer.
             exchange.seat.abort()
         finally:
-            exchange.release()
             if exchange.session is not None:
                 self._services.reply_sent(exchange.session)
-            await exchange.held.aclose()
+            await exchange.release()
 
     def _headers(self, exchange: Exchange, status: int) -> dict[str, str]:
         second = self._services.clock.now() // 1_000_000
@@ -172,7 +181,8 @@ class HttpApplication:
             return _failure(None, error)
 
     async def _answer_route(self, exchange: Exchange) -> Answer:
-        match = self._router.find(exchange.path)
+        find = self._find_known if len(exchange.path) <= _KNOWN_PATH_SIZE_MAX else self._router.find
+        match = find(exchange.path)
         is_public = match is not None and any(route.is_public for route in match.targets.values())
         # Whoever has no token learns nothing, not even which paths exist.
         access = None if is_public else await self._check_token(exchange)
@@ -228,7 +238,7 @@ class HttpApplication:
             if row.is_public:
                 size_max = min(size_max, self._connections.login_frame_size_max)
             body = await self._commands.read_body(exchange, size_max)
-        query = exchange.query()
+        query = exchange.query
         consistency = query.get("consistency", _CONSISTENCIES[0])
         if consistency not in _CONSISTENCIES:
             raise RestRefused(BAD_REQUEST, f"invalid query: consistency: {consistency[:40]!r} is not known")
@@ -257,7 +267,7 @@ class HttpApplication:
                 body = await self._commands.encode_polled(session, reply, has_header_objects=has_header_objects)
                 return Answer(status, body, JSON_TYPE)
             case r.Sent():
-                if not wants_acknowledgement(exchange.query()):
+                if not wants_acknowledgement(exchange.query):
                     return Answer(_ACCEPTED)
                 return Answer(status, encode_sent(reply), JSON_TYPE)
             case r.LoggedIn():

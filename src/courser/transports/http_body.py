@@ -27,7 +27,11 @@ class BodyMemory:
     def has_room(self, arrived_size: int) -> bool:
         """Whether the memory that it has is enough for what has arrived."""
         self._arrived_size = arrived_size
-        return arrived_size <= max(BASE_SIZE, self._lent_size)
+        return self.covers(arrived_size)
+
+    def covers(self, size: int) -> bool:
+        """Whether the memory that it has is enough for a body of this size."""
+        return size <= max(BASE_SIZE, self._lent_size)
 
     async def make_room(self, arrived_size: int, wanted_size: int) -> None:
         """Borrow memory for what has arrived of a body of ``wanted_size`` bytes. May wait for it."""

@@ -1,20 +1,23 @@
 """A connection that speaks HTTP/1.1: uvicorn's, with the limits that it does not have.
 
-It counts among the connections of all transports. The head of a request has a size limit and a deadline; what follows
+It counts among the connections of all transports. A small request that comes in one piece is answered without a task,
+if the application says so. The head of a request has a size limit and a deadline; what follows
 the reply to a request that was refused unread is dropped, for a limited time. A client that asks for WebSocket gets it:
 from then on, the connection is like those on the port of WebSocket.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from courser.broker.waiting import Waiting, attempt
 from courser.errors import CourserError
 from courser.transports.connections import Connections, Conversation
+from courser.transports.frame_buffer import BASE_SIZE
 from courser.transports.http_body import BodyMemory
 from courser.transports.settings import ConnectionSettings
 from courser.transports.tcp_connection import TcpConnection
@@ -22,6 +25,11 @@ from courser.transports.tcp_connection import TcpConnection
 Upgrade = Callable[[asyncio.Transport], TcpConnection]
 """Makes a WebSocket connection, not connected yet, for the transport of an HTTP connection."""
 
+IsHot = Callable[[bytes, bytes], bool]
+"""Whether a request with this method and this path may begin outside a task: before it waits for anything else, it must
+not wait with a timeout."""
+CYCLE, WHOLE_BODY = "cycle", "body"
+"""In the state of a request: what uvicorn knows about it; and its body, if it begins outside a task."""
 HEAD_SIZE_MAX = 64 * 1024
 """Bytes of the request line and all headers."""
 KEEP_ALIVE = 75
@@ -117,6 +125,11 @@ class HttpConnection(HttpToolsProtocol):
         self._head_size = 0
         self._is_in_head = True
         self._is_in_message = False
+        self._is_hot: IsHot = config.loaded_app.is_hot
+        self._held: bytearray | None = None
+        """The body so far of a request whose head is complete, and which has not begun."""
+        self._is_collecting = False
+        """Whether the application waits for the whole body, and has the memory for it."""
 
     # --- coming and going ---
 
@@ -193,13 +206,17 @@ class HttpConnection(HttpToolsProtocol):
         """Bytes came in."""
         if not self._seat.is_admitted or self.transport.is_closing():
             return
-        if self._is_in_head and self._deadline is None:
-            self._start_deadline()
         self._head_size += len(data)
         super().data_received(data)
-        if self._is_in_head and self._head_size > HEAD_SIZE_MAX and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._held is not None:
+            self._begin_held()
+        if self._is_in_head and self._head_size > HEAD_SIZE_MAX:
             self.transport.write(_HEAD_TOO_LARGE)
             self.transport.close()
+        elif self._is_in_head and self._deadline is None and (self._head_size or self._is_in_message):
+            self._start_deadline()
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -211,15 +228,92 @@ class HttpConnection(HttpToolsProtocol):
         self._is_in_head = False
         self._head_size = 0
         self._stop_deadline()
-        super().on_headers_complete()
+        if self._may_hold():
+            self._held = bytearray()
+        else:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body came in."""
+        if self._held is not None:
+            self._held += body
+        elif not self._is_collecting:
+            super().on_body(body)
+        elif self._seat.receiving is not None:
+            self.cycle.body += body
+            self._seat.receiving.has_room(len(self.cycle.body))
 
     def on_message_complete(self) -> None:
         """The request is complete. The head of the next one may have begun in the same piece: it is not counted yet."""
         self._head_size = 0
         self._is_in_head = True
-        self._is_in_message = False
+        self._is_in_message = self._is_collecting = False
         self._stop_deadline()
+        if self._held is not None:
+            self._begin_held(is_whole=len(self._held) <= BASE_SIZE)
         super().on_message_complete()
+
+    def collect(self, body: bytearray) -> None:
+        """Append the rest of the body that is being received, and tell the application when it is complete."""
+        body += self.cycle.body
+        self.cycle.body = body
+        self._is_collecting = True
+        self.flow.resume_reading()
+
+    # --- requests that may come in one piece ---
+
+    def _may_hold(self) -> bool:
+        return not (
+            self.is_answering or self.flow.write_paused or self.expect_100_continue or self.parser.should_upgrade()
+        ) and self._is_hot(self.parser.get_method(), self.url)
+
+    def _begin_held(self, *, is_whole: bool = False) -> None:
+        """Hand the request over. If it is complete and small, the application begins here and now."""
+        held, self._held = self._held, None
+        assert held is not None, "asked before"
+        if is_whole:
+            self.scope["state"][WHOLE_BODY] = bytes(held)
+        super().on_headers_complete()
+        if held and not is_whole:
+            super().on_body(bytes(held))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cycle.scope["state"][CYCLE] = cycle
+        if WHOLE_BODY not in cycle.scope["state"]:
+            super()._start_asgi_task(cycle, app)
+            return
+        begun = attempt(cycle.run_asgi(app))
+        if isinstance(begun, Waiting) and isinstance(begun.future, asyncio.Task):
+            self.tasks.add(begun.future)
+            begun.future.add_done_callback(self.tasks.discard)
+
+    # --- replies ---
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the client has read most of the earlier replies."""
+        return not self.flow.write_paused
+
+    def reply(
+        self, cycle: RequestResponseCycle, status: int, fields: Sequence[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        """Send a whole reply with one system call; uvicorn needs one for the head and one for the body."""
+        if cycle.disconnected:
+            return
+        assert not cycle.response_started, "a request has one reply"
+        lines = [b"%b: %b\r\n" % field for field in fields]
+        if (b"connection", b"close") in fields:
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:
+            lines.append(b"connection: close\r\n")
+        head = b"".join((STATUS_LINE[status], *lines))
+        assert head.count(b"\n") == len(lines) + 1, "a header has one line"
+        self.transport.write(b"".join((head, b"\r\n", body)))
+        cycle.response_started = cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
 
     @property
     def is_answering(self) -> bool:

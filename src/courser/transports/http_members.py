@@ -87,7 +87,7 @@ class MemberRoutes:
 
     async def _request(self, exchange: Exchange, values: Mapping[str, str]) -> RestRequest:
         body = await self._commands.read_body(exchange, _BODY_SIZE_MAX)
-        return RestRequest(values, exchange.query(), exchange.header(b"content-type"), body)
+        return RestRequest(values, exchange.query, exchange.header(b"content-type"), body)
 
     async def _enter(self, exchange: Exchange, request: RestRequest, access: Access | None) -> ConnectionlessMember:
         """Take the member's turn, until the answer is sent."""
@@ -107,4 +107,4 @@ class MemberRoutes:
 
 
 def _without_body(exchange: Exchange, values: Mapping[str, str]) -> RestRequest:
-    return RestRequest(values, exchange.query(), "", b"")
+    return RestRequest(values, exchange.query, "", b"")

@@ -209,6 +209,8 @@ _WRITERS: Mapping[type[r.Reply], tuple[Any, Callable[[Any], Any]]] = {
     r.StreamList: (list[v.StreamView], lambda reply: [_stream(stream) for stream in reply.streams]),
     r.TopicDetails: (v.TopicDetailsView, _topic_details),
     r.TopicList: (list[v.TopicView], lambda reply: [_topic(topic) for topic in reply.topics]),
+    r.SegmentList: (r.SegmentList, _same),
+    r.TopicMaintenance: (r.TopicMaintenance, _same),
     r.StoredOffset: (r.StoredOffset, _same),
     r.GroupDetails: (v.GroupDetailsView, _group_details),
     r.GroupList: (list[v.GroupView], lambda reply: [_group(group) for group in reply.groups]),

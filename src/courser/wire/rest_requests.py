@@ -91,6 +91,8 @@ def body_type(row: CommandRow) -> type[msgspec.Struct]:
     for name, kind in fields_outside_path(row).items():
         json_type, _, default = JSON_KINDS[kind]
         fields.append((row.route.name_of(name), json_type, msgspec.field(default=default)))
+    if row.kind in _WITHOUT_OPTIONS:
+        fields.append(("options", dict[str, str], msgspec.field(default_factory=dict)))
     # Fields with a default come last; JSON has no order.
     fields.sort(key=lambda field: field[2].default is not msgspec.NODEFAULT)
     return msgspec.defstruct(f"{row.kind.__name__}Body", fields)
@@ -119,12 +121,23 @@ def _derived(row: CommandRow) -> Decoder:
 
     def decode(request: RestRequest) -> c.Command:
         body = from_json(request, decoder)
+        if row.kind in _WITHOUT_OPTIONS:
+            _refuse_options(body.options)
         fields = {name: convert(getattr(body, given)) for name, given, convert in in_body}
         if name_error is not None:
             _check_name(str(fields["name"]), name_error)
         return row.kind(**_from_path(request, in_path), **fields)
 
     return decode
+
+
+_WITHOUT_OPTIONS = (c.UpdateStream, c.UpdateUser)
+"""SDK 0.9 sends options with them, and there are none to change."""
+
+
+def _refuse_options(options: Mapping[str, str]) -> None:
+    for name in options:
+        raise CommandRejected(ErrorCode.UNSUPPORTED_OPTION_KEY, f"unknown option {name[:40]!r}")
 
 
 _NAME_ERRORS = {

@@ -31,7 +31,7 @@ async def users_are_made_found_changed_and_deleted(sdk: Sdk) -> None:
     await sdk.client(renamed, PASSWORD)
     await root.update_user(renamed, status=sdk.iggy.UserStatus.Inactive)
     assert (await root.get_user(renamed)).status == sdk.iggy.UserStatus.Inactive
-    await refused(sdk, "wrong credentials", sdk.client(renamed, PASSWORD))
+    await refused(sdk, "user inactive" if sdk.is_http else "wrong credentials", sdk.client(renamed, PASSWORD))
     await root.update_user(renamed, status=sdk.iggy.UserStatus.Active)
     await refused(sdk, "option", root.update_user(renamed, options={"colour": "red"}))
 

@@ -68,7 +68,7 @@ async def topics_are_listed_updated_purged_and_deleted(sdk: Sdk) -> None:
             "durability": "replicated",
             "consumer_offset_durability": "replicated",
         }
-        assert found.derived_options.to_scalar_dict()["segment_size"] == GIBIBYTE
+        assert found.derived_options.to_scalar_dict().items() >= sdk.options({"segment_size": GIBIBYTE}).items()
     empty, full = details.partitions
     assert (empty.id, empty.messages_count, empty.size, empty.current_offset, empty.segments_count) == (0, 0, 0, 0, 1)
     assert (full.id, full.messages_count, full.size) == (1, 2, 256 + 2 * (48 + 3))
@@ -126,7 +126,7 @@ async def every_argument_of_create_topic_is_read_back(sdk: Sdk) -> None:
     assert (topic.partitions_count, topic.compression_algorithm) == (4, "gzip")
     assert topic.message_expiry.duration == timedelta(minutes=90)
     assert topic.max_topic_size.bytes == 2 * GIBIBYTE
-    assert topic.options.to_scalar_dict() == {
+    expected = {
         "compression_algorithm": "gzip",
         "message_expiry": 90 * 60 * 1_000_000,
         "max_topic_size": 2 * GIBIBYTE,
@@ -138,6 +138,7 @@ async def every_argument_of_create_topic_is_read_back(sdk: Sdk) -> None:
         "preallocate_segments": True,
         "enforce_fsync": True,
     }
+    assert topic.options.to_scalar_dict() == sdk.options(expected)
     assert topic.derived_options.to_scalar_dict() == {}
     await sdk.send(client, stream, "all", ["synced"], index=3)
     assert await sdk.payloads(client, stream, "all", 3) == ["synced"]
@@ -254,7 +255,7 @@ async def statistics_are_real(sdk: Sdk) -> None:
     assert stats.topics_count >= 1
     assert stats.partitions_count >= 3
     assert stats.segments_count >= 3
-    assert stats.clients_count >= 1
+    assert stats.clients_count >= (0 if sdk.is_http else 1), "a request over HTTP is no client"
     assert stats.consumer_groups_count >= 1
     assert stats.hostname
     assert stats.os_name

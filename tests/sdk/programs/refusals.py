@@ -57,7 +57,7 @@ async def refused(sdk: Sdk, what: str, call: Awaitable[Any]) -> None:
         said = str(error)
     assert said is not None, f"{what} was not refused: {result!r}"
     word = WORDS[what][0 if sdk.is_classic else 1]
-    if said.startswith("HTTP response error"):
-        # It shows the JSON of the reply, with the name of the error in other letters.
+    if '"code":' in said and not said.startswith(word):
+        # Over HTTP, it shows the JSON of the reply, with the name of the error in other letters.
         word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", WORDS[what][0]).lower()
     assert word in said, f"{what} should say {word!r}, and says {said!r}"

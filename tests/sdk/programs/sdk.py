@@ -37,6 +37,11 @@ class Sdk:
         """Whether it speaks the protocol of 0.5 to 0.8."""
         return self.version < (0, 9)
 
+    @property
+    def is_http(self) -> bool:
+        """Whether it sends requests over HTTP, without a connection of its own."""
+        return self.scheme == "iggy+http"
+
     def fresh_name(self, what: str) -> str:
         """A name that nothing else on the server has, other releases and transports included."""
         return f"{what}-{self.release}{self.scheme.removeprefix('iggy')}-{next(self._names)}"
@@ -54,7 +59,7 @@ class Sdk:
         """What a client needs to find the server, without a login. Only 0.9 can leave TCP without one."""
         if self.scheme == "iggy":
             return self.address
-        if self.scheme == "iggy+http":
+        if self.is_http:
             return self.iggy.HttpConfig(api_url=f"http://{self.address}")
         kind = self.iggy.WebSocketConfig if self.scheme == "iggy+ws" else self.iggy.QuicConfig
         return kind(server_address=self.address)
@@ -88,6 +93,10 @@ class Sdk:
     def partition(self, index: int) -> int:
         """The number by which this release knows the first (index 0), second ... partition."""
         return index + 1 if self.version < (0, 6) else index
+
+    def options(self, expected: dict[str, Any]) -> dict[str, Any]:
+        """These options as the SDK shows them: over HTTP all values are text, in lower case."""
+        return {name: str(value).lower() for name, value in expected.items()} if self.is_http else expected
 
     # --- messages ---
 

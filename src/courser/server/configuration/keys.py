@@ -220,6 +220,32 @@ CLEANER_INTERVAL = Key(
     description="time between two runs of the cleaner",
 )
 
+FREE_SPACE_MIN = Key(
+    path="data_maintenance.disk.min_free_space",
+    kind=kinds.size(),
+    default=_BROKER.free_space_min,
+    description="bytes that stay free on the disk: below this, archived segments are deleted, oldest first, and "
+    "if that is not enough, sends are refused; 0: no minimum",
+)
+SCRUBBER_ENABLED = Key(
+    path="data_maintenance.scrubber.enabled",
+    kind=kinds.BOOL,
+    default=bool(_BROKER.scrub_rate),
+    description="whether the server reads all sealed segments again from time to time, to find damage early",
+)
+SCRUBBER_RATE = Key(
+    path="data_maintenance.scrubber.rate",
+    kind=kinds.size(64 * 1024),
+    default=_BROKER.scrub_rate,
+    description="bytes a second that the scrubber reads at most",
+)
+SCRUBBER_INTERVAL = Key(
+    path="data_maintenance.scrubber.interval",
+    kind=kinds.duration(60 * SECOND),
+    default=_BROKER.scrub_interval,
+    description="time from the beginning of one round of the scrubber to the next; a round reads every segment once",
+)
+
 # --- checks and limits of messages --------------------------------------------------------------------
 
 VALIDATE_CHECKSUM = Key(
