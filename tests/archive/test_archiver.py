@@ -2,15 +2,19 @@
 
 import random
 import threading
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from courser.archive.capture import Capture
 from courser.archive.objects import Origin, Seal, encode_body
 from courser.archive.reader import ArchiveReader, find_clusters
 from courser.archive.settings import ArchiveMoment
 from courser.broker.archiving import Backlog
+from courser.catalog.entities import Publish, Sink
+from courser.catalog.store import CatalogStore, load_state
 from courser.errors import CourserError, ErrorCode, RequestFailed, StartRefused
 from courser.model import metric_table as m
 from courser.testing.broker import TestBroker
@@ -129,6 +133,34 @@ async def test_a_purge_archives_first_and_is_refused_while_the_store_is_down(tmp
         assert sum("/seg/" in key and key.endswith(".log") for key in store.objects) == 2
 
 
+async def test_a_publish_that_begins_before_the_capture_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = fake_store()
+    async with running(tmp_path, settings_of(), store) as (broker, client):
+        await fill(broker, client, "a")
+        catalog = broker.broker.catalog
+        look_between = catalog.between_changes
+        publish = Publish(1, bytes(8), (), ())
+        sink = Sink("spark", 1, 1, 0, 0)
+        catalog.state.sinks[sink.name] = sink
+        coming: list[Publish | None] = [publish, publish, None]
+
+        async def begin_and_look(look: Callable[[CatalogStore], Awaitable[Capture | None]]) -> Capture | None:
+            sink.open = coming.pop(0)
+            return await look_between(look)
+
+        monkeypatch.setattr(catalog, "between_changes", begin_and_look)
+        assert await archiver_of(broker).run_once()
+        reader = ArchiveReader(store, find_clusters(store)[0])
+        root = reader.newest_root()
+        assert root is not None
+        archived = load_state(reader.snapshot(root.root), tmp_path)
+        assert archived.sinks[sink.name].open is None
+        monkeypatch.undo()
+        del catalog.state.sinks[sink.name]
+
+
 async def test_the_metadata_is_archived_when_it_changes(tmp_path: Path) -> None:
     store = fake_store()
 
@@ -207,6 +239,19 @@ async def test_confirmations_survive_a_restart(tmp_path: Path) -> None:
         assert bases_of(broker) == []
 
 
+async def test_nothing_is_remembered_of_deleted_topics(tmp_path: Path) -> None:
+    async with running(tmp_path, settings_of(), fake_store()) as (broker, client):
+        await fill(broker, client, "a")
+        log = partition_of(broker).log
+        (segment,) = log.segments
+        assert await archiver_of(broker).run_once()
+        assert archiver_of(broker).is_archived(log, segment)
+        await client.delete_topic("shop/orders")
+        assert await archiver_of(broker).run_once()
+        assert not archiver_of(broker).is_archived(log, segment)
+        assert archiver_of(broker).archive_of(log) is None
+
+
 async def test_the_figures_of_the_archive_are_metrics(tmp_path: Path) -> None:
     store, clock = fake_store(), ManualClock()
     async with running(tmp_path, settings_of(), store, clock) as (broker, client):
@@ -230,7 +275,7 @@ async def test_the_figures_of_the_archive_are_metrics(tmp_path: Path) -> None:
 
 
 async def test_a_survey_of_the_backlog_lets_others_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("courser.broker.archiving._SURVEY_STEP_COUNT", 2)
+    monkeypatch.setattr("courser.broker.archiving._STEP_COUNT", 2)
     async with running(tmp_path, settings_of(), fake_store()) as (broker, client):
         await client.create_stream("shop")
         await client.create_topic("shop", "orders", partitions_count=4)

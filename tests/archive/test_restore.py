@@ -107,6 +107,23 @@ async def test_drill_1_everything_comes_back_in_another_directory(tmp_path: Path
         assert await archiver_of(broker).run_once(with_active=True)
 
 
+async def test_a_partition_whose_directory_was_lost_stays_in_the_archive(tmp_path: Path) -> None:
+    store = fake_store()
+    async with running(tmp_path / "old", settings_of(), store) as (broker, client):
+        await load(broker, client)
+        before = await everything(client, "shop/orders", 0)
+        assert await archiver_of(broker).run_once(with_active=True)
+        lost = partition_of(broker).log.directory
+    shutil.rmtree(lost)
+    async with running(tmp_path / "old", settings_of(), store) as (broker, client):
+        assert await archiver_of(broker).run_once(with_active=True)
+    restore(store, tmp_path / "new" / "data")
+    async with running(tmp_path / "new", settings_of(), store) as (broker, client):
+        assert await everything(client, "shop/orders", 0) == before
+        sent = await client.send_messages("shop/orders", partitioning=0, messages=["after"])
+        assert sent.base_offset > OFFSET_LEAP, "nobody knows what was lost with the directory"
+
+
 async def test_drill_2_a_lost_machine_loses_at_most_what_came_after_the_last_run(tmp_path: Path) -> None:
     store = fake_store()
     async with running(tmp_path / "old", settings_of(), store) as (broker, client):

@@ -2,12 +2,13 @@
 
 import random
 
+import msgspec
 import pytest
 
 from courser.archive.claiming import read_state
-from courser.archive.errors import ArchiveFailure, ArchiveTakenOver
+from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveTakenOver
 from courser.archive.keys import segment_name
-from courser.archive.objects import Piece
+from courser.archive.objects import Manifest, Piece, decode_body, encode_body
 from courser.archive.reader import ArchiveReader
 from courser.storage.paths import LOG_SUFFIX, log_path
 from courser.testing.object_store import FakeStore, StoreFault, StoreKilled
@@ -175,6 +176,21 @@ def test_a_crash_while_claiming_does_not_lock_the_server_out() -> None:
     assert state.epoch == 3
 
 
+def test_an_archive_that_is_gone_is_not_begun_again_by_itself() -> None:
+    store, file_system = store_of(), disk()
+    plant_segment(file_system, 0, 10)
+    Process(store, file_system, seed=1).run(capture(captured([0, 10])))
+    # As a directory looks whose disk is not mounted.
+    empty = store_of()
+    process = Process(empty, file_system, seed=2)
+    with pytest.raises(ArchiveFailure, match="the right disk is mounted"):
+        process.run(capture(captured([0, 10])))
+    assert process.confirmed == {}
+    Process(empty, file_system, seed=3, take_over=True).run(capture(captured([0, 10])))
+    assert archived_bytes(empty) == expected_bytes(0, 10)
+    Process(empty, file_system, seed=4).run(capture(captured([0, 10])))
+
+
 class _StoreThatGoesDown(FakeStore):
     """Goes down when it reads or creates a key with ``at`` in it. A creation is still done; only its reply is lost."""
 
@@ -195,7 +211,7 @@ class _StoreThatGoesDown(FakeStore):
         return is_new
 
 
-@pytest.mark.parametrize("at", ["/wal/00000001/", "/roots/", "/man/"])
+@pytest.mark.parametrize("at", ["/wal/00000001/", "root/00", "man/"])
 def test_a_begin_that_fails_during_or_after_its_claim_can_be_repeated(at: str) -> None:
     store, file_system = _StoreThatGoesDown(random.Random(1)), disk()
     plant_segment(file_system, 0, 10)
@@ -208,6 +224,21 @@ def test_a_begin_that_fails_during_or_after_its_claim_can_be_repeated(at: str) -
         store.at, store.is_down = "", False
     process.run(capture(captured([0, 10])))
     assert archived_bytes(store) == expected_bytes(0, 10)
+
+
+@pytest.mark.parametrize("key", ["../../outside.log", "seg/../x.log", "/etc/passwd", "seg//x", "seg/./x", ".x", "x\n"])
+def test_a_manifest_that_names_an_object_outside_the_archive_is_refused(key: str) -> None:
+    store, file_system = store_of(), disk()
+    plant_segment(file_system, 0, 10)
+    Process(store, file_system).run(capture(captured([0, 10])))
+    reader = ArchiveReader(store, CLUSTER)
+    (found,) = [found.key for found in store.list_objects(reader.keys.all_manifests)]
+    origin, manifest = decode_body(store.read(found), found, Manifest)
+    for change in ({"key": key}, {"index_key": key}):
+        piece = msgspec.structs.replace(manifest.pieces[0], **change)
+        store.objects[found] = encode_body(msgspec.structs.replace(manifest, pieces=(piece,)), origin)
+        with pytest.raises(ArchiveDamaged):
+            reader.manifest(found.removeprefix(reader.keys.base))
 
 
 def test_a_purge_removes_the_messages_from_the_next_manifest_only() -> None:

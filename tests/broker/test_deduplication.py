@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from concurrent.futures import Executor
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,16 @@ import pytest
 from courser.broker.settings import BrokerSettings
 from courser.client.client import Client
 from courser.client.messages import PollingStrategy, SendMessage
+from courser.errors import PartitionReadOnly
+from courser.model.durability import Durability, DurabilityPolicy
+from courser.records.batch import NewMessage, build_batch
 from courser.records.encryption import EncryptionKey, KeyRing
 from courser.records.stored_body import Encryption
 from courser.storage.message_window import Deduplication
+from courser.storage.settings import LogSettings
 from courser.testing.broker import TestBroker
 from courser.testing.clocks import ManualClock
+from tests.broker.open_partitions import GatedFileSystem, opened, texts, until
 
 SECOND = 1_000_000
 SETTINGS = BrokerSettings(deduplication=Deduplication(count_max=100, age_max=60 * SECOND))
@@ -113,3 +119,41 @@ async def test_of_two_at_the_same_time_one_is_stored(durability: str) -> None:
         large = range(1, 91)
         assert await asyncio.gather(*(send(one, *large) for one in clients)) == [0] * 4
         assert len(await stored(client)) == 90
+
+
+BATCH = build_batch([NewMessage(b"%d" % number, message_id=number) for number in (1, 2, 3)])
+LEVELS = {
+    "bounded": DurabilityPolicy(level=Durability.BOUNDED, message_count_max=1),
+    "synced": DurabilityPolicy(level=Durability.SYNCED),
+}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_repetition_is_not_acknowledged_before_the_original(
+    disk: GatedFileSystem, pool: Executor, level: str
+) -> None:
+    settings = LogSettings(durability=LEVELS[level], deduplication=SETTINGS.deduplication)
+    async with opened(disk, pool, settings) as partition:
+        disk.gate.clear()
+        original = asyncio.create_task(partition.append(BATCH))
+        await until(disk.waiting.is_set)
+        repetition = asyncio.create_task(partition.append(BATCH))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not original.done()
+        assert not repetition.done()
+        disk.gate.set()
+        assert (await original).base_offset == (await repetition).base_offset == 0
+        assert await texts(partition) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_partition_that_failed_acknowledges_no_repetition(
+    disk: GatedFileSystem, pool: Executor, level: str
+) -> None:
+    settings = LogSettings(durability=LEVELS[level], deduplication=SETTINGS.deduplication)
+    async with opened(disk, pool, settings) as partition:
+        await partition.append(BATCH)
+        partition.refuse_writes("the disk failed")
+        with pytest.raises(PartitionReadOnly):
+            await partition.append(BATCH)

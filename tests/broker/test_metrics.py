@@ -150,6 +150,14 @@ async def test_partitions_beyond_the_limit_are_added_up(tmp_path: Path) -> None:
     }
 
 
+async def test_with_a_limit_of_zero_no_names_are_shown(tmp_path: Path) -> None:
+    async with opened(tmp_path, settings=BrokerSettings(series_count_max=0)) as scene:
+        await scene.ask(scene.root, c.CreateStream("secret-stream"))
+        await scene.ask(scene.root, c.CreateTopic("secret-stream", "secret-topic", 1, TopicOptions()))
+        await scene.ask(scene.root, c.CreateConsumerGroup("secret-stream", "secret-topic", "secret-group"))
+        assert "secret" not in await scene.broker.scrapes.text()
+
+
 async def test_no_step_of_a_scrape_is_long(tmp_path: Path) -> None:
     """Counted, not timed: how many partitions and lines there are between two pauses."""
     async with opened(tmp_path) as scene:

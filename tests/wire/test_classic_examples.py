@@ -180,6 +180,8 @@ def test_a_request_is_understood(dialect: Dialect, data: str, command: c.Command
     codec = logged_in(dialect) if has_version else ClassicCodec(None, bytes)
     if not has_version and data.startswith("0a000000 c8000000 01 04 01"):
         return  # Nothing in it says that ids are counted from 1.
+    # As SDKs of the Rust family do when they connect.
+    codec.decode(memoryview(bytes.fromhex("04000000 01000000")), is_logged_in=True)
     request = memoryview(bytes.fromhex(data))
     assert codec.frame_size(request) == len(request)
     assert codec.decode(request, is_logged_in=True).command == command

@@ -26,6 +26,8 @@ class CapturedPartition:
 
     identity: PartitionIdentity
     directory: Path
+    is_lost: bool = False
+    """Whether the server does not have its files: what is archived of it stays archived, and the rest is unknown."""
     segments: tuple[CapturedSegment, ...]
     """Those to archive, oldest first."""
     local_segments: tuple[tuple[int, int], ...] = ()

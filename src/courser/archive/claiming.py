@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from courser import __version__
-from courser.archive.errors import ArchiveTakenOver
+from courser.archive.errors import ArchiveFailure, ArchiveTakenOver
 from courser.archive.keys import ArchiveKeys, epoch_of_seal
 from courser.archive.objects import ObjectKind, Origin, Seal, decode_body, encode_body, encode_object
 from courser.archive.store import Creation, Store, create_surely, read_if_there
@@ -99,10 +99,10 @@ def claim(
 
     Raises:
         ArchiveTakenOver: another server had an epoch after the last one of this directory.
-        ArchiveFailure: the store did not answer. May be repeated.
+        ArchiveFailure: the store did not answer, or the archive is gone. May be repeated.
     """
     keys = ArchiveKeys(state.cluster)
-    _mark_cluster(store, keys, nonce)
+    _mark_cluster(store, keys, nonce, may_be_new=take_over or not state.epoch)
     current = newest_epoch(store, keys, state.epoch)
     if current > state.epoch and not take_over and not _is_own(store, keys, state, current):
         raise ArchiveTakenOver(store.name, current, state.epoch)
@@ -131,8 +131,17 @@ def _is_own(store: Store, keys: ArchiveKeys, state: ArchiveState, current: int) 
     return data is not None and decode_body(data, key, Seal)[0].nonce == state.nonce
 
 
-def _mark_cluster(store: Store, keys: ArchiveKeys, nonce: bytes) -> None:
+def _mark_cluster(store: Store, keys: ArchiveKeys, nonce: bytes, *, may_be_new: bool) -> None:
     """Say that there is such a cluster. Whoever says so first, it means the same."""
-    if store.find(keys.marker) is None:
-        origin = Origin(cluster=keys.cluster, epoch=0, nonce=nonce)
-        create_surely(store, keys.marker, encode_object(ObjectKind.CLUSTER, origin, b""))
+    if store.find(keys.marker) is not None:
+        return
+    if not may_be_new:
+        # What is written there now would be missing from the archive later, and deleted here.
+        reason = (
+            f"{store.name} has no archive of this server, but had one; check that the right disk is mounted, or that "
+            "this is the right bucket; to begin a new archive there, start once with "
+            "--set data_maintenance.archiver.take_over=true"
+        )
+        raise ArchiveFailure("find", keys.marker, reason)
+    origin = Origin(cluster=keys.cluster, epoch=0, nonce=nonce)
+    create_surely(store, keys.marker, encode_object(ObjectKind.CLUSTER, origin, b""))

@@ -7,7 +7,7 @@ body in MessagePack. Nothing in them belongs to one machine: no path, no host na
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 import xxhash
@@ -41,6 +41,11 @@ _MAGIC = b"CRSW"
 _VERSION = 1
 _CHECKSUM_SIZE = 16
 NO_PARENT = bytes(16)
+
+
+_WORD = "[A-Za-z0-9_-][A-Za-z0-9._-]*"
+RelativeKey = Annotated[str, msgspec.Meta(pattern=rf"\A({_WORD}(/{_WORD})*)?\Z")]
+"""A key without the prefix of the cluster, or nothing. In a directory, keys are paths: none leads out of it."""
 
 
 class ObjectKind(IntEnum):
@@ -82,8 +87,7 @@ class Piece(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     position: int
     """Where its bytes are in the segment."""
     size: int
-    key: str
-    """Without the prefix of the cluster."""
+    key: RelativeKey
     digest: bytes
     """XXH3-128 of its bytes."""
     first_timestamp: int
@@ -93,7 +97,7 @@ class Piece(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     batch_count: int
     is_whole: bool
     """Whether it is a sealed segment."""
-    index_key: str = ""
+    index_key: RelativeKey = ""
     """Empty: its index is not archived."""
     index_size: int = 0
     index_digest: bytes = b""
@@ -132,7 +136,7 @@ class PartitionRoot(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     topic_uuid: bytes
     partition_id: int
     incarnation: int
-    manifest_key: str
+    manifest_key: RelativeKey
     """Empty: nothing of it is archived."""
     start_offset: int
     """Of the messages that the server still had."""
@@ -155,7 +159,7 @@ class Root(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     time: int
     is_final: bool
     """Whether the server stopped cleanly, and everything that it had confirmed is in the archive."""
-    metadata_key: str
+    metadata_key: RelativeKey
     partitions: tuple[PartitionRoot, ...]
 
 

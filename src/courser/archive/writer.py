@@ -15,6 +15,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
 from courser.archive.claiming import ArchiveState, check_epoch, claim, read_state
 from courser.archive.errors import ArchiveFailure
@@ -182,8 +184,13 @@ class ArchiveWriter:
             ArchiveFailure: the store refused or did not answer. What was confirmed before stays confirmed.
         """
         assert self._is_open, "begin comes first"
+        known = {partition.identity for partition in capture.partitions}
+        # Partitions that were deleted do not come back.
+        self._heads = {identity: head for identity, head in self._heads.items() if identity in known}
         self._put_metadata(capture)
         for partition in capture.partitions:
+            if partition.is_lost:
+                continue
             try:
                 self._archive(partition, capture)
             except OSError as error:
@@ -428,6 +435,8 @@ class ArchiveWriter:
 
     def _is_complete(self, partition: CapturedPartition) -> bool:
         """Whether all that a partition has is archived."""
+        if partition.is_lost:
+            return False
         head = self._heads.get(partition.identity)
         end = head.manifest.pieces[-1].end_offset if head is not None and head.manifest.pieces else 0
         return all(last <= end for _, last in partition.local_segments)
@@ -444,6 +453,10 @@ class ArchiveWriter:
 
     def _partition_root(self, partition: CapturedPartition, capture: Capture) -> PartitionRoot:
         head = self._heads.get(partition.identity)
+        if partition.is_lost and self._root is not None:
+            known = next((found for found in self._root.partitions if found.identity == partition.identity), None)
+            if known is not None:
+                return known if head is None else msgspec.structs.replace(known, manifest_key=head.key)
         if head is not None and not head.key and head.manifest.pieces:
             key = self._keys.manifest(partition.identity, self._state.epoch, head.next_number)
             data = encode_body(head.manifest, self._origin(capture, head.next_number))

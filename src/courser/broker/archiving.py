@@ -7,7 +7,7 @@ server has taken over the archive, this one refuses all writes: they would be lo
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -48,8 +48,8 @@ _PAUSE_MAX = 300.0
 _PUBLISH_PAUSE = 0.1
 _PUBLISH_TRY_COUNT = 20
 """A publish in progress is not archived halfway: the run waits for it, but not for ever."""
-_SURVEY_STEP_COUNT = 1000
-"""Segments that are looked at without a pause: less than 1 us each."""
+_STEP_COUNT = 200
+"""Partitions and segments that are looked at without a pause: up to 10 us each."""
 
 
 @dataclass(slots=True)
@@ -59,6 +59,10 @@ class _Progress:
     confirmed: Confirmed
     failure: str | None = None
     """Why the last run failed, or None."""
+
+    def confirm(self, confirmed: Confirmed) -> None:
+        """What is archived of all partitions."""
+        self.confirmed = confirmed
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,14 +225,10 @@ class Archiver:
         return self._backlog
 
     async def survey(self) -> None:
-        """Find out what is not archived, in steps: nobody keeps the sums, and there may be many segments."""
-        found, step = Backlog(), 0
-        for partition in self._partitions():
+        """Find out what is not archived. Nobody keeps the sums."""
+        found = Backlog()
+        async for partition in self._all_in_steps():
             log = partition.log
-            if step + len(log.segments) > _SURVEY_STEP_COUNT:
-                step = 0
-                await self._pause()
-            step += len(log.segments) + 1
             sealed = (segment for segment in log.segments if segment.state is SegmentState.SEALED)
             found = found.with_waiting([segment for segment in sealed if not self.is_archived(log, segment)])
         self._backlog = found
@@ -332,7 +332,7 @@ class Archiver:
             except ArchiveFailure as failure:
                 self.counters.failure_count += 1
                 if self._progress.failure is None:
-                    _log.warning("archiving failed, and is tried again reason=%s", failure)
+                    _log.warning("archiving failed; it will be tried again reason=%s", failure)
                 self._progress.failure = str(failure)
             else:
                 if self._progress.failure is not None:
@@ -352,6 +352,8 @@ class Archiver:
             await self._sync_all()
         await self._seal_all()
         capture = await self._capture(with_active=with_active, is_final=is_final)
+        known = {partition.identity for partition in capture.partitions}
+        self._wanted = {identity: end for identity, end in self._wanted.items() if identity in known}
         await self._loop.run_in_executor(self._thread, self._writer.run, capture)
 
     async def _sync_all(self) -> None:
@@ -377,27 +379,51 @@ class Archiver:
         return [partition for topic in self._registry for partition in topic.partitions]
 
     async def _capture(self, *, with_active: bool, is_final: bool) -> Capture:
-        for _ in range(_PUBLISH_TRY_COUNT):
-            if not any(sink.open is not None for sink in self._catalog.state.sinks.values()):
-                break
-            await asyncio.sleep(_PUBLISH_PAUSE)
         look = partial(self._look, with_active=with_active, is_final=is_final)
-        return await self._catalog.between_changes(look)
+        for _ in range(_PUBLISH_TRY_COUNT):
+            capture = await self._catalog.between_changes(partial(look, accepts_publish=False))
+            if capture is not None:
+                return capture
+            await asyncio.sleep(_PUBLISH_PAUSE)
+        capture = await self._catalog.between_changes(partial(look, accepts_publish=True))
+        assert capture is not None, "a publish in progress was accepted"
+        return capture
 
-    def _look(self, store: CatalogStore, *, with_active: bool, is_final: bool) -> Capture:
-        """Everything as it is in this turn of the event loop."""
+    async def _look(
+        self, store: CatalogStore, *, with_active: bool, is_final: bool, accepts_publish: bool
+    ) -> Capture | None:
+        """Everything as it is, in steps: no publish begins meanwhile. None if one is in progress and not accepted."""
+        if not accepts_publish and any(sink.open is not None for sink in store.state.sinks.values()):
+            return None
         op = -1 if store.last_op is None else store.last_op
         snapshot = store.make_snapshot() if op != self._writer.metadata_op else None
+        # All messages that are stored up to this time are captured, and some later ones.
+        time = self._clock.now()
+        partitions = [self._captured(partition, with_active=with_active) async for partition in self._all_in_steps()]
         return Capture(
-            time=self._clock.now(),
+            time=time,
             op=op,
             metadata=None if snapshot is None else encode_snapshot(snapshot),
-            partitions=tuple(
-                _captured(partition.log, self._segments(partition.log, with_active=with_active))
-                for partition in self._partitions()
-            ),
+            partitions=tuple(partitions),
             is_final=is_final,
         )
+
+    async def _all_in_steps(self) -> AsyncIterator[Partition]:
+        """All partitions, with pauses: there may be many segments, and others must not wait for all of them."""
+        step = 0
+        for partition in self._partitions():
+            count = len(partition.log.segments) + 1
+            if step and step + count > _STEP_COUNT:
+                step = 0
+                await self._pause()
+            step += count
+            yield partition
+
+    def _captured(self, partition: Partition, *, with_active: bool) -> CapturedPartition:
+        log = partition.log
+        if not self._registry.has_files(partition):
+            return CapturedPartition(identity=log.identity, directory=log.directory, is_lost=True, segments=())
+        return _captured(log, self._segments(log, with_active=with_active))
 
     def _segments(self, log: PartitionLog, *, with_active: bool) -> tuple[CapturedSegment, ...]:
         """What to archive of a partition."""
@@ -419,8 +445,8 @@ class Archiver:
     # --- what a run finds out ---
 
     def _tell_confirmed(self, confirmed: Confirmed) -> None:
-        """On the archive's thread."""
-        self._loop.call_soon_threadsafe(self._progress.confirmed.update, confirmed)
+        """On the archive's thread. It is all that is confirmed, of all partitions that there are."""
+        self._loop.call_soon_threadsafe(self._progress.confirm, confirmed)
 
     def _fence(self, fence: ArchiveTakenOver) -> None:
         self._is_fenced = True

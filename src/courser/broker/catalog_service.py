@@ -12,7 +12,7 @@ undo the creation first.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypeVar
@@ -135,10 +135,10 @@ class CatalogService:
         """
         return await self.submit_made(lambda: change)
 
-    async def between_changes(self, look: Callable[[CatalogStore], Result]) -> Result:
-        """Call ``look`` while no change is being made: state and journal fit together."""
+    async def between_changes(self, look: Callable[[CatalogStore], Awaitable[Result]]) -> Result:
+        """Let ``look`` run while no change is being made: state and journal fit together. Changes wait for it."""
         async with self._turn:
-            return look(self._store)
+            return await look(self._store)
 
     def refuse_changes(self, reason: str) -> None:
         """Refuse changes until a restart. The first reason is kept."""

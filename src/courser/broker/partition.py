@@ -230,9 +230,13 @@ class Partition(ReadablePartition):
         return await appended if isinstance(appended, Waiting) else appended
 
     async def _acknowledge_known(self, offset: int, count: int) -> Appended:
-        """Acknowledge messages that were stored before, if they are durable enough by now."""
-        log = self.log
-        if log.settings.durability.level is _SYNCED and log.marks.synced.offset < log.marks.written.offset:
+        """Acknowledge messages that were stored before, as soon as they are durable enough."""
+        log, level = self.log, self.log.settings.durability.level
+        # Otherwise nobody knows whether they will survive.
+        log.check_writable()
+        is_unsynced = log.marks.synced.offset < log.marks.written.offset
+        # At `bounded`, they may be among those that wait.
+        if is_unsynced and (level is _SYNCED or (level is _BOUNDED and len(self._acknowledgements))):
             await self.sync()
         return Appended(offset, count, self._clock.now())
 

@@ -343,6 +343,10 @@ class PartitionRegistry:
             self.removed = sums_of(PartitionCounters, (self.removed, counters_of(partition), dropped))
         return partitions
 
+    def has_files(self, partition: Partition) -> bool:
+        """Whether a partition has its directory: it is not missing, and not another partition's."""
+        return partition.log.directory not in self._lost and not partition.log.is_offline
+
     async def close(self) -> bool:
         """Sync and close everything. Return whether every partition stopped cleanly."""
         partitions = [
@@ -350,7 +354,7 @@ class PartitionRegistry:
             for opened in self.topics.values()
             for partition in opened.partitions
             # There is nothing about these that a next start would have to be careful with.
-            if partition.log.directory not in self._lost and not partition.log.is_offline
+            if self.has_files(partition)
         ]
         self.topics = {}
         results = await asyncio.gather(*(partition.close() for partition in partitions), return_exceptions=True)

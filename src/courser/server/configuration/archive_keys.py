@@ -93,7 +93,8 @@ TAKE_OVER = Key(
     path=f"{_TABLE}.take_over",
     kind=kinds.BOOL,
     default=_ARCHIVE.take_over,
-    description="whether to continue an archive that another server has taken over since; for one start only",
+    description="whether to continue an archive that another server has taken over since, or to begin a new one where "
+    "the old one is gone; for one start only",
 )
 ARCHIVE_CLUSTER = _text("cluster", "the archive to restore, by the beginning of its id, if the store has several")
 ARCHIVE_PATH = Key(
