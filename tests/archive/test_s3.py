@@ -20,7 +20,7 @@ from courser.archive.store import Creation, create, probe
 from courser.archive.uploading import Pace, Range, upload
 from courser.broker.archiving import Backlog
 from courser.storage.local_files import LocalFileSystem
-from tests.archive.brokers import archiver_of, backlog_of, fill, running, settings_of, texts
+from tests.archive.brokers import archiver_of, backlog_of, fill, partition_of, running, settings_of, texts
 from tests.archive.seaweed import ACCESS_KEY, READER_KEY, READER_SECRET, SECRET_KEY, SeaweedServer
 from tests.archive.test_restore import digest, load
 from tests.servers import PATIENCE, RunningServer
@@ -113,6 +113,19 @@ async def test_everything_comes_back_from_a_bucket(server: SeaweedServer, bucket
     Restorer(store, LocalFileSystem(), target).restore(plan)
     async with running(tmp_path / "new", settings) as (_, client):
         assert await digest(client) == before
+
+
+async def test_messages_are_read_from_a_bucket(server: SeaweedServer, bucket: str, tmp_path: Path) -> None:
+    async with running(tmp_path, settings_of(store=server.settings(bucket))) as (broker, client):
+        await fill(broker, client, "a", "b" * 3_000_000, "c" * 3_000_000, "d")
+        before = await texts(client)
+        await client.update_topic("shop/orders", local_retention_size=1)
+        assert await archiver_of(broker).run_once()
+        await broker.broker.retention.clean_all()
+        assert not partition_of(broker).log.segments
+        assert await texts(client) == before
+        await client.send_messages("shop/orders", partitioning=0, messages=["e"])
+        assert await texts(client) == [*before, (4, b"e")]
 
 
 async def test_the_recipe_of_the_guide(server: SeaweedServer, bucket: str, tmp_path: Path) -> None:

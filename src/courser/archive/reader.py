@@ -81,7 +81,7 @@ class PartitionArchive:
     """The archived log of one partition."""
 
     def __init__(self, store: Store, keys: ArchiveKeys, manifest: Manifest) -> None:
-        self._store = store
+        self.store = store
         self._keys = keys
         self.manifest = manifest
 
@@ -103,17 +103,25 @@ class PartitionArchive:
         return next((self._found(piece) for piece in pieces if piece.last_timestamp >= timestamp), None)
 
     def _found(self, piece: Piece) -> FoundPiece:
-        return FoundPiece(piece, self._keys.base + piece.key)
+        return FoundPiece(piece, self.key_of(piece))
+
+    def key_of(self, piece: Piece) -> str:
+        """The whole key of an object."""
+        return self._keys.base + piece.key
+
+    def index_key_of(self, piece: Piece) -> str:
+        """The whole key of its index."""
+        return self._keys.base + piece.index_key
 
     def read(self, piece: Piece, position: int, size: int) -> bytes:
         """Bytes of an object, by their position in it. Not checked: batches have their own checksums."""
-        return self._store.read_range(self._keys.base + piece.key, position, min(size, piece.size - position))
+        return self.store.read_range(self._keys.base + piece.key, position, min(size, piece.size - position))
 
     def read_index(self, piece: Piece) -> bytes | None:
         """The index of a segment, checked; None if it is not archived."""
         if not piece.index_key:
             return None
-        data = self._store.read(self._keys.base + piece.index_key)
+        data = self.store.read(self._keys.base + piece.index_key)
         if xxhash.xxh3_128_digest(data) != piece.index_digest:
             raise ArchiveDamaged(piece.index_key, "the index is not what was archived")
         return data

@@ -70,6 +70,8 @@ class ArchiveSettings:
     """Microseconds that a start waits for the store. One that takes longer does not keep the server from serving."""
     last_run_timeout: int = 10 * _SECOND
     """Microseconds that a stop waits for the last run."""
+    cache_size: int = 128 * _MIB
+    """Bytes of archived messages that are kept in memory for readers."""
     cluster: str = ""
     """The beginning of the id of the archive to restore, if the store has several."""
     take_over: bool = False

@@ -9,10 +9,11 @@ All methods block. One thread uses a writer.
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -39,6 +40,8 @@ from courser.storage.ledger import SegmentFacts
 from courser.storage.paths import INDEX_SUFFIX, LOG_SUFFIX, index_path, log_path
 
 _log = logging.getLogger(__name__)
+
+Row = TypeVar("Row", bound=tuple[Any, ...])
 
 _NONCE_SIZE = 8
 """Bytes of the nonce in a key."""
@@ -256,6 +259,8 @@ class ArchiveWriter:
         if seen is not None and _is_alike(seen, partition):
             return head
         is_purged = partition.purge_count > old.purge_count
+        # The partition forgets what it knew of messages that it no longer has. The archive still has them.
+        past_end = 0 if is_purged else partition.start_offset
         kept = [
             piece
             for piece in old.pieces
@@ -266,12 +271,18 @@ class ArchiveWriter:
         head.manifest = Manifest(
             *(identity.topic_uuid, identity.partition_id, identity.incarnation, partition.purge_count),
             tuple(kept),
-            tuple((gap.first_offset, gap.end_offset, gap.is_loss) for gap in partition.gaps),
-            tuple(
-                (found.base_offset, found.position, found.end_position, found.first_offset, found.end_offset)
-                for found in partition.damages
+            _united(
+                [gap for gap in old.gaps if gap[1] <= past_end],
+                [(gap.first_offset, gap.end_offset, gap.is_loss) for gap in partition.gaps],
             ),
-            partition.corrections,
+            _united(
+                [damage for damage in old.damages if damage[4] <= past_end],
+                [
+                    (found.base_offset, found.position, found.end_position, found.first_offset, found.end_offset)
+                    for found in partition.damages
+                ],
+            ),
+            _united([correction for correction in old.corrections if correction[0] < past_end], partition.corrections),
         )
         if head.manifest != old:
             head.key = ""
@@ -483,6 +494,11 @@ class ArchiveWriter:
 
     def _relative(self, key: str) -> str:
         return key.removeprefix(self._keys.base)
+
+
+def _united(old: Iterable[Row], new: Iterable[Row]) -> tuple[Row, ...]:
+    """All rows, each once, in order."""
+    return tuple(sorted({*old, *new}))
 
 
 def _is_alike(before: CapturedPartition, now: CapturedPartition) -> bool:

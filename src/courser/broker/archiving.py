@@ -164,8 +164,8 @@ class Archiver:
         return (segment.base_offset, segment.size) in self._progress.confirmed.get(log.identity, ())
 
     def remote_segments(self, log: PartitionLog) -> list[SegmentFacts]:
-        """The segments that only the archive has, oldest first."""
-        archive = self.archive_of(log)
+        """The segments that only the archive has, oldest first; none before the store has answered."""
+        archive = self.archive_of(log) if self._writer.epoch else None
         pieces = archive.manifest.pieces if archive is not None else ()
         return [
             SegmentFacts(
@@ -207,8 +207,17 @@ class Archiver:
             raise storage_failure("write", target, error) from error
 
     def archive_of(self, log: PartitionLog) -> PartitionArchive | None:
-        """Where the archived messages of a partition are; None if none are known. Its methods block."""
-        return self._writer.archive_of(log.identity)
+        """Where the archived messages of a partition are; None if there are none. Its methods block.
+
+        Raises:
+            ArchiveFailure: the store has not answered since the start, so nobody knows.
+        """
+        if not self._writer.epoch:
+            reason = self.failure or "the store has not answered since the start"
+            raise ArchiveFailure("read", str(log.directory.name), reason)
+        found = self._writer.archive_of(log.identity)
+        # After a purge, the archive may still name what is gone, until the next run.
+        return found if found is not None and found.manifest.purge_count == log.epoch else None
 
     @property
     def backlog(self) -> Backlog:

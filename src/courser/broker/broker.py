@@ -51,6 +51,7 @@ from courser.broker.start_report import log_catalog, log_partitions
 from courser.broker.statistics import Machine
 from courser.broker.stored_offsets import StoredOffsets
 from courser.broker.subscriptions import Subscriptions
+from courser.broker.tiered_reads import TieredReads, register_read_metrics
 from courser.broker.tokens import Tokens
 from courser.catalog.changes import UserCreation
 from courser.catalog.opening import OpenedCatalog, open_catalog
@@ -151,7 +152,9 @@ class Broker:
         if settings is not None:
             archiver = Archiver(self.data, self.catalog, self.partitions, settings, draw=draw, store=store)
             self.retention.guard = archiver
+            self.partitions.past = TieredReads(archiver.archive_of, settings.cache_size)
         register_archive_metrics(self.metrics, archiver)
+        register_read_metrics(self.metrics, self.partitions.past)
         return archiver
 
     def _make_partitions(self, opened: OpenedCatalog) -> PartitionRegistry:
@@ -290,6 +293,8 @@ class Broker:
             opened.store.close()
             if self.archiver is not None:
                 self.archiver.abandon()
+            if self.partitions.past is not None:
+                self.partitions.past.close()
             raise
 
     def _take_room(self, sizes: dict[tuple[int, int], int]) -> None:
@@ -320,6 +325,8 @@ class Broker:
         await self.staging.close()
         if self.archiver is not None:
             await self.archiver.close()
+        if self.partitions.past is not None:
+            self.partitions.past.close()
         is_catalog_clean = await self.catalog.close()
         are_partitions_clean = await self.partitions.close()
         is_clean = is_catalog_clean and are_partitions_clean

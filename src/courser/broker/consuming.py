@@ -465,7 +465,7 @@ class Polls:
         offset = start_of_poll(partition, key, poll)
         if offset is None:
             offset = await find_start_of_poll(partition, poll)
-        start_offset = partition.log.start_offset
+        start_offset = partition.start_offset if offset < partition.log.start_offset else offset
         if offset < start_offset:
             gone = SkippedRange(offset, start_offset, SkipReason.TRIMMED)
             self.counters.note(partition, gone)
@@ -533,12 +533,14 @@ def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages)
     log, kind = partition.log, command.kind
     if kind is _NEXT:
         stored = log.offsets.get(key)
-        return log.start_offset if stored is None else stored + 1
+        return partition.start_offset if stored is None else stored + 1
     if kind is _OFFSET:
         return command.value
     if kind is _FIRST:
-        return log.start_offset
+        return partition.start_offset
     if kind is _LAST:
+        if partition.past is not None:
+            return None
         try:
             return log.offset_of_last(command.count, wait=False)
         except BlockingIOError:

@@ -114,8 +114,13 @@ def _bounds(partition: Partition) -> r.PartitionBounds:
     log = partition.log
     # The bounds of an empty partition would make a reader of the whole topic skip it silently.
     log.check_readable()
+    pieces = () if partition.past is None else partition.past.pieces(log)
     return r.PartitionBounds(
-        log.identity.partition_id, log.start_offset, max(log.visible_end, log.start_offset), log.size, log.message_count
+        log.identity.partition_id,
+        partition.start_offset,
+        max(log.visible_end, log.start_offset),
+        log.size + sum(piece.size for piece in pieces),
+        log.message_count + sum(piece.message_count for piece in pieces),
     )
 
 

@@ -29,8 +29,13 @@ def _position(partition: Partition, key: ConsumerKey) -> tuple[int | None, int, 
     """What a group has stored, the offset that it comes to next, and how many messages there are from there on."""
     log = partition.log
     stored = log.offsets.get(key)
-    position = log.start_offset if stored is None else max(stored + 1, log.start_offset)
-    return stored, position, log.count_from(position)
+    try:
+        start_offset = partition.start_offset
+    except CourserError:
+        # The archive cannot be reached. What is here can be counted.
+        start_offset = log.start_offset
+    position = start_offset if stored is None else max(stored + 1, start_offset)
+    return stored, position, partition.count_from(position)
 
 
 async def _time_at(partition: Partition, offset: int) -> int | None:

@@ -7,19 +7,20 @@ cache. Work that waits for the disk goes to three lanes (syncs, upkeep, hints), 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeVar
 
 from courser.broker.disk_lane import DiskLane
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.broker.partition_metrics import PartitionMetrics
+from courser.broker.partition_reads import Found, ReadablePartition
 from courser.broker.preparing import Preparation
-from courser.broker.segment_verification import SegmentCheck, SegmentVerification
+from courser.broker.segment_verification import SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
+from courser.broker.tiered_reads import TieredReads
 from courser.broker.waiting import Entrance, Waiting, attempt
 from courser.broker.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
-from courser.errors import CommandRejected, CourserError, ErrorCode, PartitionReadOnly, StorageFailure
+from courser.errors import CommandRejected, CourserError, ErrorCode, PartitionReadOnly
 from courser.model.clock import Clock
 from courser.model.durability import Durability
 from courser.model.metrics import Registry
@@ -32,7 +33,6 @@ from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
-from courser.storage.read_result import ReadBuffer, ReadResult
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 
@@ -46,10 +46,9 @@ them would only slow down a burst of sends. The price: a start after a kill read
 _CLOSING_COUNT_MAX = 64
 """Maximum number of segments that wait to be sealed. Each holds a descriptor, and a start after a kill reads it."""
 _WRITTEN, _BOUNDED, _SYNCED = Durability.WRITTEN, Durability.BOUNDED, Durability.SYNCED
-Found = TypeVar("Found")
 
 
-class Partition:
+class Partition(ReadablePartition):
     """One partition. Use it from one event loop, and call ``close`` at the end."""
 
     def __init__(
@@ -62,14 +61,15 @@ class Partition:
         verification: SegmentVerification | None = None,
         metrics: PartitionMetrics | None = None,
         shared_syncs: SharedSyncs | None = None,
+        past: TieredReads | None = None,
     ) -> None:
         """``verification``, if any, checks each sealed segment before its first read.
 
         ``metrics`` are those of all partitions. ``shared_syncs`` is what the partitions on one file system share.
+        ``past``, if any, reads messages that only the archive still has.
         """
+        super().__init__(log, pool, verification, past)
         metrics = metrics or PartitionMetrics(Registry(), clock)
-        self.log = log
-        self._pool = pool
         self._clock = clock
         self._acknowledgements: Acknowledgements[asyncio.Future[None]] = Acknowledgements(log.settings.durability)
         self._shared_syncs = shared_syncs
@@ -91,15 +91,10 @@ class Partition:
         self._timer: asyncio.TimerHandle | None = None
         self._hold: asyncio.Event | None = None
         """Set while a purge or a change of settings is in progress. Sends and stores wait for it."""
-        self._verification = verification
-        self._verifying = asyncio.Lock()
         self.readers = WaitingReaders(self._final_end)
         self._entrance = Entrance()
         """Sends that wait before they are written."""
         self._preparation = Preparation(log, self._in_pool, clock)
-        self._reading_count = 0
-        """Reads in the pool. The files stay open for them."""
-        self._reads_done: asyncio.Future[None] | None = None
         self.is_deleted = False
         self._is_closing = False
         """Whether ``close`` is running, which syncs everything."""
@@ -382,82 +377,6 @@ class Partition:
         if self.readers.waiting:
             self.readers.announce_soon()
 
-    # --- polls ---
-
-    def try_read(
-        self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None
-    ) -> ReadResult | Waiting[ReadResult]:
-        """Messages from ``offset`` on, as ``PartitionLog.read`` gives them; or what has to be waited for."""
-        if self._verification is not None:
-            return attempt(self._read_verified(self._verification, offset, count, size_max, buffer))
-        return self._try_log(offset, count, size_max, buffer)
-
-    async def read(self, offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None) -> ReadResult:
-        """``try_read``, for those who can wait."""
-        found = self.try_read(offset, count, size_max, buffer)
-        return await found if isinstance(found, Waiting) else found
-
-    def _try_log(
-        self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
-    ) -> ReadResult | Waiting[ReadResult]:
-        log = self.log
-        try:
-            # By position, as all of these calls: Python 3.11 takes longer to pass arguments by name.
-            return log.read(offset, count, size_max, buffer, False)
-        except BlockingIOError:
-            return attempt(self._in_pool(partial(log.read, offset, count, size_max, buffer)))
-
-    async def _read_verified(
-        self, verification: SegmentVerification, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
-    ) -> ReadResult:
-        found = self._try_log(offset, await self._verify(verification, offset, count), size_max, buffer)
-        return await found if isinstance(found, Waiting) else found
-
-    async def offset_at_time(self, timestamp: int) -> int:
-        """The first offset whose message is not older than ``timestamp``."""
-        return await self._look_up(partial(self.log.offset_at_time, timestamp))
-
-    async def offset_of_last(self, count: int) -> int:
-        """The offset of the first of the newest ``count`` visible messages."""
-        return await self._look_up(partial(self.log.offset_of_last, count))
-
-    async def time_at(self, offset: int) -> int | None:
-        """When the message at ``offset``, or else the next one, was appended; None if there is none."""
-        return await self._look_up(partial(self.log.time_at, offset))
-
-    async def _verify(self, verification: SegmentVerification, offset: int, count: int) -> int:
-        """Have the first segments of a read verified; return how many messages may be read before the next one."""
-        async with self._verifying:
-            while not verification.limit(offset, count):
-                segment = verification.due_before(offset, count)
-                if segment is None:
-                    break
-                try:
-                    verification.note(segment, await self._in_pool(partial(verification.verify, segment)))
-                except StorageFailure as failure:
-                    verification.give_up(segment, failure)
-        if verification.is_done:
-            self._verification = None
-        return verification.limit(offset, count)
-
-    async def _look_up(self, find: Callable[..., Found]) -> Found:
-        with suppress(BlockingIOError):
-            return find(wait=False)
-        return await self._in_pool(find)
-
-    async def advance_check(self, check: SegmentCheck, size: int) -> int:
-        """``SegmentCheck.advance``, in the pool."""
-        return await self._in_pool(partial(check.advance, size))
-
-    async def _in_pool(self, read: Callable[[], Found]) -> Found:
-        self._reading_count += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, read)
-        finally:
-            self._reading_count -= 1
-            if self._reads_done is not None and not self._reading_count and not self._reads_done.done():
-                self._reads_done.set_result(None)
-
     def _final_end(self) -> int:
         """The offset after the last readable message; if nothing will follow, whoever waits must learn why."""
         return PAST_EVERY_OFFSET if self.is_deleted or self.log.failure is not None else self.log.visible_end
@@ -596,9 +515,7 @@ class Partition:
         for lane in (self._syncs, self._upkeep, self._writeback):
             await lane.drain()
             lane.close()
-        if self._reading_count:
-            self._reads_done = asyncio.get_running_loop().create_future()
-            await self._reads_done
+        await self._end_reads()
         await asyncio.get_running_loop().run_in_executor(self._pool, upkeep.close, self.log)
         self._release()
         return self.log.failure is None

@@ -19,6 +19,7 @@ from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.settings import BrokerSettings
 from courser.broker.shared_syncs import SharedSyncs
+from courser.broker.tiered_reads import TieredReads
 from courser.broker.topic_settings import effective_options, log_settings, persists_offsets, size_limit
 from courser.catalog import entities
 from courser.catalog.directories import Directories, identity_of
@@ -120,6 +121,8 @@ class PartitionRegistry:
         self._metrics = metrics or PartitionMetrics(Registry(), clock)
         self._shared_syncs = shared_syncs
         self._purge_end = purge_end
+        self.past: TieredReads | None = None
+        """Reads what only the archive still has. Set before the first partition is opened."""
         self.topics: dict[tuple[int, int], OpenTopic] = {}
         """By stream and topic id."""
         self.removed = PartitionCounters()
@@ -244,6 +247,7 @@ class PartitionRegistry:
             verification=verification,
             metrics=self._metrics,
             shared_syncs=shared if shared is not None and shared.covers(log.directory) else None,
+            past=self.past,
         )
         opened.partitions.append(partition)
 

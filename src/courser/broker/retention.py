@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.settings import BrokerSettings
-from courser.broker.topic_settings import expiry_of
+from courser.broker.topic_settings import expiry_of, local_size_limit, local_time_limit
 from courser.errors import CourserError
 from courser.model.clock import Clock
 from courser.model.identifiers import TopicAddress
@@ -40,6 +40,8 @@ class DeletionReason(Enum):
     EXPIRED = "expired"
     SIZE = "size"
     REQUESTED = "requested"
+    LOCAL = "local"
+    """The archive has it, and the topic has enough here."""
     PRESSURE = "pressure"
     """The disk had less free space than the configured minimum, and the archive has the segment."""
 
@@ -76,6 +78,9 @@ class Limits:
     """Microseconds."""
     size: int | None = None
     """In bytes, over all partitions."""
+    local_expiry: int | None = None
+    local_size: int | None = None
+    """The same for what stays here of the messages that the archive has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +110,22 @@ def plan(partitions: Sequence[Sequence[RetainedSegment]], limits: Limits, now: i
     kept = [list(segments) for segments in partitions]
     steps: list[Step] = []
     if limits.expiry is not None:
-        steps += _plan_expiry(kept, now - limits.expiry)
+        steps += _plan_expiry(kept, now - limits.expiry, DeletionReason.EXPIRED)
     if limits.size is not None:
-        steps += _plan_size(kept, limits.size)
+        steps += _plan_size(kept, limits.size, DeletionReason.SIZE)
+    # Open segments stay here until they are full.
+    if limits.local_expiry is not None:
+        steps += _trims(_plan_expiry(kept, now - limits.local_expiry, DeletionReason.LOCAL))
+    if limits.local_size is not None:
+        steps += _trims(_plan_size(kept, limits.local_size, DeletionReason.LOCAL))
     return steps
 
 
-def _plan_expiry(kept: list[list[RetainedSegment]], horizon: int) -> list[Step]:
+def _trims(steps: list[Step]) -> list[Step]:
+    return [step for step in steps if isinstance(step, Trim)]
+
+
+def _plan_expiry(kept: list[list[RetainedSegment]], horizon: int, reason: DeletionReason) -> list[Step]:
     """Delete segments whose newest message has expired; close an open one whose oldest message has."""
     steps: list[Step] = []
     for partition_id, segments in enumerate(kept):
@@ -119,14 +133,14 @@ def _plan_expiry(kept: list[list[RetainedSegment]], horizon: int) -> list[Step]:
         while gone < len(segments) and segments[gone].is_sealed and segments[gone].last_timestamp <= horizon:
             gone += 1
         if gone:
-            steps.append(Trim(partition_id, segments[gone - 1].end_offset, DeletionReason.EXPIRED))
+            steps.append(Trim(partition_id, segments[gone - 1].end_offset, reason))
             del segments[:gone]
         if segments and not segments[-1].is_sealed and segments[-1].first_timestamp <= horizon:
             steps.append(Roll(partition_id))
     return steps
 
 
-def _plan_size(kept: list[list[RetainedSegment]], size_max: int) -> list[Step]:
+def _plan_size(kept: list[list[RetainedSegment]], size_max: int, reason: DeletionReason) -> list[Step]:
     """Delete the segment with the oldest message until the topic is within its limit."""
     excess = sum(segment.size for segments in kept for segment in segments) - size_max
     steps: list[Step] = []
@@ -138,7 +152,7 @@ def _plan_size(kept: list[list[RetainedSegment]], size_max: int) -> list[Step]:
             # The next segment to delete is still open.
             return [*steps, Roll(partition_id)]
         excess -= segment.size
-        steps.append(Trim(partition_id, segment.end_offset, DeletionReason.SIZE))
+        steps.append(Trim(partition_id, segment.end_offset, reason))
     return steps
 
 
@@ -256,7 +270,7 @@ class Retention:
     async def clean(self, topic: OpenTopic) -> None:
         """Apply the limits of one topic. A disk failure is logged and retried in the next run."""
         limits = self._limits(topic)
-        if limits.expiry is None and limits.size is None:
+        if limits == Limits():
             return
         async with self._turn:
             await self._clean(topic, limits)
@@ -357,7 +371,13 @@ class Retention:
 
     def _limits(self, topic: OpenTopic) -> Limits:
         size = topic.size_limit if self._settings.delete_oldest_segments else None
-        return Limits(expiry=expiry_of(topic.effective), size=size)
+        effective, is_archived = topic.effective, self.guard is not None
+        return Limits(
+            expiry=expiry_of(effective),
+            size=size,
+            local_expiry=local_time_limit(effective) if is_archived else None,
+            local_size=local_size_limit(effective) if is_archived else None,
+        )
 
     async def _carry_out(self, topic: OpenTopic, partition: Partition, step: Step) -> bool:
         """Carry out a step. Return False if some of its segments must stay for now."""

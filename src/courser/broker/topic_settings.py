@@ -38,6 +38,8 @@ _ZERO_IS_DEFAULT = (
     "segment_size",
     "messages_required_to_save",
     "size_of_messages_required_to_save",
+    "local_retention_time",
+    "local_retention_size",
 )
 
 
@@ -57,7 +59,7 @@ def merged_options(present: TopicOptions, update: TopicOptions, *, is_patch: boo
 
 
 def effective_options(options: TopicOptions, defaults: TopicOptions) -> TopicOptions:
-    """The effective options: no field is None."""
+    """The effective options: no field is None that has a default."""
     unset = {name: getattr(defaults, name) for name in TopicOptions.__struct_fields__ if getattr(options, name) is None}
     if options.compression == NO_COMPRESSION:
         # SDKs always name an algorithm, and this one if their caller named none.
@@ -90,6 +92,8 @@ def check_options(options: TopicOptions) -> None:
     _check_range("messages_required_to_save", options.messages_required_to_save, 1, _MESSAGES_REQUIRED_MAX)
     required = options.size_of_messages_required_to_save
     _check_range("size_of_messages_required_to_save", required, 1, _SIZE_REQUIRED_MAX)
+    _check_range("local_retention_time", options.local_retention_time, 1, NEVER)
+    _check_range("local_retention_size", options.local_retention_size, 1, NEVER)
     for name in ("durability", "consumer_offset_durability"):
         value = getattr(options, name)
         if value not in (None, REPLICATED, PERSISTED):
@@ -136,17 +140,15 @@ def _encoding(effective: TopicOptions, settings: BrokerSettings) -> Encoding:
 def _segment_size(effective: TopicOptions, partition_count: int) -> int:
     assert effective.segment_size is not None
     size = effective.segment_size
-    limit = size_limit(effective)
-    if limit is not None:
+    limits = [limit for limit in (size_limit(effective), local_size_limit(effective)) if limit is not None]
+    for limit in limits:
         # At least two segments per partition, so that the older half can be deleted while the newer stays.
         size = min(size, max(limit // (2 * max(partition_count, 1)), TOPIC_SIZE_MIN))
     return min(max(size, 1), SEGMENT_SIZE_LIMIT)
 
 
 def _segment_age(effective: TopicOptions) -> int:
-    expiry = expiry_of(effective)
-    if expiry is None:
-        return _SEGMENT_AGE_USUAL
+    expiry = min(expiry_of(effective) or NEVER, local_time_limit(effective) or NEVER)
     # A segment is deleted when its newest message expires. With half the expiry as the maximum age of a segment, the
     # oldest message is kept for at most one and a half times the expiry.
     return min(_SEGMENT_AGE_USUAL, max(expiry // 2, _SEGMENT_AGE_MIN))
@@ -162,6 +164,16 @@ def expiry_of(effective: TopicOptions) -> int | None:
     """Microseconds after which a message may be deleted; None is never."""
     expiry = effective.message_expiry
     return None if expiry is None or expiry in (0, NEVER) else expiry
+
+
+def local_size_limit(effective: TopicOptions) -> int | None:
+    """Bytes over all partitions from which on archived segments are deleted here; None is no limit."""
+    return None if effective.local_retention_size in (None, 0, NEVER) else effective.local_retention_size
+
+
+def local_time_limit(effective: TopicOptions) -> int | None:
+    """Microseconds after which archived segments are deleted here; None is never."""
+    return None if effective.local_retention_time in (None, 0, NEVER) else effective.local_retention_time
 
 
 def persists_offsets(effective: TopicOptions) -> bool:

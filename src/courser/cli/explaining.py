@@ -39,6 +39,7 @@ _HINTS = {
     ErrorCode.TOO_BIG_MESSAGE_PAYLOAD: "split the message, or store the data elsewhere and send a reference to it",
     ErrorCode.SERVER_BUSY: "try again in a moment",
     ErrorCode.GROUP_HAS_MEMBERS: "stop the members, or pass --force to remove them from the group",
+    ErrorCode.ARCHIVE_FAILURE: "check the archive's store, then try again: the messages are not lost",
     ErrorCode.NOT_ARCHIVED: "check the archive's store, then try again",
     ErrorCode.SINK_NOT_FOUND: "courser sink list shows all sinks",
     ErrorCode.TOO_MANY_SINKS: "delete a sink whose job has finished: courser sink delete",

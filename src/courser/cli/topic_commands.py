@@ -92,6 +92,18 @@ _CHANGEABLE_OPTIONS = (
         default=None,
         help="Whether to remove messages once a newer one with the same key is stored.",
     ),
+    click.option(
+        "--local-retention-time",
+        type=EXPIRY,
+        metavar="TIME",
+        help='How long the server keeps archived messages on its own disk: "1 day", "none".',
+    ),
+    click.option(
+        "--local-retention-size",
+        type=TOPIC_SIZE,
+        metavar="SIZE",
+        help='How much of them it keeps there, over all partitions: "10 GiB", "unlimited".',
+    ),
 )
 _FIXED = "Cannot be changed later."
 _FIXED_OPTIONS = (

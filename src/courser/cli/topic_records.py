@@ -54,6 +54,8 @@ SETTING_FIELDS = (
     Field("keep_latest_by_key"),
     Field("requested_durability"),
     Field("requested_consumer_offset_durability"),
+    Field("local_retention_time", text=as_expiry),
+    Field("local_retention_size", text=as_limit),
 )
 PARTITION_FIELDS = (
     Field("partition_id", "partition", is_number=True),
@@ -107,7 +109,7 @@ def topic_record(topic: TopicInfo) -> Record:
     for name in ("durability", "consumer_offset_durability"):
         del settings[name]
         settings[f"requested_{name}"] = getattr(topic.options, name)
-    for name in ("message_expiry", "max_topic_size"):
+    for name in ("message_expiry", "max_topic_size", "local_retention_time", "local_retention_size"):
         settings[name] = None if settings[name] == NEVER else settings[name]
     settings["compression_algorithm"] = COMPRESSION_NAMES.get(settings.pop("compression"))
     own = {

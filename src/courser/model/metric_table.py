@@ -128,6 +128,20 @@ ARCHIVE_OLDEST_AGE = Metric(
     "courser_archive_oldest_age_seconds", _GAUGE, "Age of the oldest message in a sealed segment that is not archived."
 )
 
+ARCHIVE_READS = Metric("courser_archive_reads_total", _COUNTER, "Reads of messages that only the archive has.")
+ARCHIVE_CACHE_HITS = Metric(
+    "courser_archive_cache_hits_total", _COUNTER, "Blocks of archived messages that were in memory when needed."
+)
+ARCHIVE_CACHE_MISSES = Metric(
+    "courser_archive_cache_misses_total", _COUNTER, "Blocks of archived messages that a reader had to wait for."
+)
+ARCHIVE_FETCHED_BYTES = Metric(
+    "courser_archive_fetched_bytes_total", _COUNTER, "Bytes fetched from the archive for readers."
+)
+ARCHIVE_FETCH_FAILURES = Metric(
+    "courser_archive_fetch_failures_total", _COUNTER, "Fetches from the archive for readers that failed."
+)
+
 # --- requests ---
 
 REQUEST_DURATION = Metric(
@@ -242,6 +256,11 @@ SECTIONS = (
             ARCHIVE_FAILURES,
             ARCHIVE_BACKLOG,
             ARCHIVE_OLDEST_AGE,
+            ARCHIVE_READS,
+            ARCHIVE_CACHE_HITS,
+            ARCHIVE_CACHE_MISSES,
+            ARCHIVE_FETCHED_BYTES,
+            ARCHIVE_FETCH_FAILURES,
         ),
     ),
     Section(

@@ -42,3 +42,7 @@ class TopicOptions(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """``replicated`` or ``persisted``."""
     keep_latest_by_key: bool | None = None
     """Whether messages are removed once a newer one with the same key is stored."""
+    local_retention_time: int | None = None
+    """Microseconds after which an archived segment is deleted here. The archive keeps it. ``NEVER``, None: never."""
+    local_retention_size: int | None = None
+    """Bytes over all partitions from which on archived segments are deleted here. ``NEVER``, None: never."""

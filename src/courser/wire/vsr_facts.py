@@ -79,6 +79,7 @@ _KINDS: dict[int, type[RequestFailed]] = {
             E.STAGING_FULL,
             E.PUBLISH_UNFINISHED,
             E.NOT_ARCHIVED,
+            E.ARCHIVE_FAILURE,
         ),
         ServerFailure,
     ),

@@ -71,6 +71,12 @@ ARCHIVE_PART_SIZE = Key(
     default=_ARCHIVE.part_size,
     description="larger objects are uploaded in parts of so many bytes",
 )
+ARCHIVE_CACHE_SIZE = Key(
+    path=f"{_TABLE}.cache_size",
+    kind=kinds.size(32 * _MIB),
+    default=_ARCHIVE.cache_size,
+    description="memory for messages that are read from the archive",
+)
 ARCHIVE_TIMEOUT = Key(
     path=f"{_TABLE}.request_timeout",
     kind=kinds.duration(1),
