@@ -128,7 +128,7 @@ def test_a_page_is_drawn_again_until_it_is_interrupted(place: str) -> None:
     terminal = at_terminal(["top", "--interval", "0.1"])
     for _ in range(3):
         terminal.read_until("event loop delay")
-        terminal.read_until("slow")
+        terminal.read_until("bytes in")
         terminal.text = ""
     terminal.read_until("\x1b[2J")
     terminal.interrupt()
