@@ -22,6 +22,7 @@ def test_options_of_a_topic_come_in_the_order_of_iggy_with_the_defaults_of_this_
         ("preallocate_segments", False),
         ("durability", "replicated"),
         ("consumer_offset_durability", "replicated"),
+        ("keep_latest_by_key", False),
     ]
     assert all(option.description for option in described)
 

@@ -171,6 +171,7 @@ def test_every_option_and_permission_survives() -> None:
         preallocate_segments=False,
         durability="persisted",
         consumer_offset_durability="replicated",
+        keep_latest_by_key=True,
         local_retention_time=7,
         local_retention_size=8,
     )
@@ -185,6 +186,11 @@ def test_every_option_and_permission_survives() -> None:
     )
     again = CatalogState.decode(state.encode())
     assert again.streams[0].topics[0].options == options
+    assert again.hash() == state.hash()
+    descriptor = describe_topic(state.streams[0], state.streams[0].topics[0])
+    assert decode_descriptor(encode_descriptor(descriptor), PATH) == descriptor
+    update = c.TopicUpdate(0, 0, "t", options)
+    assert decode_change(encode_change(update)) == update
     assert [user.permissions for user in again.users.values()] == [ALL_PERMISSIONS, PERMISSIONS]
 
 

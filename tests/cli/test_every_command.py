@@ -47,6 +47,7 @@ CASES = [
     deed("topic create {s}/{new} 3 none 7 days", 'created topic "{s}/{new}" with id 1 and 3 partitions', "topic_id"),
     deed("topic update {t} {new} --expiry 1h", 'changed topic "{t}"', "message_expiry"),
     deed("topic update {t} --max-topic-size 2GiB", 'changed topic "{t}"', "max_topic_size"),
+    deed("topic update {t} --keep-latest-by-key", 'changed topic "{t}"', "keep_latest_by_key"),
     deed("topic update {t} --durability synced", 'changed topic "{t}"', "name"),
     deed("topic update {t} --consumer-offset-durability persisted", 'changed topic "{t}"', "name"),
     deed("topic delete {s} orders --yes", 'deleted topic "{t}"', "deleted"),

@@ -8,8 +8,11 @@ from courser.errors import ErrorCode
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, ToPartition
 from courser.records.batch import NewMessage, build_batch
+from courser.records.message_keys import key_header
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers
 from tests.conformance.callers import BINARY, Caller
+from tests.conformance.conftest import USUAL_OPTIONS
+from tests.conformance.serving import Served
 from tests.handlers.messaging import messages_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -182,3 +185,30 @@ async def test_what_is_not_there(root: Caller, topic: str) -> None:
     assert await root.refusal(poll("nowhere")) is ErrorCode.STREAM_NOT_FOUND
     assert await root.refusal(poll(topic, partition=9)) is ErrorCode.PARTITION_NOT_FOUND
     assert await root.refusal(c.FlushMessages(topic, topic, 9, False)) is ErrorCode.PARTITION_NOT_FOUND
+
+
+async def test_polls_pass_over_messages_that_were_removed_by_key(server: Served, root: Caller, name: str) -> None:
+    await root.ask(c.CreateStream(name))
+    details = await root.get(r.TopicDetails, c.CreateTopic(name, name, 1, USUAL_OPTIONS))
+    state = server.broker.catalog.state
+    stream_id = state.stream_by_name[name]
+    partition = server.broker.partitions.topics[stream_id, details.topic.topic_id].partition(0)
+    for number in range(3):
+        keys = [build_user_headers([key_header(key)]) for key in (b"a", b"b")]
+        await root.ask(send(name, *(NewMessage(b"%d" % number, 0, NOW, block) for block in keys), b"end"))
+        await partition.roll()
+    await server.broker.condenser.condense(partition)
+    expected = [2, 3, 4, 5, 6, 7, 8]
+    for kind, value in (
+        (PollingKind.FIRST, 0),
+        (PollingKind.OFFSET, 0),
+        (PollingKind.OFFSET, 1),
+        (PollingKind.LAST, 0),
+    ):
+        reply = await root.get(r.Polled, poll(name, kind, value))
+        assert ([message.offset for message in messages_of(reply)], reply.current_offset) == (expected, 8)
+    assert [m.offset for m in messages_of(await root.get(r.Polled, poll(name, PollingKind.LAST, count=7)))] == expected
+    seen = []
+    while found := messages_of(await root.get(r.Polled, poll(name, PollingKind.NEXT, count=2, commit=True))):
+        seen += [message.offset for message in found]
+    assert seen == expected

@@ -22,6 +22,7 @@ from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem
 from tests.simulator.checked_reads import read_everything
 from tests.simulator.small_settings import SMALL_LIMITS
+from tests.storage.condensed import condense, keyed
 
 DATA = Path("/data")
 DIRECTORY = DATA / "partition"
@@ -48,6 +49,8 @@ class Facts:
     start_offset: int = 0
     possible_start: int = 0
     is_purging: bool = False
+    superseded: set[int] = field(default_factory=set)
+    """Messages that may be missing from now on, because a later one has the same key."""
     stored: int | None = None
     possible_stores: set[int | None] = field(default_factory=lambda: {None})
 
@@ -98,6 +101,20 @@ class Life:
             self.facts.sent |= {offset + number: payload for number, payload in enumerate(payloads)}
             self.log.append(build_batch([NewMessage(payload) for payload in payloads]))
         self.sync()
+
+    def send_keyed(self, *keys: bytes) -> None:
+        """Append a batch of messages with these keys, and acknowledge it."""
+        offset = self.log.next_offset
+        messages = [(key, b"%d." % (offset + number) * 40) for number, key in enumerate(keys)]
+        self.facts.sent |= {offset + number: payload for number, (_, payload) in enumerate(messages)}
+        self.log.append(keyed(messages))
+        self.sync()
+
+    def condense(self, *superseded: int) -> None:
+        """Remove these messages, which are the superseded ones."""
+        self.facts.superseded |= set(superseded)
+        assert condense(self.log)
+        assert not {message.offset for message in read_everything(self.log)} & set(superseded)
 
     def sync(self) -> None:
         written = self.log.next_offset
@@ -159,9 +176,11 @@ class Life:
         assert log.start_offset in (facts.start_offset, facts.possible_start)
         seen = {message.offset: message.payload for message in read_everything(log)}
         expected = {o: payload for o, payload in facts.acknowledged.items() if o >= log.start_offset}
-        assert expected.items() <= seen.items()
+        missing = expected.keys() - seen.keys()
+        assert missing <= facts.superseded
+        assert {o: payload for o, payload in expected.items() if o not in missing}.items() <= seen.items()
         assert seen.items() <= facts.sent.items()
-        sent = sorted(offset for offset in facts.sent if offset >= log.start_offset)
+        sent = sorted(offset for offset in facts.sent if offset >= log.start_offset and offset not in missing)
         assert sorted(seen) == sent[: len(seen)], "what is left is a prefix"
         assert log.next_offset > max(seen, default=-1)
         stored = log.offsets.get(KEY)
@@ -200,6 +219,23 @@ def purge(life: Life) -> None:
     life.purge()
     life.send(1)
     life.store(life.log.next_offset - 1)
+
+
+def condensing(life: Life) -> None:
+    """Two segments are replaced, twice each."""
+    life.start()
+    for keys in ((b"a", b"b"), (b"a", b"c"), (b"c", b"b"), (b"d", b"c")):
+        life.send_keyed(*keys)
+    life.log.roll()
+    life.upkeep()
+    life.send_keyed(b"e", b"f")
+    life.condense(0, 1, 4)
+    life.send_keyed(b"a", b"d")
+    life.log.roll()
+    life.upkeep()
+    life.send_keyed(b"e", b"f")
+    life.condense(2, 6)
+    life.send(1)
 
 
 def rewrite_of_offsets(life: Life) -> None:
@@ -252,6 +288,7 @@ SCENARIOS: tuple[Callable[[Life], None], ...] = (
     roll_and_seal,
     trim,
     purge,
+    condensing,
     rewrite_of_offsets,
     clean_stop,
     recovery_of_a_torn_tail,

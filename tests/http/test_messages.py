@@ -128,6 +128,13 @@ async def test_requests_on_one_connection_are_answered_in_order(root: HttpClient
     writer.close()
 
 
+async def test_a_topic_can_keep_the_latest_by_key(root: HttpClient, topic: str) -> None:
+    assert "keep_latest_by_key" not in (await root.ask("GET", topic)).json["options"]
+    body = {"name": "t", "options": {"keep_latest_by_key": "true"}}
+    assert (await root.ask("PUT", topic, body)).status == 204
+    assert (await root.ask("GET", topic)).json["options"]["keep_latest_by_key"]["value"] == "true"
+
+
 @pytest.mark.parametrize("algorithm", ["gzip", "zstd"])
 async def test_a_topic_names_its_compression(root: HttpClient, topic: str, algorithm: str) -> None:
     assert (await root.ask("PUT", topic, {"name": "t", "compression_algorithm": algorithm})).status == 204

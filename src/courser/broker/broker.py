@@ -19,6 +19,7 @@ from courser.broker.access import AccessControl
 from courser.broker.archiving import Archiver, register_archive_metrics
 from courser.broker.authentication import Authentication
 from courser.broker.catalog_service import CatalogService
+from courser.broker.condenser import Condenser
 from courser.broker.connectionless import ConnectionlessMembers
 from courser.broker.consuming import Polls
 from courser.broker.credentials import Passwords
@@ -120,8 +121,8 @@ class Broker:
         self.machine = Machine(self.clock, data.path)
         self.disk_watch, self.sends = self._make_sends()
         self.staging, self.publishing = self._make_publishing(draw)
-        self.retention.settle = self.publishing.settle_below
         self.archiver = self._make_archiver(draw, archive_store)
+        self.condenser = self._make_condenser()
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
         self.reply_sent = self.buffers.give_back
         """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
@@ -135,6 +136,16 @@ class Broker:
         self.diagnosis = Diagnosis(self.machine, data.path, pool)
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)
         """Where clients find this server; the server says so once it listens."""
+
+    def _make_condenser(self) -> Condenser:
+        return Condenser(
+            self.partitions,
+            self.settings,
+            self.clock,
+            settle=self.publishing.settle_below,
+            first_open_offset=self.publishing.first_open_offset,
+            has_archive=self.archiver is not None,
+        )
 
     def _make_archiver(self, draw: Callable[[int], bytes], store: Store | None) -> Archiver | None:
         archiver, settings = None, self.settings.archive
@@ -214,6 +225,7 @@ class Broker:
             draw=draw,
             take_room=self._take_room,
         )
+        self.retention.settle = publishing.settle_below
         return staging, publishing
 
     @classmethod

@@ -174,7 +174,7 @@ class Polls:
         partition, key = self._target(session, topic, command.consumer, command.partition_id)
         offset = start_of_poll(partition, key, command)
         if offset is None:
-            offset = await partition.offset_at_time(command.value)
+            offset = await find_start_of_poll(partition, command)
         result = await self._read(session, partition, offset, command.count, self._size_max)
         if result is not None and command.kind is _LAST:
             result = await self._read_newest(session, partition, command.count, result)
@@ -196,7 +196,7 @@ class Polls:
         found: ReadResult | None = result
         while found is not None and found.message_count < count and found.next_offset < partition.log.visible_end:
             count = max(found.message_count, 1)
-            found = await self._read(session, partition, partition.offset_of_last(count), count, self._size_max)
+            found = await self._read(session, partition, await partition.offset_of_last(count), count, self._size_max)
             if count == 1:
                 break
         return found
@@ -464,7 +464,7 @@ class Polls:
     ) -> ReadResult | None:
         offset = start_of_poll(partition, key, poll)
         if offset is None:
-            offset = await partition.offset_at_time(poll.value)
+            offset = await find_start_of_poll(partition, poll)
         start_offset = partition.start_offset if offset < partition.log.start_offset else offset
         if offset < start_offset:
             gone = SkippedRange(offset, start_offset, SkipReason.TRIMMED)
@@ -529,7 +529,7 @@ async def wait_for_any(session: Session, places: Sequence[tuple[Partition, int]]
 
 
 def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages) -> int | None:
-    """The offset at which a poll begins to read; None if it is to be looked up by time."""
+    """The offset at which a poll begins to read; None if it must be looked up (``find_start_of_poll``)."""
     log, kind = partition.log, command.kind
     if kind is _NEXT:
         stored = log.offsets.get(key)
@@ -539,5 +539,17 @@ def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages)
     if kind is _FIRST:
         return partition.start_offset
     if kind is _LAST:
-        return partition.offset_of_last(command.count)
+        if partition.past is not None:
+            return None
+        try:
+            return log.offset_of_last(command.count, wait=False)
+        except BlockingIOError:
+            return None
     return None
+
+
+async def find_start_of_poll(partition: Partition, command: PollMessages) -> int:
+    """The offset at which a poll begins to read if only the log can tell."""
+    if command.kind is _LAST:
+        return await partition.offset_of_last(command.count)
+    return await partition.offset_at_time(command.value)

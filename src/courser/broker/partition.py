@@ -1,28 +1,26 @@
 """One partition on an event loop: sends, polls, stored offsets, and the syncs that they share.
 
-Everything here runs on the loop's thread, which owns the ``PartitionLog``. Small writes, and reads from the page cache,
-run on that thread: moving them to the pool would cost more. Work that waits for the disk goes to three lanes (syncs,
-upkeep, hints to the kernel), so that a send never waits until a segment is sealed.
+Everything here runs on the loop's thread, which owns the ``PartitionLog``, even small writes and reads from the page
+cache. Work that waits for the disk goes to three lanes (syncs, upkeep, hints), so that a send never waits for a seal.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 
 from courser.broker.disk_lane import DiskLane
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.broker.partition_metrics import PartitionMetrics
-from courser.broker.partition_reads import ReadablePartition
+from courser.broker.partition_reads import Found, ReadablePartition
 from courser.broker.preparing import Preparation
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.tiered_reads import TieredReads
 from courser.broker.waiting import Entrance, Waiting, attempt
 from courser.broker.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
-from courser.errors import CourserError, PartitionReadOnly
+from courser.errors import CommandRejected, CourserError, ErrorCode, PartitionReadOnly
 from courser.model.clock import Clock
 from courser.model.durability import Durability
 from courser.model.metrics import Registry
@@ -35,8 +33,6 @@ from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
-from courser.storage.replacement import plan_replacement
-from courser.storage.segment import Segment
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 
@@ -476,15 +472,21 @@ class Partition(ReadablePartition):
         while self._hold is not None:
             await self._hold.wait()
 
+    async def work(self, work: Callable[[], Found]) -> Found:
+        """Read or write temporary files in the pool. A stop waits for it, even if the caller is cancelled."""
+        if self._is_closing:
+            raise CommandRejected(ErrorCode.DISCONNECTED, "the server is stopping")
+        return await asyncio.shield(asyncio.ensure_future(self._in_pool(work)))
+
+    async def do_upkeep(self, plan: Callable[[], Job | None]) -> None:
+        """Plan an upkeep job, and wait for it."""
+        await self._upkeep.do(plan)
+
     async def roll(self) -> None:
         """Close and seal the open segment if it has messages, so that it can be trimmed."""
         self.log.check_writable()
         self.log.roll()
         await self.seal()
-
-    async def replace_segment(self, segment: Segment, copy: Path) -> None:
-        """Replace the damaged file of a sealed segment by an intact copy. The damaged file is kept in quarantine."""
-        await self._upkeep.do(partial(plan_replacement, self.log, segment, copy))
 
     async def seal(self) -> None:
         """Seal all closed segments."""

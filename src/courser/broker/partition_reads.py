@@ -7,6 +7,7 @@ only the archive has to the threads of ``TieredReads``.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -60,13 +61,13 @@ class ReadablePartition:
         """The oldest offset that can be read, here or in the archive. Raises ``ArchiveFailure`` if it is not known."""
         return self.log.start_offset if self.past is None else self.past.start_offset(self.log)
 
-    def offset_of_last(self, count: int) -> int:
+    async def offset_of_last(self, count: int) -> int:
         """The offset of the first of the newest ``count`` visible messages. Raises ``ArchiveFailure``."""
         log = self.log
         missing = 0 if self.past is None else count - log.count_from(log.start_offset)
-        return (
-            log.offset_of_last(count) if self.past is None or missing <= 0 else self.past.offset_of_last(log, missing)
-        )
+        if self.past is not None and missing > 0:
+            return self.past.offset_of_last(log, missing)
+        return await self._look_up(partial(log.offset_of_last, count))
 
     def count_from(self, offset: int) -> int:
         """The number of visible messages from ``offset`` on, here and in the archive. Raises ``ArchiveFailure``."""
@@ -100,10 +101,7 @@ class ReadablePartition:
         """The first offset whose message is not older than ``timestamp``. Raises ``ArchiveFailure``."""
         if self.past is not None and (found := await self.past.offset_at_time(self.log, timestamp)) is not None:
             return found
-        try:
-            return self.log.offset_at_time(timestamp, wait=False)
-        except BlockingIOError:
-            return await self._in_pool(partial(self.log.offset_at_time, timestamp))
+        return await self._look_up(partial(self.log.offset_at_time, timestamp))
 
     async def time_at(self, offset: int) -> int | None:
         """When the message at ``offset``, or else the next one, was appended; None if there is none.
@@ -116,10 +114,12 @@ class ReadablePartition:
             found = await self.past.time_at(self.log, offset)
             if found is not None:
                 return found
-        try:
-            return self.log.time_at(offset, wait=False)
-        except BlockingIOError:
-            return await self._in_pool(partial(self.log.time_at, offset))
+        return await self._look_up(partial(self.log.time_at, offset))
+
+    async def _look_up(self, find: Callable[..., Found]) -> Found:
+        with suppress(BlockingIOError):
+            return find(wait=False)
+        return await self._in_pool(find)
 
     async def _verify(self, verification: SegmentVerification, offset: int, count: int) -> int:
         """Have the first segments of a read verified; return how many messages may be read before the next one."""

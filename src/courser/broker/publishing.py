@@ -217,6 +217,21 @@ class Publishing:
 
         await self._settle(concerns)
 
+    def first_open_offset(self, identity: PartitionIdentity) -> int | None:
+        """The first offset in a partition that the messages of an unfinished publish may have; None if there is none.
+
+        After a crash, such a publish looks for its messages from there on.
+        """
+        rows = [row for sink in self._catalog.state.sinks.values() if sink.open for row in sink.open.targets]
+        return min(
+            (
+                row.offset
+                for row in rows
+                if PartitionIdentity(row.topic_uuid, row.partition_id, row.incarnation) == identity
+            ),
+            default=None,
+        )
+
     async def _settle(self, concerns: Callable[[PublishTarget], bool]) -> None:
         for sink in list(self._catalog.state.sinks.values()):
             publish = sink.open

@@ -29,6 +29,7 @@ from courser.storage.durable_files import read_if_there, replace_file, unlink_if
 from courser.storage.files import FileSystem
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import SCRUBBER, TEMPORARY_SUFFIX, log_path
+from courser.storage.replacement import plan_replacement
 from courser.storage.segment import Segment, SegmentState
 
 _log = logging.getLogger(__name__)
@@ -219,7 +220,7 @@ class Scrubber:
             if not await loop.run_in_executor(self._pool, _is_intact, log, segment, copy):
                 _log.error("the copy of a damaged segment is not intact path=%s", path)
                 return
-            await partition.replace_segment(segment, copy)
+            await partition.do_upkeep(partial(plan_replacement, partition.log, segment, copy))
         except CourserError as error:
             _log.error("could not repair a damaged segment path=%s reason=%s", path, error)
             return

@@ -137,7 +137,8 @@ class SegmentVerification:
         for segment in segments[bisect_right(segments, offset, key=_end_offset) :]:
             first = max(offset, segment.base_offset)
             damaged = sum(max(damage.end_offset - max(damage.first_offset, first), 0) for damage in segment.damages)
-            present = max(segment.end_offset - first - damaged, 0)
+            # At least so many: of the offsets without messages, some may be before the first.
+            present = max(segment.end_offset - first - damaged - segment.missing_count, 0)
             yield segment, present
             count -= present
             if count <= 0:

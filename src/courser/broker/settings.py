@@ -31,6 +31,7 @@ USUAL_TOPIC_OPTIONS = TopicOptions(
     preallocate_segments=False,
     durability=REPLICATED,
     consumer_offset_durability=REPLICATED,
+    keep_latest_by_key=False,
 )
 
 
@@ -52,6 +53,12 @@ class BrokerSettings:
     cleaner_enabled: bool = True
     cleaner_interval: int = 60 * _SECOND
     """Microseconds between two runs of retention."""
+    condensing_percent: int = 50
+    """Condense a partition when so much of its sealed segments, or more, is new since the last time."""
+    tombstone_delay: int = 24 * 3600 * _SECOND
+    """Microseconds after which a message without a payload is removed from a topic that keeps the latest by key."""
+    condensing_rate: int = 64 * _MIB
+    """Bytes that are read per second at most while segments are condensed: other disk work goes first."""
     free_space_min: int = 0
     """Bytes that stay free on the disk: below this, archived segments are deleted, then sends are refused. 0: none."""
     scrub_rate: int = 8 * _MIB

@@ -14,7 +14,7 @@ from courser.api.commands import PollMessages
 from courser.api.subscriptions import Delivery, Event, Gap, Selection, TopicEnded
 from courser.broker.access import AccessControl
 from courser.broker.catalog_service import CatalogService
-from courser.broker.consuming import Polls, consumer_key, start_of_poll, wait_for_any
+from courser.broker.consuming import Polls, consumer_key, find_start_of_poll, start_of_poll, wait_for_any
 from courser.broker.finding import Finder
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
@@ -345,4 +345,4 @@ async def _first_offset(partition: Partition, selection: Selection, poll: PollMe
     if selection.start is None:
         return partition.log.visible_end
     offset = start_of_poll(partition, consumer_key(selection.consumer), poll)
-    return await partition.offset_at_time(selection.value) if offset is None else offset
+    return await find_start_of_poll(partition, poll) if offset is None else offset

@@ -265,8 +265,13 @@ _DESCRIPTIONS: tuple[tuple[str, str, str], ...] = (
     ("preallocate_segments", "preallocate_segments", "accepted; disk space is always allocated ahead in steps"),
     ("durability", "durability", "persisted: synced before it is acknowledged; replicated: this server's default"),
     ("consumer_offset_durability", "consumer_offset_durability", "the same for stored consumer offsets"),
+    (
+        "keep_latest_by_key",
+        "keep_latest_by_key",
+        "whether messages are removed once a newer one with the same key is stored",
+    ),
 )
-"""Key, field of ``TopicOptions``, description: in the order in which Iggy lists them."""
+"""Key, field of ``TopicOptions``, description: in the order in which Iggy lists them; then our own."""
 
 
 def describe_options(scope: int, defaults: TopicOptions) -> OptionList:

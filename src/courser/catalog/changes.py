@@ -6,7 +6,7 @@ passwords are hashed before. A number is never reused for another kind; new fiel
 
 import msgspec
 
-from courser.catalog.entities import PublishedPart, PublishTarget, PurgedTopic
+from courser.catalog.entities import PublishedPart, PublishTarget, PurgedTopic, options_as_written
 from courser.model.permissions import Permissions
 from courser.model.topic_options import TopicOptions
 
@@ -259,6 +259,8 @@ _ROOM_MAKERS = (
 
 def encode_change(change: Change) -> bytes:
     """The body of a journal entry."""
+    if isinstance(change, TopicCreation | TopicUpdate):
+        change = msgspec.structs.replace(change, options=options_as_written(change.options))
     return _encode(change)
 
 

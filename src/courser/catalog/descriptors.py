@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from courser.catalog.entities import Stream, Topic, UsedIds
+from courser.catalog.entities import Stream, Topic, UsedIds, topic_as_written
 from courser.errors import DamagedData
 from courser.storage.durable_files import replace_file
 from courser.storage.files import FileSystem, read_exactly
@@ -69,7 +69,10 @@ def describe_topic(stream: Stream, topic: Topic) -> TopicDescriptor:
 
 def encode_descriptor(descriptor: StreamDescriptor | TopicDescriptor) -> bytes:
     """The file's contents."""
-    body = _encode(descriptor)
+    written: msgspec.Struct = descriptor
+    if isinstance(descriptor, TopicDescriptor):
+        written = msgspec.structs.replace(descriptor, topic=topic_as_written(descriptor.topic))
+    body = _encode(written)
     rest = _HEADER.pack(bytes(_CHECKSUM_SIZE), _MAGIC, _VERSION, _KINDS[type(descriptor)], len(body))[_CHECKSUM_SIZE:]
     return b"".join((xxhash.xxh3_128_digest(rest + body), rest, body))
 

@@ -3,6 +3,8 @@
 They are arrays on disk, so that 100,000 topics stay small: add new fields at the end, with a default.
 """
 
+from typing import Any, cast
+
 import msgspec
 
 from courser.model.permissions import Permissions
@@ -42,6 +44,27 @@ class Topic(msgspec.Struct, array_like=True):
     group_ids: "UsedIds"
     purge_count: int
     """How often the topic was purged. A partition with a smaller number in its ledger missed a purge."""
+
+
+_EarlierOptions = msgspec.defstruct(
+    "_EarlierOptions", [(name, Any) for name in TopicOptions.__struct_fields__[:-1]], array_like=True
+)
+"""The options before ``keep_latest_by_key``."""
+
+
+def options_as_written(options: TopicOptions) -> TopicOptions:
+    """Options in the form in which they are written: without the newest one, unless it is set.
+
+    So a directory in which it was never set has the same bytes, and the same hashes, as with an earlier version.
+    """
+    if options.keep_latest_by_key is not None:
+        return options
+    return cast("TopicOptions", _EarlierOptions(*msgspec.structs.astuple(options)[:-1]))
+
+
+def topic_as_written(topic: Topic) -> Topic:
+    """A topic in the form in which it is written."""
+    return msgspec.structs.replace(topic, options=options_as_written(topic.options))
 
 
 class Stream(msgspec.Struct, array_like=True):

@@ -3,7 +3,16 @@
 import msgspec
 import xxhash
 
-from courser.catalog.entities import DeletedDirectory, PurgeEnds, Sink, Stream, Topic, UsedIds, User
+from courser.catalog.entities import (
+    DeletedDirectory,
+    PurgeEnds,
+    Sink,
+    Stream,
+    Topic,
+    UsedIds,
+    User,
+    topic_as_written,
+)
 
 
 class _Image(msgspec.Struct, array_like=True):
@@ -66,7 +75,7 @@ class CatalogState:
     def encode(self) -> bytes:
         """The whole state as bytes. The same changes produce the same bytes, because dicts keep insertion order."""
         fields = (
-            [self.streams[number] for number in sorted(self.streams)],
+            [_as_written(self.streams[number]) for number in sorted(self.streams)],
             [self.users[number] for number in sorted(self.users)],
             self.stream_ids,
             self.user_ids,
@@ -109,3 +118,8 @@ class CatalogState:
             for topic in stream.topics.values()
         }
         self.user_by_name = {user.name: user.user_id for user in self.users.values()}
+
+
+def _as_written(stream: Stream) -> Stream:
+    topics = {number: topic_as_written(topic) for number, topic in stream.topics.items()}
+    return msgspec.structs.replace(stream, topics=topics)

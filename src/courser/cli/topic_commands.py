@@ -87,6 +87,12 @@ _CHANGEABLE_OPTIONS = (
         help="The same for stored offsets.",
     ),
     click.option(
+        "--keep-latest-by-key/--keep-all",
+        "keep_latest_by_key",
+        default=None,
+        help="Whether to remove messages once a newer one with the same key is stored.",
+    ),
+    click.option(
         "--local-retention-time",
         type=EXPIRY,
         metavar="TIME",

@@ -51,6 +51,7 @@ SETTING_FIELDS = (
     Field("durability"),
     Field("power_cut_loses"),
     Field("consumer_offset_durability"),
+    Field("keep_latest_by_key"),
     Field("requested_durability"),
     Field("requested_consumer_offset_durability"),
     Field("local_retention_time", text=as_expiry),

@@ -30,6 +30,9 @@ class ChangeableTopicSettings(TypedDict, total=False):
     """``synced``: acknowledged after a sync. ``default``: the level of the server. Iggy's words work too."""
     consumer_offset_durability: str | None
     """The same for stored offsets."""
+    keep_latest_by_key: bool | None
+    """Whether messages are removed once a newer one with the same key is stored. A message without a payload removes
+    its key."""
     local_retention_time: int | str | None
     """How long the server keeps archived messages itself: microseconds, or a text such as ``"1 day"``."""
     local_retention_size: int | str | None
@@ -87,6 +90,7 @@ def topic_options(settings: TopicSettings) -> TopicOptions:
         preallocate_segments=settings.get("preallocate_segments"),
         durability=_requested("durability", settings.get("durability")),
         consumer_offset_durability=_requested("consumer_offset_durability", settings.get("consumer_offset_durability")),
+        keep_latest_by_key=settings.get("keep_latest_by_key"),
         local_retention_time=_quantity("local_retention_time", settings.get("local_retention_time"), parse_expiry),
         local_retention_size=_quantity(
             "local_retention_size", settings.get("local_retention_size"), parse_max_topic_size

@@ -152,10 +152,12 @@ class SegmentCheck:
         for reason, count in self._unchecked.items():
             text = f"the hashes of {count} batches are right, but their messages were not checked: {reason}"
             yield Finding(Severity.NOTE, "frames", self._path, text)
-        yield from self._check_size()
-        yield from self._check_facts()
+        is_condensed = self._is_condensed()
+        if not is_condensed:
+            yield from self._check_size()
+            yield from self._check_facts()
         if self._index.size or self._is_still_there():
-            sealed_size = sealed.size if sealed is not None else None
+            sealed_size = self._size if is_condensed else sealed.size if sealed is not None else None
             yield from self._index.findings(sealed_size=sealed_size, is_log_whole=self.result.is_whole)
         self._on_progress(self._size - reported + self._index.size)
 
@@ -252,6 +254,12 @@ class SegmentCheck:
             return expected.next_base_offset
         synced = expected.synced
         return synced.end_offset if synced is not None and synced.end_offset > self.result.end_offset else None
+
+    def _is_condensed(self) -> bool:
+        """Whether the server has condensed the segment since the ledger was read, or crashed before it wrote that."""
+        sealed, result = self._expected.sealed, self.result
+        is_shorter = sealed is not None and self._size < sealed.size
+        return is_shorter and result.is_whole and sealed is not None and result.end_offset == sealed.end_offset
 
     def _check_size(self) -> Iterator[Finding]:
         facts = self._expected.sealed or self._expected.synced

@@ -40,6 +40,8 @@ class TopicOptions(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """``replicated`` or ``persisted``."""
     consumer_offset_durability: str | None = None
     """``replicated`` or ``persisted``."""
+    keep_latest_by_key: bool | None = None
+    """Whether messages are removed once a newer one with the same key is stored."""
     local_retention_time: int | None = None
     """Microseconds after which an archived segment is deleted here. The archive keeps it. ``NEVER``, None: never."""
     local_retention_size: int | None = None

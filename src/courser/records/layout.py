@@ -27,7 +27,7 @@ STORED_HEADER = struct.Struct(
     "B"  # flags: ENCODED or zero
     "I"  # frame_size: size of every frame if all are equal, else 0; saves the walk over the frames
     "I"  # encryption_key_id: 0 is "not encrypted"
-    "I"  # reserved
+    "I"  # removed_count: offsets before base_offset whose messages were removed when the segment was condensed
     "Q"  # stored_length: 256 + body as it lies in the file
     "16s"  # topic_uuid: a batch of another topic is recognised
     "Q"  # incarnation: the journal op that made the partition; a batch of its predecessor is recognised
@@ -51,6 +51,7 @@ BATCH_CHECKSUM_POSITION = 40
 MESSAGE_COUNT_POSITION = 48
 MAGIC_POSITION = EXTENSION_POSITION
 FRAME_SIZE_POSITION = 60
+REMOVED_COUNT_POSITION = 68
 STORED_LENGTH_POSITION = 72
 NONCE_POSITION = 128
 NONCE_SIZE = 24

@@ -54,7 +54,7 @@ class StoredHeader(NamedTuple):
     flags: int
     frame_size: int
     encryption_key_id: int
-    reserved: int
+    removed_count: int
     stored_length: int
     topic_uuid: bytes
     incarnation: int
@@ -68,6 +68,11 @@ class StoredHeader(NamedTuple):
         """The offset after the last message."""
         return self.base_offset + self.message_count
 
+    @property
+    def previous_end_offset(self) -> int:
+        """Where the previous batch ended. Messages between it and this one were removed by ``condensing``."""
+        return self.base_offset - self.removed_count
+
 
 _NO_CODEC = int(layout.Compression.NONE)
 _CODECS = frozenset(map(int, layout.Compression))
@@ -76,10 +81,13 @@ _new_header = tuple.__new__
 """``StoredHeader._make`` without its overhead: one is created per batch that is read."""
 
 
-def blank_header(identity: PartitionIdentity, producer: bytes = NO_PRODUCER, sequence: int = 0) -> bytes:
+def blank_header(
+    identity: PartitionIdentity, producer: bytes = NO_PRODUCER, sequence: int = 0, removed_count: int = 0
+) -> bytes:
     """The fields that all headers of a partition's batches share; all other bytes are zero."""
     owner = identity.topic_uuid, identity.incarnation
-    extension = layout.MAGIC, layout.FORMAT_VERSION, _NO_CODEC, 0, 0, 0, 0, 0, *owner, producer, sequence, 0, 0
+    encoding = layout.MAGIC, layout.FORMAT_VERSION, _NO_CODEC, 0, 0, 0
+    extension = *encoding, removed_count, 0, *owner, producer, sequence, 0, 0
     return layout.STORED_HEADER.pack(identity.partition_id, 0, 0, 0, 0, 0, 0, *extension)
 
 
@@ -95,6 +103,14 @@ def stamp(batch: Batch, blank: bytes, base_offset: int, base_timestamp: int) -> 
         batch.count,
         batch.frames.frame_size,
     )
+
+
+def with_removed_count(stored_header: Buffer, removed_count: int) -> bytearray:
+    """A stored header, not of an encrypted batch, that says how many messages were removed before its batch."""
+    header = bytearray(stored_header)
+    header[layout.REMOVED_COUNT_POSITION : layout.STORED_LENGTH_POSITION] = removed_count.to_bytes(4, "little")
+    header[layout.HEADER_CHECKSUM_POSITION :] = xxh3(header[: layout.HEADER_CHECKSUM_POSITION]).to_bytes(8, "little")
+    return header
 
 
 def read_header(data: memoryview, position: int, identity: PartitionIdentity) -> StoredHeader:

@@ -113,6 +113,7 @@ def keep_background_tasks(
         tasks.every(_TRIM_INTERVAL, "memory", partial(_in_pool, broker, trim))
     if settings.broker.cleaner_enabled:
         tasks.keep("cleaner", broker.retention.run)
+        tasks.keep("condenser", broker.condenser.run)
     if settings.broker.scrub_rate:
         tasks.keep("scrubber", broker.scrubber.run)
     if broker.archiver is not None:

@@ -164,7 +164,7 @@ def _walk(file: File, identity: PartitionIdentity, base: int, end: int) -> Itera
             header = read_header(memoryview(data), 0, identity)
         except BadBatch:
             return
-        if header.base_offset != offset or position + header.stored_length > end:
+        if header.previous_end_offset != offset or position + header.stored_length > end:
             return
         yield position, header
         position += header.stored_length

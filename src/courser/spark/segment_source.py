@@ -110,8 +110,11 @@ class _Scan:
             return 0, source.base_offset
         finally:
             file.close()
+        if entry is None or entry.batch_position >= source.size:
+            # There is no entry, or the index belongs to a longer file that was replaced.
+            return 0, source.base_offset
         # The entry need not be the first message of its batch, so the batch may begin at a lower offset.
-        return (0, source.base_offset) if entry is None else (entry.batch_position, -1)
+        return entry.batch_position, -1
 
     def fetch(self) -> Iterator[Fetched]:
         while self._position < self._source.size:
@@ -147,6 +150,8 @@ class _Scan:
             try:
                 header = self._header(at)
                 if header.base_offset >= self._end:
+                    # What lies before it is read, or was removed.
+                    self._offset = self._end
                     return first, at, True
                 behind = at + header.stored_length
                 if behind > filled:
@@ -183,8 +188,10 @@ class _Scan:
 
     def _header(self, at: int) -> StoredHeader:
         header = read_header(self._buffer, at, self._source.identity)
-        if self._offset >= 0 and header.base_offset != self._offset:
-            raise BadBatch(f"the batch begins at offset {header.base_offset}, expected {self._offset}")
+        if self._offset >= 0 and header.previous_end_offset != self._offset:
+            raise BadBatch(f"the batch begins at offset {header.previous_end_offset}, expected {self._offset}")
+        if self._offset < 0 and header.previous_end_offset > self._start:
+            raise BadBatch(f"the batch begins at offset {header.previous_end_offset}, expected {self._start} or less")
         return header
 
     def _grow(self, filled: int) -> bool:
@@ -205,7 +212,11 @@ class _Scan:
     def _pass_over(self, error: BadBatch) -> bool:
         """Skip damage at the current position, if that is allowed. Returns whether no intact batch follows."""
         source = self._source
-        offset = self._offset if self._offset >= 0 else self._start
+        if self._offset < 0:
+            # The server may have replaced log and index between the two opens, so do without the index.
+            self._position, self._offset = 0, source.base_offset
+            return False
+        offset = self._offset
         where = f"{source.path} is damaged at byte {self._position} (expected offset {offset}): {error}"
         if not source.skip_corrupt:
             raise ReadFailed(
@@ -220,7 +231,7 @@ class _Scan:
             return True
         self._position, header = found
         _log.error("%s; skipped offsets %d to %d", where, offset, header.base_offset - 1)
-        self._offset = header.base_offset
+        self._offset = header.previous_end_offset
         return False
 
     def _copy_aside(self, end: int) -> None:

@@ -56,8 +56,13 @@ class Cursor:
 
     def check(self, header: StoredHeader) -> None:
         """Raise ``BadBatch`` unless this is the expected batch."""
-        if not header.base_offset <= self.anchor < header.end_offset:
+        if not header.previous_end_offset <= self.anchor < header.end_offset:
             raise BadBatch(f"the batch at offset {header.base_offset} does not contain offset {self.anchor}")
+
+    def pass_removed(self, header: StoredHeader) -> None:
+        """Go on to the first message of the expected batch, if those before it were removed."""
+        if header.base_offset > self.offset:
+            self.anchor = self.offset = header.base_offset
 
 
 class BatchLoader:
@@ -104,12 +109,16 @@ class BatchLoader:
         if not 0 <= start <= len(block) - BATCH_HEADER_SIZE:
             guess = self.expected_size or min(size_left, count_left * cursor.segment.average_message_size)
             block, start = self._fetch(cursor.position, guess), 0
-        at, header_limit = start, len(block) - BATCH_HEADER_SIZE
+        at, header_limit, first_offset = start, len(block) - BATCH_HEADER_SIZE, offset
         is_enough = False
         try:
             while at <= header_limit and count_left > 0:
                 header = read_header(block, at, identity)
                 count, end = header.message_count, at + header.stored_length
+                if header.removed_count and header.previous_end_offset <= offset < header.base_offset:
+                    offset = header.base_offset
+                    if at == start:
+                        first_offset = offset
                 if end - start > size_left and (at > start or collector.message_count):
                     is_enough = large_size <= end - at <= collector.size + size_left
                     break
@@ -132,7 +141,7 @@ class BatchLoader:
             if at == start:
                 raise
         if at > start:
-            collector.add(block, start, at, cursor.offset, offset - cursor.offset)
+            collector.add(block, start, at, first_offset, collector.count_left - count_left)
             cursor.position += at - start
             cursor.anchor = cursor.offset = offset
         if is_enough:
@@ -157,6 +166,7 @@ class BatchLoader:
             cursor.position += size
             cursor.anchor = batch_end_offset
             return None
+        cursor.pass_removed(header)
         if header.flags:
             self._take_encoded(cursor, header, block[at : at + size])
             return None
@@ -203,11 +213,13 @@ class BatchLoader:
         Raises:
             BadBatch: it fails a check.
         """
-        collector, offset = cursor.collector, cursor.offset
+        collector = cursor.collector
         while True:
             end = min(start + size, self._limit)
             header, block = self._load_part(cursor.position, start, end)
             cursor.check(header)
+            cursor.pass_removed(header)
+            offset = cursor.offset
             batch_end = cursor.position + header.stored_length
             if header.end_offset <= offset:
                 cursor.position, cursor.anchor = batch_end, header.end_offset

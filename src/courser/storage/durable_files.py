@@ -12,7 +12,7 @@ from courser.errors import DiskFull, StorageFailure
 from courser.model.buffers import Buffer
 from courser.storage.files import DirectoryEntry, EntryKind, File, FileSystem, read_exactly, read_into, write_all
 from courser.storage.limits import DEFAULT_LIMITS
-from courser.storage.paths import TEMPORARY_SUFFIX
+from courser.storage.paths import temporary_path
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
@@ -113,7 +113,7 @@ class SyncGuard:
 
 def replace_file(file_system: FileSystem, path: Path, data: Buffer) -> None:
     """Replace the contents of ``path`` atomically. A power cut leaves either the old or the new contents."""
-    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    temporary = temporary_path(path)
     try:
         unlink_if_there(file_system, temporary)
         file = file_system.open(temporary, writable=True, create=True)

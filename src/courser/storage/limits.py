@@ -45,6 +45,9 @@ class EngineLimits:
     """Bytes of a new read buffer. It grows with the reads."""
     scan_window_size: int = 4 * _MIB
     """Bytes that a scan reads at once: large enough to make the calls cheap, small enough for the processor's cache."""
+    condensed_key_count_max: int = 256 * _KIB
+    """Keys in memory while segments are condensed: about 40 MiB. If there are more, they are condensed in several
+    passes."""
     copy_size: int = 1 * _MIB
     """Bytes read at a time when damaged data is copied to quarantine and the zeros behind it are left out."""
     whole_sync_count: int = 16

@@ -21,11 +21,12 @@ from courser.storage.index_file import BadIndex
 from courser.storage.ledger import DamagedRange
 from courser.storage.read_result import Collector, ReadBuffer, SkipReason
 from courser.storage.scan import find_batch
-from courser.storage.segment import Segment
+from courser.storage.segment import Segment, SegmentKey
 from courser.storage.settings import LogSettings
 
-_NO_ENTRY = (-1, -1, None)
-_NO_END = (-1, 0, (0, 0))
+_NO_KEY = (-1, -1)
+_NO_ENTRY = (_NO_KEY, -1, None)
+_NO_END = (_NO_KEY, 0, (0, 0))
 
 
 @dataclass(slots=True)
@@ -58,11 +59,11 @@ class SegmentReader:
         self._prepare_index = prepare_index
         self._rebuild_index = rebuild_index
         self._decoder = BatchDecoder(settings.keys, settings.limits)
-        self._verified: dict[tuple[int, int], StoredHeader] = {}
-        self._ends: dict[int, tuple[int, int, tuple[int, int]]] = {}
+        self._verified: dict[tuple[SegmentKey, int], StoredHeader] = {}
+        self._ends: dict[int, tuple[SegmentKey, int, tuple[int, int]]] = {}
         """Where recent reads ended, by offset: segment and position of the next batch, and its unchecked size and
         message count."""
-        self._latest_entry: tuple[int, int, IndexEntry | None] = _NO_ENTRY
+        self._latest_entry: tuple[SegmentKey, int, IndexEntry | None] = _NO_ENTRY
         """Segment, offset and result of the last lookup: a read inside a batch needs it twice."""
         self.counters = ReadCounters()
 
@@ -77,9 +78,9 @@ class SegmentReader:
         """
         limit = segment.size
         loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, self._decoder, wait)
-        base_offset, position, (claimed_size, claimed_count) = self._ends.get(offset, _NO_END)
+        key, position, (claimed_size, claimed_count) = self._ends.get(offset, _NO_END)
         anchor = offset
-        if base_offset != segment.base_offset:
+        if key != segment.key:
             position, anchor = self._position_of(segment, offset, wait=wait)
         elif claimed_count == collector.count_left and claimed_size <= collector.size_left:
             # Exactly the requested batch, and the next header, so that the next read can do the same.
@@ -110,12 +111,12 @@ class SegmentReader:
         self.counters.size += loader.size_read
         if len(self._ends) >= self._limits.cursor_count_max:
             self._ends = {}
-        self._ends[offset] = segment.base_offset, position, loader.claims_at(position)
+        self._ends[offset] = segment.key, position, loader.claims_at(position)
         return offset
 
     def _wants_part(self, cursor: Cursor) -> bool:
         """Whether only a part of a verified large batch is requested. Whole batches are hashed every time."""
-        batch = self._verified.get((cursor.segment.base_offset, cursor.position))
+        batch = self._verified.get((cursor.segment.key, cursor.position))
         return batch is not None and (
             cursor.offset > batch.base_offset
             or cursor.collector.count_left < batch.message_count
@@ -144,7 +145,7 @@ class SegmentReader:
         header = loader.take_batch(cursor)
         if header is not None and header.stored_length >= self._limits.large_batch_size:
             # The rest of it will be requested next, perhaps many times.
-            self._remember_verified(cursor.segment.base_offset, position, header)
+            self._remember_verified(cursor.segment.key, position, header)
 
     def _read_inside(self, loader: BatchLoader, cursor: Cursor, *, wait: bool) -> None:
         """Take the requested frames from a verified large batch, with the help of the index."""
@@ -158,7 +159,7 @@ class SegmentReader:
         size = max(wanted, 0) + self._interval + FRAME_HEADER_SIZE
         if not loader.take_frames(cursor, start, first_offset, size, self._interval):
             # If log and index disagree, the index is wrong.
-            self._forget_verified(segment.base_offset, cursor.position)
+            self._forget_verified(segment.key, cursor.position)
             self._replace_index(segment, wait=wait)
 
     def _pass_damage(self, cursor: Cursor, limit: int, *, wait: bool) -> None:
@@ -194,6 +195,15 @@ class SegmentReader:
                 return header.base_offset
         return segment.end_offset
 
+    def offset_of_last(self, segment: Segment, count: int) -> int:
+        """The offset of the first of the newest ``count`` messages of a segment from which messages were removed."""
+        before = segment.message_count - count
+        for header in self._headers(segment, 0, wait=True):
+            if before < header.message_count:
+                return header.base_offset + before
+            before -= header.message_count
+        return segment.end_offset
+
     def time_at(self, segment: Segment, offset: int, *, wait: bool) -> int:
         """The time of the batch with ``offset``, or of the next one in the segment, as it is stored."""
         position = self._position_of(segment, offset, wait=wait)[0]
@@ -203,12 +213,12 @@ class SegmentReader:
         return segment.last_timestamp
 
     def _entry_at(self, segment: Segment, offset: int, *, wait: bool) -> IndexEntry | None:
-        base_offset, latest_offset, entry = self._latest_entry
-        if (base_offset, latest_offset) == (segment.base_offset, offset):
+        key, latest_offset, entry = self._latest_entry
+        if (key, latest_offset) == (segment.key, offset):
             return entry
         self.counters.index_lookup_count += 1
         entry = self._look_up(segment, lambda: segment.index.at_offset(offset), wait=wait)
-        self._latest_entry = segment.base_offset, offset, entry
+        self._latest_entry = segment.key, offset, entry
         return entry
 
     def _look_up(self, segment: Segment, find: "Callable[[], _Found]", *, wait: bool) -> "_Found":
@@ -232,13 +242,13 @@ class SegmentReader:
 
     # --- hints ---
 
-    def _remember_verified(self, base_offset: int, position: int, header: StoredHeader) -> None:
+    def _remember_verified(self, key: SegmentKey, position: int, header: StoredHeader) -> None:
         if len(self._verified) >= self._limits.verified_count_max:
             self._verified = {}
-        self._verified[base_offset, position] = header
+        self._verified[key, position] = header
 
-    def _forget_verified(self, base_offset: int, position: int) -> None:
-        self._verified.pop((base_offset, position), None)
+    def _forget_verified(self, key: SegmentKey, position: int) -> None:
+        self._verified.pop((key, position), None)
 
 
 _Found = TypeVar("_Found")

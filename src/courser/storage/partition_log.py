@@ -263,7 +263,7 @@ class PartitionLog(PartitionState):
             return self._begin_segment()
         if segment.file is None:
             segment.file = self.open_for_writing(segment)
-            self.files.forget(segment.base_offset)
+            self.files.forget(segment)
         return segment
 
     def open_for_writing(self, segment: Segment) -> File:
@@ -394,12 +394,17 @@ class PartitionLog(PartitionState):
             raise storage_failure("read", log_path(self.directory, segment.base_offset), error) from error
 
     def count_from(self, offset: int) -> int:
-        """The number of visible messages from ``offset`` on. Gaps in the numbering do not count."""
+        """The number of visible messages from ``offset`` on. Gaps in the numbering do not count.
+
+        If ``offset`` is in a condensed segment, the number is an upper bound.
+        """
         end, count = self.visible_end, 0
         for segment in reversed(self.segments):
             if segment.end_offset <= offset:
                 break
-            count += max(min(segment.end_offset, end) - max(segment.base_offset, offset), 0)
+            span = max(min(segment.end_offset, end) - max(segment.base_offset, offset), 0)
+            # In a condensed segment, only the headers would tell how many of its messages are below the offset.
+            count += min(span, segment.message_count)
         return count
 
     def last_sequence(self, producer: bytes, *, first_offset: int) -> int | None:
@@ -435,16 +440,32 @@ class PartitionLog(PartitionState):
                 end = gap.first_offset
         return end
 
-    def offset_of_last(self, count: int) -> int:
-        """The offset of the first of the newest ``count`` visible messages. Gaps in the numbering do not count."""
+    def offset_of_last(self, count: int, *, wait: bool = True) -> int:
+        """The offset of the first of the newest ``count`` visible messages. Gaps in the numbering do not count.
+
+        Raises:
+            BlockingIOError: with ``wait=False``, if the disk has to be waited for.
+            StorageFailure: the disk cannot be read.
+        """
         end = self.visible_end
         for segment in reversed(self.segments):
             segment_end = min(segment.end_offset, end)
             present = segment.message_count - (segment.end_offset - segment_end)
             if count <= present:
+                if segment.missing_count:
+                    return self._nth_last(segment, count + segment.end_offset - segment_end, wait=wait)
                 return segment_end - count
             count -= max(present, 0)
         return self.start_offset
+
+    def _nth_last(self, segment: Segment, count: int, *, wait: bool) -> int:
+        if not wait:
+            # It looks at every header of the segment.
+            raise BlockingIOError
+        try:
+            return self._reader.offset_of_last(segment, count)
+        except OSError as error:
+            raise storage_failure("read", log_path(self.directory, segment.base_offset), error) from error
 
     # --- consumers ---
 

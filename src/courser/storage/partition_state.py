@@ -13,7 +13,7 @@ from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import SyncGuard, heals
 from courser.storage.files import File, FileSystem
 from courser.storage.jobs import PlannedRemoval, PlannedSync, SealedSegment, UnsyncedSegment
-from courser.storage.ledger import LedgerDraft, OffsetsMark
+from courser.storage.ledger import LedgerDraft, OffsetsMark, SegmentFacts
 from courser.storage.offset_table import OffsetTable
 from courser.storage.recovery import RecoveredPartition
 from courser.storage.recovery_cases import RecoveryFinding
@@ -217,10 +217,17 @@ class PartitionState:
         """The segment, its index and the ledger's record of it are durable."""
         self.ledger.apply(draft)
         segment.seal()
-        self.files.keep(segment.base_offset, sealed.file)
+        self.files.keep(segment, sealed.file)
         keeps_index = self.settings.index_cache is IndexCache.ALL
         segment.index.note_flushed(sealed.index_block_count, None if keeps_index else sealed.index_file)
         segment.is_index_ready = not segment.index.is_partial
+
+    def complete_condensing(self, old: Segment, facts: SegmentFacts, draft: LedgerDraft | None) -> None:
+        """A condensed file has the name of the segment's. Without ``draft``, the ledger does not say so yet."""
+        if draft is not None:
+            self.ledger.apply(draft)
+        new = old.replaced_by(facts, self.identity, self.settings)
+        self.segments = tuple(new if segment is old else segment for segment in self.segments)
 
     def begin_corrections(self) -> LedgerDraft | None:
         """Records of the corrections that the ledger does not have; None if it has them all."""

@@ -58,6 +58,11 @@ def index_path(directory: Path, base_offset: int) -> Path:
     return directory / f"{base_offset:0{_OFFSET_DIGITS}d}{INDEX_SUFFIX}"
 
 
+def temporary_path(path: Path) -> Path:
+    """Where the contents of a file are written before they replace it. A start removes what it finds there."""
+    return path.with_name(path.name + TEMPORARY_SUFFIX)
+
+
 def base_offset_of(name: str, suffix: str) -> int | None:
     """The offset in a segment file's name, or None if it is no such name."""
     digits = name.removesuffix(suffix)

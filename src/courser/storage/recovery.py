@@ -23,6 +23,7 @@ from courser.storage.ledger import (
     LedgerReading,
     OffsetGap,
     Progress,
+    Sealed,
     SyncFailure,
     read_ledger,
 )
@@ -38,7 +39,7 @@ from courser.storage.paths import (
 from courser.storage.quarantine import Quarantine
 from courser.storage.recovery_cases import Oddity, RecoveryAction, RecoveryFinding, StopKind, Tail, case_for
 from courser.storage.recovery_listing import PartitionListing, list_partition
-from courser.storage.recovery_scan import ScannedSegment, SegmentEnd, scan_open_segment
+from courser.storage.recovery_scan import ScannedSegment, SegmentEnd, condensed_facts, scan_open_segment
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.settings import LogSettings
 
@@ -253,17 +254,15 @@ class _Recovery:
                 text = "the sealed segment is missing"
                 self._lose(Oddity.SEALED_MISSING, path, text, base, facts.end_offset, reading)
                 continue
+            if size < facts.size and (found := condensed_facts(self._file_system, path, self._identity, facts)):
+                # The crash came after the file was replaced and before the ledger said so.
+                facts = found
+                self._events.append(Sealed(found))
             segment = Segment.from_facts(facts, self._identity, self._settings)
             segment.state = SegmentState.SEALED
             if size < facts.size:
-                self._note(
-                    Oddity.SEALED_SHORT,
-                    path,
-                    f"the sealed segment has {size} bytes instead of {facts.size}",
-                    position=size,
-                    size=facts.size - size,
-                    end_offset=facts.end_offset,
-                )
+                text, missing = f"the sealed segment has {size} bytes instead of {facts.size}", facts.size - size
+                self._note(Oddity.SEALED_SHORT, path, text, position=size, size=missing, end_offset=facts.end_offset)
                 segment.size = size
             elif size > facts.size:
                 self._note(

@@ -12,7 +12,7 @@ from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.paths import INDEX_SUFFIX
 from courser.storage.quarantine import end_of_data
 from courser.storage.recovery_cases import StopKind
-from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
+from courser.storage.scan import BadRange, GoodBatch, ZeroTail, facts_of_file, scan
 from courser.storage.segment import Segment
 from courser.storage.segment_index import SegmentIndex
 from courser.storage.settings import LogSettings
@@ -114,6 +114,22 @@ def scan_open_segment(
     return ScannedSegment(segment, file, file_size, bad_end, has_zeros, shown_end_offset, is_torn, doubtful_end)
 
 
+def condensed_facts(
+    file_system: FileSystem, path: Path, identity: PartitionIdentity, facts: SegmentFacts
+) -> SegmentFacts | None:
+    """The facts about a file that is shorter than its seal says, if it is the whole segment, condensed.
+
+    None if a part of it is missing. A condensed segment still has the last message, so a file that was truncated cannot
+    be mistaken for one.
+    """
+    file = file_system.open(path)
+    try:
+        found = facts_of_file(file, identity, facts.base_offset)
+    finally:
+        file.close()
+    return found if found is not None and found.end_offset == facts.end_offset else None
+
+
 def offset_bound(size: int, offset: int) -> int:
     """An upper bound of the offsets of messages that start at ``offset`` and take ``size`` bytes."""
     return offset - -size // STORED_MESSAGE_SIZE_MIN
@@ -140,7 +156,7 @@ def judge_end(
         header = read_header(memoryview(head), 0, identity)
     except BadBatch:
         return size < BATCH_HEADER_SIZE, offset_bound(size, offset)
-    if header.base_offset != offset:
+    if header.previous_end_offset != offset:
         return False, offset_bound(size, offset)
     return size < header.stored_length, offset_bound(max(size - header.stored_length, 0), header.end_offset)
 

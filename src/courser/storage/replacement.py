@@ -40,7 +40,7 @@ def plan_replacement(log: PartitionLog, segment: Segment, copy: Path) -> Job | N
         log.syncs.sync_names()
 
     def complete() -> None:
-        log.files.forget(base_offset)
+        log.files.forget(segment)
         segment.damages = ()
         segment.is_index_ready = False
 

@@ -19,6 +19,7 @@ from courser.records.stored_header import (
     stored_frames,
 )
 from courser.storage.files import File, read_into
+from courser.storage.ledger import SegmentFacts
 from courser.storage.limits import DEFAULT_LIMITS
 
 
@@ -104,16 +105,17 @@ def scan(
 ) -> Iterator[GoodBatch | BadRange | ZeroTail]:
     """Scan from ``start``, where the batch with base ``offset`` is expected, to ``end``.
 
-    Offsets are consecutive, except after a bad range. The last item may be a ``BadRange`` with ``is_last``, or a
-    ``ZeroTail``. Reads ``window_size`` bytes at a time.
+    Offsets are consecutive, except after a bad range and where a batch says that messages before it were removed. The
+    last item may be a ``BadRange`` with ``is_last``, or a ``ZeroTail``. Reads ``window_size`` bytes at a time.
     """
     window = _Window(file, end, window_size)
     position = start
     while position < end:
         try:
             batch = _batch_at(window, identity, position, end)
-            if batch.header.base_offset != offset:
-                raise BadBatch(f"the batch starts at offset {batch.header.base_offset} instead of {offset}")
+            if batch.header.previous_end_offset != offset:
+                found = batch.header.previous_end_offset
+                raise BadBatch(f"the batch starts at offset {found} instead of {offset}")
         except BadBatch as error:
             if _is_zero_to_the_end(window, position, end):
                 yield ZeroTail(position, end)
@@ -123,10 +125,32 @@ def scan(
                 yield BadRange(position, end, str(error), is_last=True)
                 return
             yield BadRange(position, next_good.position, str(error), is_last=False)
-            position, offset = next_good.position, next_good.header.base_offset
+            position, offset = next_good.position, next_good.header.previous_end_offset
             continue
         yield batch
         position, offset = batch.end_position, batch.header.end_offset
+
+
+def facts_of_file(
+    file: File,
+    identity: PartitionIdentity,
+    base_offset: int,
+    window_size: int = DEFAULT_LIMITS.scan_window_size,
+) -> SegmentFacts | None:
+    """The facts about a segment, from its file alone; None unless all of it is good batches, and there is one."""
+    end_offset, end = base_offset, file.size()
+    first_timestamp = last_timestamp = message_count = batch_count = 0
+    for found in scan(file, identity, start=0, end=end, offset=base_offset, window_size=window_size):
+        if not isinstance(found, GoodBatch):
+            return None
+        header = found.header
+        end_offset, last_timestamp = header.end_offset, header.base_timestamp
+        first_timestamp = first_timestamp if batch_count else header.base_timestamp
+        message_count += header.message_count
+        batch_count += 1
+    if not batch_count:
+        return None
+    return SegmentFacts(base_offset, end_offset, end, first_timestamp, last_timestamp, message_count, batch_count)
 
 
 def find_batch(

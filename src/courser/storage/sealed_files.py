@@ -9,9 +9,9 @@ from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import storage_failure
 from courser.storage.files import File, FileSystem, write_all
 from courser.storage.index_file import BadIndex
-from courser.storage.paths import index_path, log_path
+from courser.storage.paths import index_path, log_path, temporary_path
 from courser.storage.scan import GoodBatch, scan
-from courser.storage.segment import Segment, SegmentState
+from courser.storage.segment import Segment, SegmentKey, SegmentState
 from courser.storage.segment_index import IndexCache, SegmentIndex
 from courser.storage.settings import LogSettings
 
@@ -26,11 +26,11 @@ class SealedFiles:
         self._directory = directory
         self._identity = identity
         self._settings = settings
-        self._open: dict[int, File] = {}
+        self._open: dict[SegmentKey, File] = {}
 
     def file_of(self, segment: Segment) -> File:
         """The segment's log, for reading."""
-        file = segment.file or self._open.get(segment.base_offset)
+        file = segment.file or self._open.get(segment.key)
         if file is not None:
             return file
         path = log_path(self._directory, segment.base_offset)
@@ -38,18 +38,29 @@ class SealedFiles:
             file = self._file_system.open(path)
         except OSError as error:
             raise storage_failure("open", path, error) from error
-        self.keep(segment.base_offset, file)
+        if segment.file is not None:
+            # It was retired meanwhile, so this may be the file of its successor.
+            return segment.file
+        self.keep(segment, file)
         return file
 
-    def keep(self, base_offset: int, file: File) -> None:
+    def keep(self, segment: Segment, file: File) -> None:
         """Have a file at hand for the next reader."""
         if len(self._open) >= self._settings.open_file_count_max:
             self._open = {}
-        self._open[base_offset] = file
+        self._open[segment.key] = file
 
-    def forget(self, base_offset: int) -> None:
-        """The segment has a file of its own again, for writing: readers share it."""
-        self._open.pop(base_offset, None)
+    def forget(self, segment: Segment) -> None:
+        """The segment has a file of its own again: readers share it."""
+        self._open.pop(segment.key, None)
+
+    def retire(self, segment: Segment) -> None:
+        """Prepare a sealed segment for the replacement of its file: its readers keep the file that is there now.
+
+        From here on it has no index file either. If one of its readers needs the index, it is built in memory.
+        """
+        segment.file = self.file_of(segment)
+        self.forget(segment)
 
     def prepare_index(self, segment: Segment) -> None:
         """Check the index file of a sealed segment for the first time; rebuild it if it is wrong."""
@@ -99,11 +110,20 @@ class SealedFiles:
 
     def _write_index(self, segment: Segment, index: SegmentIndex) -> File | None:
         _, data = index.unflushed(covered_size=segment.size)
-        try:
-            return write_index_file(self._file_system, index_path(self._directory, segment.base_offset), 0, data)
-        except StorageFailure:
-            # A full or read-only disk: the index lives in memory then.
+        if segment.file is not None:
+            # The name belongs to the index of its successor.
             return None
+        path = index_path(self._directory, segment.base_offset)
+        # A new file, which then gets the name: the segment may be retired at any moment, and its successor's index must
+        # not change while it is in use. An index that gets the name too late covers another size, and is built again.
+        temporary = temporary_path(path.with_suffix(f".{segment.key[1]}{path.suffix}"))
+        try:
+            file = write_index_file(self._file_system, temporary, 0, data)
+            self._file_system.rename(temporary, path)
+        except (StorageFailure, OSError):
+            # A full or read-only disk, or another reader was faster: the index lives in memory then.
+            return None
+        return file
 
     def close(self) -> None:
         """Let go of all files."""

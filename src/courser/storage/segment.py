@@ -6,6 +6,7 @@ only grow, and never look behind ``size``. They replace an index that is missing
 """
 
 from enum import Enum
+from typing import TypeAlias
 
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import File
@@ -13,6 +14,9 @@ from courser.storage.index_entries import BatchEntries
 from courser.storage.ledger import DamagedRange, SegmentFacts
 from courser.storage.segment_index import SegmentIndex
 from courser.storage.settings import LogSettings
+
+SegmentKey: TypeAlias = tuple[int, int]
+"""Base offset, and how often the file was replaced in this session."""
 
 
 class SegmentState(Enum):
@@ -38,6 +42,7 @@ class Segment:
         "has_unsynced_cut",
         "index",
         "is_index_ready",
+        "key",
         "last_timestamp",
         "message_count",
         "size",
@@ -46,14 +51,16 @@ class Segment:
         "writeback_size",
     )
 
-    def __init__(self, base_offset: int, index: SegmentIndex) -> None:
+    def __init__(self, base_offset: int, index: SegmentIndex, generation: int = 0) -> None:
         self.base_offset = base_offset
+        self.key: SegmentKey = (base_offset, generation)
+        """What caches use: a condensed segment has the offsets of its predecessor, but other positions."""
         self.index = index
         self.is_index_ready = True
         """False for a sealed segment whose index file was not checked yet."""
         self.state = SegmentState.OPEN
         self.file: File | None = None
-        """Open while the segment is written. A sealed one is opened when it is read."""
+        """Open while the segment is written. A sealed one is opened when it is read; see ``SealedFiles.retire``."""
         self.end_offset = base_offset
         self.size = 0
         """Bytes of batches in the file, whether or not more was allocated behind them."""
@@ -72,10 +79,12 @@ class Segment:
         self.damages: tuple[DamagedRange, ...] = ()
 
     @classmethod
-    def from_facts(cls, facts: SegmentFacts, identity: PartitionIdentity, settings: LogSettings) -> "Segment":
+    def from_facts(
+        cls, facts: SegmentFacts, identity: PartitionIdentity, settings: LogSettings, generation: int = 0
+    ) -> "Segment":
         """A segment that the ledger knows. Its index is checked when it is first read."""
         index = SegmentIndex(identity, facts.base_offset, settings.index_interval, settings.limits.index_block_size)
-        segment = cls(facts.base_offset, index)
+        segment = cls(facts.base_offset, index, generation)
         segment.is_index_ready = False
         segment.end_offset = facts.end_offset
         segment.size = segment.synced_size = segment.writeback_size = segment.allocated_size = facts.size
@@ -84,6 +93,18 @@ class Segment:
         segment.message_count = facts.message_count
         segment.batch_count = facts.batch_count
         return segment
+
+    def replaced_by(self, facts: SegmentFacts, identity: PartitionIdentity, settings: LogSettings) -> "Segment":
+        """The segment after its file was replaced by a condensed one, which ``facts`` describe."""
+        segment = Segment.from_facts(facts, identity, settings, self.key[1] + 1)
+        segment.state = SegmentState.SEALED
+        segment.correction = self.correction
+        return segment
+
+    @property
+    def missing_count(self) -> int:
+        """Offsets in its range that have no message in the file: they were removed, or damaged when it was sealed."""
+        return max(self.end_offset - self.base_offset - self.message_count, 0)
 
     @property
     def first_stored_at(self) -> int:

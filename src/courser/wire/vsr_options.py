@@ -147,6 +147,8 @@ class _Key:
     kind: HeaderKind
     read: Callable[[_Field], OptionValue | None]
     is_updatable: bool = False
+    is_own: bool = False
+    """Whether Iggy does not have it. It is reported only if it was set, so that other clients see what they know."""
 
 
 _KEYS: Mapping[str, _Key] = {
@@ -168,6 +170,7 @@ _KEYS: Mapping[str, _Key] = {
             _durability,
             is_updatable=True,
         ),
+        _Key("keep_latest_by_key", "keep_latest_by_key", HeaderKind.BOOL, _boolean, is_updatable=True, is_own=True),
         # Ours: a topic that does not set them is shown without them.
         _Key("local_retention_time", "local_retention_time", HeaderKind.UINT64, _message_expiry, is_updatable=True),
         _Key("local_retention_size", "local_retention_size", HeaderKind.UINT64, _max_topic_size, is_updatable=True),
@@ -302,7 +305,7 @@ def write_topic_options(options: TopicOptions, effective: TopicOptions) -> bytes
     derived = [
         (key, value)
         for key in _SORTED_KEYS
-        if key.name not in set_keys and (value := _value_of(key, effective)) is not None
+        if key.name not in set_keys and not key.is_own and (value := _value_of(key, effective)) is not None
     ]
     return _encode_block(explicit) + _encode_block(derived)
 
@@ -311,7 +314,7 @@ def describe_topic_options(options: TopicOptions, effective: TopicOptions) -> It
     """Every option as text, by key: its value, and whether it was set."""
     for key in _SORTED_KEYS:
         wanted = _value_of(key, options)
-        value = _value_of(key, effective) if wanted is None else wanted
+        value = _value_of(key, effective) if wanted is None and not key.is_own else wanted
         if value is not None:
             yield key.name, str(value).lower() if isinstance(value, bool) else str(value), wanted is not None
 

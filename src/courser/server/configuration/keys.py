@@ -217,7 +217,26 @@ CLEANER_INTERVAL = Key(
     path="data_maintenance.messages.interval",
     kind=kinds.duration(),
     default=_BROKER.cleaner_interval,
-    description="time between two runs of the cleaner",
+    description="time between two runs of the cleaner, and between two looks for topics to condense",
+)
+CONDENSING_PERCENT = Key(
+    path="data_maintenance.condensing.percent",
+    kind=kinds.integer(1, 100),
+    default=_BROKER.condensing_percent,
+    description="a partition that keeps the latest message by key is condensed when so many percent of its sealed "
+    "segments are new since the last time",
+)
+TOMBSTONE_DELAY = Key(
+    path="data_maintenance.condensing.tombstone_delay",
+    kind=kinds.duration(),
+    default=_BROKER.tombstone_delay,
+    description="how long a message without a payload, which deletes its key, is kept for readers",
+)
+CONDENSING_RATE = Key(
+    path="data_maintenance.condensing.rate",
+    kind=kinds.size(64 * 1024, 2**40),
+    default=_BROKER.condensing_rate,
+    description="bytes that are read per second at most while segments are condensed",
 )
 
 FREE_SPACE_MIN = Key(

@@ -151,6 +151,7 @@ def _broker(configuration: Configuration) -> BrokerSettings:
         preallocate_segments=usual.preallocate_segments,
         durability=usual.durability,
         consumer_offset_durability=usual.consumer_offset_durability,
+        keep_latest_by_key=usual.keep_latest_by_key,
     )
     # One index holds offsets and times: it is cached if either is requested.
     caches_times = configuration[keys.CACHE_TIME_INDEXES]
@@ -163,6 +164,9 @@ def _broker(configuration: Configuration) -> BrokerSettings:
         delete_oldest_segments=configuration[keys.DELETE_OLDEST_SEGMENTS],
         cleaner_enabled=configuration[keys.CLEANER_ENABLED],
         cleaner_interval=configuration[keys.CLEANER_INTERVAL],
+        condensing_percent=configuration[keys.CONDENSING_PERCENT],
+        tombstone_delay=configuration[keys.TOMBSTONE_DELAY],
+        condensing_rate=configuration[keys.CONDENSING_RATE],
         free_space_min=configuration[keys.FREE_SPACE_MIN],
         scrub_rate=configuration[keys.SCRUBBER_RATE] if configuration[keys.SCRUBBER_ENABLED] else 0,
         scrub_interval=configuration[keys.SCRUBBER_INTERVAL],
