@@ -106,6 +106,7 @@ async def test_all_that_can_be_changed_is_taken_and_the_rest_refused_with_the_re
         "compression_algorithm": "gzip",
         "durability": "persisted",
         "consumer_offset_durability": "persisted",
+        "keep_latest_by_key": True,
         "local_retention_time": "2 days",
         "local_retention_size": "1 GiB",
     }
