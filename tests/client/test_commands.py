@@ -106,12 +106,16 @@ async def test_all_that_can_be_changed_is_taken_and_the_rest_refused_with_the_re
         "compression_algorithm": "gzip",
         "durability": "persisted",
         "consumer_offset_durability": "persisted",
+        "keep_latest_by_key": True,
+        "local_retention_time": "2 days",
+        "local_retention_size": "1 GiB",
     }
     assert changes.keys() == ChangeableTopicSettings.__annotations__.keys()
     await client.update_topic("demo/changed", **changes)
     options = (await client.get_topic("demo/changed")).topic.options
     assert (options.durability, options.consumer_offset_durability) == ("persisted", "persisted")
     assert (options.message_expiry, options.max_topic_size, options.compression) == (86_400_000_000, 2**31, 2)
+    assert (options.local_retention_time, options.local_retention_size) == (2 * 86_400_000_000, 2**30)
     for setting in TopicSettings.__annotations__.keys() - changes.keys():
         with pytest.raises(ValueError, match=f"{setting} cannot be changed"):
             await client.update_topic("demo/changed", **{setting: 1})

@@ -172,8 +172,22 @@ _KEYS: Mapping[str, _Key] = {
         ),
         _Key("keep_latest_by_key", "keep_latest_by_key", HeaderKind.BOOL, _boolean, is_updatable=True, is_own=True),
         # Ours: a topic that does not set them is shown without them.
-        _Key("local_retention_time", "local_retention_time", HeaderKind.UINT64, _message_expiry, is_updatable=True),
-        _Key("local_retention_size", "local_retention_size", HeaderKind.UINT64, _max_topic_size, is_updatable=True),
+        _Key(
+            "local_retention_time",
+            "local_retention_time",
+            HeaderKind.UINT64,
+            _message_expiry,
+            is_updatable=True,
+            is_own=True,
+        ),
+        _Key(
+            "local_retention_size",
+            "local_retention_size",
+            HeaderKind.UINT64,
+            _max_topic_size,
+            is_updatable=True,
+            is_own=True,
+        ),
     )
 }
 _SORTED_KEYS = sorted(_KEYS.values(), key=lambda key: key.name)
