@@ -40,6 +40,6 @@ async def test_pressure_deletes_what_is_archived_and_lists_it_as_remote(tmp_path
         await fill(broker, client, "c")
         assert (await states(client))[:2] == [(0, "archived", "local"), (1, "archived", "local")]
         await broker.broker.retention.relieve(10**9)
-        assert await texts(client) == [(2, b"c")]
+        assert await texts(client) == [(0, b"a"), (1, b"b"), (2, b"c")], "the archive has the first two"
         expected = [(0, "archived", "remote"), (1, "archived", "remote"), (2, "rolled", "local")]
         assert (await states(client))[:3] == expected

@@ -46,20 +46,22 @@ class Topic(msgspec.Struct, array_like=True):
     """How often the topic was purged. A partition with a smaller number in its ledger missed a purge."""
 
 
-_EarlierOptions = msgspec.defstruct(
-    "_EarlierOptions", [(name, Any) for name in TopicOptions.__struct_fields__[:-1]], array_like=True
+_OWN_OPTIONS = ("keep_latest_by_key", "local_retention_time", "local_retention_size")
+"""The options that Iggy does not have. They come last."""
+_IggyOptions = msgspec.defstruct(
+    "_IggyOptions", [(name, Any) for name in TopicOptions.__struct_fields__[: -len(_OWN_OPTIONS)]], array_like=True
 )
-"""The options before ``keep_latest_by_key``."""
 
 
 def options_as_written(options: TopicOptions) -> TopicOptions:
-    """Options in the form in which they are written: without the newest one, unless it is set.
+    """Options in the form in which they are written: without our own, unless one of them is set.
 
-    So a directory in which it was never set has the same bytes, and the same hashes, as with an earlier version.
+    So a directory in which none was ever set has the same bytes, and the same hashes, as with an earlier version.
     """
-    if options.keep_latest_by_key is not None:
+    values = msgspec.structs.astuple(options)
+    if any(value is not None for value in values[-len(_OWN_OPTIONS) :]):
         return options
-    return cast("TopicOptions", _EarlierOptions(*msgspec.structs.astuple(options)[:-1]))
+    return cast("TopicOptions", _IggyOptions(*values[: -len(_OWN_OPTIONS)]))
 
 
 def topic_as_written(topic: Topic) -> Topic:
