@@ -63,7 +63,7 @@ def test_the_source_archive_has_all_that_it_takes_to_build_and_to_test(sdist: Pa
         "tests/test_packaging.py",
         "benchmarks/__main__.py",
     } <= names
-    assert not [name for name in names if name.endswith((".so", ".pyc")) or "_cache" in name]
+    assert not [name for name in names if name.endswith((".so", ".pyc")) or "_cache/" in name or "__pycache__" in name]
 
 
 def test_the_wheel_has_the_packages_and_nothing_else(wheel: Path, sdist: Path) -> None:
@@ -75,7 +75,7 @@ def test_the_wheel_has_the_packages_and_nothing_else(wheel: Path, sdist: Path) -
     assert sources <= names
     examples = {f"courser/cli/examples/{name}.toml" for name in ("balanced", "durable", "production", "throughput")}
     assert {"courser/py.typed", *examples} <= names
-    assert not [name for name in names if name.endswith((".c", ".pyc")) or "_cache" in name]
+    assert not [name for name in names if name.endswith((".c", ".pyc")) or "_cache/" in name or "__pycache__" in name]
 
 
 def has_compiler() -> bool:
