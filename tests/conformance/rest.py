@@ -248,6 +248,8 @@ REQUESTS: dict[type[c.Command], Callable[[Any], RestRequest]] = {
         f"{_topic_path(it)}/consumer-offsets/{quote(str(it.consumer.identifier), safe='')}",
         query={} if it.partition_id is None else {"partition_id": it.partition_id},
     ),
+    c.GetSegments: lambda it: _AT("GET", f"{_topic_path(it)}/partitions/{it.partition_id}/segments"),
+    c.GetTopicMaintenance: lambda it: _AT("GET", f"{_topic_path(it)}/maintenance"),
     c.GetConsumerGroup: lambda it: _AT("GET", _group_path(it)),
     c.GetConsumerGroups: lambda it: _AT("GET", f"{_topic_path(it)}/consumer-groups"),
     c.CreateConsumerGroup: lambda it: _AT("POST", f"{_topic_path(it)}/consumer-groups", {"name": it.name}),
@@ -409,6 +411,8 @@ def _nodes(it: Any) -> r.ClusterMetadata:
 _REPLIES: dict[type[r.Reply], Callable[[HttpReply], r.Reply]] = {
     r.Stats: lambda _: r.Reply(),
     r.OptionList: lambda _: r.Reply(),
+    r.SegmentList: lambda _: r.Reply(),
+    r.TopicMaintenance: lambda _: r.Reply(),
     r.SnapshotArchive: lambda reply: r.SnapshotArchive(reply.body),
     r.ClusterMetadata: _of_json(_nodes),
     r.ClientDetails: _of_json(lambda it: r.ClientDetails(_client(it), [])),
