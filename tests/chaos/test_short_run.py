@@ -54,8 +54,13 @@ def test_a_lost_file_is_found_out(tmp_path: Path, seed: int, monkeypatch: pytest
         return start(self)
 
     monkeypatch.setattr(Sandbox, "start", steal_and_start)
-    report = Director(options(tmp_path, seed, episode_count=1), print).run()
+    number, place, report = 0, tmp_path, Director(options(tmp_path, seed, episode_count=1), print).run()
+    while not report.violations and number < 5:
+        # On a busy machine, an episode may end before anything is acknowledged: then there was nothing to steal.
+        number, place = number + 1, tmp_path / str(number)
+        place.mkdir()
+        report = Director(options(place, seed, episode_count=1), print).run()
     assert "lost" in {violation.kind for violation in report.violations}
     assert report.story
-    assert (tmp_path / "evidence" / "data").is_dir()
-    assert (tmp_path / "evidence" / "output.txt").is_file()
+    assert (place / "evidence" / "data").is_dir()
+    assert (place / "evidence" / "output.txt").is_file()
