@@ -200,9 +200,11 @@ class Archiver:
         part_size = self._settings.part_size
         try:
             file = self._data.file_system.open(target, writable=True, create=True)
-            for position in range(0, piece.size, part_size):
-                write_all(file, position, [archive.read(piece, position, part_size)])
-            file.close()
+            try:
+                for position in range(0, piece.size, part_size):
+                    write_all(file, position, [archive.read(piece, position, part_size)])
+            finally:
+                file.close()
         except OSError as error:
             raise storage_failure("write", target, error) from error
 
@@ -225,7 +227,7 @@ class Archiver:
         return self._backlog
 
     async def survey(self) -> None:
-        """Find out what is not archived. Nobody keeps the sums."""
+        """Add up what is not archived, for the metrics."""
         found = Backlog()
         async for partition in self._all_in_steps():
             log = partition.log
