@@ -24,8 +24,10 @@ from courser.storage.settings import LogSettings
 
 _log = logging.getLogger(__name__)
 
-_SEGMENT_COUNT_MAX = 256
-"""Archived segments that are kept ready to be read."""
+_SEGMENT_COUNT_MAX = 128
+"""Archived segments that are kept ready to be read: each may have two files open."""
+_AHEAD_COUNT = 4
+"""Objects that are looked at to read ahead: they may be small."""
 
 _end_offset = attrgetter("end_offset")
 
@@ -38,10 +40,7 @@ class ArchivedSegment:
         self.piece = piece
         self._identity = manifest.identity
         self._settings = settings
-        self._cache = cache
-        self._store = store
-        self._log = CachedObject(archive.key_of(piece), piece.size, piece.digest)
-        self._file = ObjectFile(cache, store, self._log)
+        self._file = ObjectFile(cache, store, CachedObject(archive.key_of(piece), piece.size, piece.digest))
         self._index = ObjectFile(
             cache, store, CachedObject(archive.index_key_of(piece), piece.index_size, piece.index_digest)
         )
@@ -81,9 +80,9 @@ class ArchivedSegment:
         self._file.discard_cache()
         self._index.discard_cache()
 
-    def read_ahead(self) -> None:
-        """Have its first bytes fetched."""
-        self._cache.read_ahead(self._store, self._log)
+    def read_ahead(self, *, wait: bool) -> None:
+        """Have its first bytes fetched. Without ``wait``, raises ``BlockingIOError`` if that is not possible yet."""
+        self._file.read_ahead(wait=wait)
 
     def _prepare_index(self, segment: Segment) -> None:
         if self.piece.index_key:
@@ -139,6 +138,11 @@ class ArchivedSegments:
             self._segments.move_to_end(key)
             return found
 
+    @property
+    def ahead_size(self) -> int:
+        """Bytes that are fetched before a reader asks for them."""
+        return self._cache.ahead_size
+
     def discard(self, archive: PartitionArchive, piece: Piece) -> None:
         """Forget all about a segment: it is fetched again."""
         with self._lock:
@@ -159,8 +163,12 @@ class ArchivedLog:
         self._settings = settings
         self._end_offset = end_offset
 
-    def read(self, offset: int, count: int, size_max: int, buffer: ReadBuffer) -> ReadResult:
-        """Messages from ``offset`` on, as ``PartitionLog.read`` gives them."""
+    def read(self, offset: int, count: int, size_max: int, buffer: ReadBuffer, *, wait: bool = True) -> ReadResult:
+        """Messages from ``offset`` on, as ``PartitionLog.read`` gives them.
+
+        Raises:
+            BlockingIOError: without ``wait``, if they are not in memory, or decoding them takes long.
+        """
         collector, end_offset = Collector(count, size_max), self._end_offset
         while offset < end_offset and not collector.is_full:
             found = self._archive.find(offset)
@@ -172,17 +180,21 @@ class ArchivedLog:
                 continue
             assert found is not None
             piece_end = min(found.piece.end_offset, end_offset)
-            offset = self._read_piece(found.piece, offset, piece_end, collector, buffer)
+            offset = self._read_piece(found.piece, offset, piece_end, collector, buffer, wait=wait)
+            self._read_ahead(found.piece, offset, wait=wait)
             if offset < piece_end:
                 break
-            self._read_ahead(offset)
         return collector.result(offset)
 
-    def _read_piece(self, piece: Piece, offset: int, end_offset: int, collector: Collector, buffer: ReadBuffer) -> int:
+    def _read_piece(
+        self, piece: Piece, offset: int, end_offset: int, collector: Collector, buffer: ReadBuffer, *, wait: bool
+    ) -> int:
         opened = self._segments.get(self._archive, piece, self._settings)
         skipped_count = len(collector.skipped)
-        next_offset = opened.reader.read(opened.segment, offset, end_offset, collector, buffer, wait=True)
+        next_offset = opened.reader.read(opened.segment, offset, end_offset, collector, buffer, wait)
         if opened.has_new_damage and not collector.message_count:
+            if not wait:
+                raise BlockingIOError
             # It was right when it was archived: perhaps only this copy is wrong.
             self._segments.discard(self._archive, piece)
             del collector.skipped[skipped_count:]
@@ -190,11 +202,17 @@ class ArchivedLog:
             next_offset = opened.reader.read(opened.segment, offset, end_offset, collector, buffer, wait=True)
         return next_offset
 
-    def _read_ahead(self, offset: int) -> None:
-        """A reader came to the end of an object: it will ask for the next one."""
-        found = self._archive.find(offset)
-        if found is not None and offset < self._end_offset:
-            self._segments.get(self._archive, found.piece, self._settings).read_ahead()
+    def _read_ahead(self, piece: Piece, offset: int, *, wait: bool) -> None:
+        """Have the next objects fetched if a reader that goes on from ``offset`` comes to the end of this one soon."""
+        share_left = (piece.end_offset - offset) / (piece.end_offset - piece.first_offset)
+        size = self._segments.ahead_size - int(share_left * piece.size)
+        for _ in range(_AHEAD_COUNT):
+            found = self._archive.find(piece.end_offset) if size > 0 else None
+            if found is None or found.piece.first_offset >= self._end_offset:
+                break
+            piece = found.piece
+            self._segments.get(self._archive, piece, self._settings).read_ahead(wait=wait)
+            size -= piece.size
 
     def _pass_gap(self, offset: int, end_offset: int, collector: Collector) -> bool:
         """Skip offsets that are not archived. Returns False if that must wait for the start of the next read."""

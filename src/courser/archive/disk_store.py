@@ -8,11 +8,14 @@ import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
+import numpy as np
+
 from courser.archive.errors import ArchiveFailure, ObjectMissing
 from courser.archive.store import StoredObject
 from courser.errors import StorageFailure
 from courser.storage.durable_files import list_if_there, make_directories, sync_directory, sync_file, unlink_if_there
-from courser.storage.files import EntryKind, FileSystem, read_exactly, read_into, write_all
+from courser.model.buffers import Buffer
+from courser.storage.files import EntryKind, File, FileSystem, read_exactly, read_into, write_all
 from courser.storage.paths import TEMPORARY_SUFFIX
 
 
@@ -82,18 +85,26 @@ class DiskStore:
             raise ArchiveFailure("read", key, _reason(error)) from error
         return bytes(data or b"")
 
-    def read_range(self, key: str, position: int, size: int) -> bytes:
+    def read_range(self, key: str, position: int, size: int) -> Buffer:
         """Bytes of an object."""
-        buffer = bytearray(size)
+        # Not a bytearray, which would be zeroed first.
+        buffer = np.empty(size, np.uint8).data
+        file = self.open_file(key)
         try:
-            file = self._file_system.open(self._path(key))
-            filled = read_into(file, position, memoryview(buffer))
+            return buffer[: read_into(file, position, buffer)]
+        except OSError as error:
+            raise ArchiveFailure("read", key, _reason(error)) from error
+        finally:
             file.close()
+
+    def open_file(self, key: str) -> File:
+        """The file that an object is."""
+        try:
+            return self._file_system.open(self._path(key))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise ObjectMissing(key) from error
         except OSError as error:
             raise ArchiveFailure("read", key, _reason(error)) from error
-        return bytes(memoryview(buffer)[:filled])
 
     def find(self, key: str) -> StoredObject | None:
         """Its size."""

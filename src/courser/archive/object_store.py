@@ -13,6 +13,7 @@ from typing import Any
 from courser.archive.errors import ArchiveFailure, ObjectMissing, StoreRefused
 from courser.archive.settings import StoreKind, StoreSettings
 from courser.archive.store import StoredObject
+from courser.model.buffers import Buffer
 
 try:
     import obstore
@@ -88,16 +89,19 @@ class ObjectStore:
         except (BaseError, OSError) as error:
             raise ArchiveFailure("read", key, _reason(error)) from error
 
-    def read_range(self, key: str, position: int, size: int) -> bytes:
-        """Bytes of an object."""
+    def read_range(self, key: str, position: int, size: int) -> Buffer:
+        """Bytes of an object, in the memory that they were received in."""
         if not size:
             return b""
         try:
-            return bytes(obstore.get_range(self._patient, self._prefix + key, start=position, length=size))
+            return memoryview(obstore.get_range(self._patient, self._prefix + key, start=position, length=size))
         except (NotFoundError, FileNotFoundError) as error:
             raise ObjectMissing(key) from error
         except (BaseError, OSError) as error:
             raise ArchiveFailure("read", key, _reason(error)) from error
+
+    def open_file(self, key: str) -> None:
+        """It has no files."""
 
     def find(self, key: str) -> StoredObject | None:
         """What the store reports about an object."""

@@ -115,7 +115,7 @@ class PartitionArchive:
 
     def read(self, piece: Piece, position: int, size: int) -> bytes:
         """Bytes of an object, by their position in it. Not checked: batches have their own checksums."""
-        return self.store.read_range(self._keys.base + piece.key, position, min(size, piece.size - position))
+        return bytes(self.store.read_range(self._keys.base + piece.key, position, min(size, piece.size - position)))
 
     def read_index(self, piece: Piece) -> bytes | None:
         """The index of a segment, checked; None if it is not archived."""
@@ -200,7 +200,7 @@ class ArchiveReader:
 
     def _time_of(self, place: tuple[int, int]) -> int:
         """When a root was made, according to its header, whether or not the rest of it is intact."""
-        return time_of(self.store.read_range(self.keys.root(*place), 0, HEADER_SIZE))
+        return time_of(bytes(self.store.read_range(self.keys.root(*place), 0, HEADER_SIZE)))
 
     def _intact(self, place: tuple[int, int]) -> FoundRoot | None:
         try:

@@ -15,6 +15,8 @@ from threading import Event
 from typing import Protocol, TypeVar
 
 from courser.archive.errors import ArchiveFailure, ArchiveInterrupted, ObjectMissing, StoreRefused
+from courser.model.buffers import Buffer
+from courser.storage.files import File
 
 Answer = TypeVar("Answer")
 
@@ -62,8 +64,14 @@ class Store(Protocol):
     def read(self, key: str) -> bytes:
         """The whole object. Raises ``ObjectMissing``."""
 
-    def read_range(self, key: str, position: int, size: int) -> bytes:
-        """Bytes of an object; fewer at its end. Raises ``ObjectMissing``."""
+    def read_range(self, key: str, position: int, size: int) -> Buffer:
+        """Bytes of an object, not copied if that can be avoided; fewer at its end. Raises ``ObjectMissing``."""
+
+    def open_file(self, key: str) -> File | None:
+        """The object as a file of this machine; None if the store is elsewhere. Raises ``ObjectMissing``.
+
+        Who can read the file needs no copy of its bytes. What its methods raise is ``OSError``.
+        """
 
     def find(self, key: str) -> StoredObject | None:
         """What the store reports about an object; None if there is none."""
@@ -175,9 +183,13 @@ class StoppableStore:
         """The whole object."""
         return self._ask(key, lambda: self._store.read(key))
 
-    def read_range(self, key: str, position: int, size: int) -> bytes:
+    def read_range(self, key: str, position: int, size: int) -> Buffer:
         """Bytes of an object."""
         return self._ask(key, lambda: self._store.read_range(key, position, size))
+
+    def open_file(self, key: str) -> File | None:
+        """The object as a file, if it is one."""
+        return self._ask(key, lambda: self._store.open_file(key))
 
     def find(self, key: str) -> StoredObject | None:
         """What the store reports about an object."""

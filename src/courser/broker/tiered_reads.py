@@ -130,7 +130,11 @@ class TieredReads:
             return await _waited(here(offset, count, size_max, buffer))
         self.read_count += 1
         room = buffer if buffer is not None else ReadBuffer(log.settings.limits.read_buffer_size)
-        result = await self._run(partial(archived.read, offset, count, size_max, room))
+        try:
+            # What is in memory needs no thread: going to one takes as long as reading a few hundred kilobytes.
+            result = archived.read(offset, count, size_max, room, wait=False)
+        except BlockingIOError:
+            result = await self._run(partial(archived.read, offset, count, size_max, room))
         count_left, size_left = count - result.message_count, size_max - result.size
         if not result.message_count or result.next_offset < end_offset or count_left <= 0 or size_left <= 0:
             return result

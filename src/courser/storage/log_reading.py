@@ -134,8 +134,10 @@ class SegmentReader:
     def _position_of(self, segment: Segment, offset: int, *, wait: bool) -> tuple[int, int]:
         """The position of the batch with ``offset`` or of an earlier one, and its *anchor*: an offset that it contains.
 
-        This uses the index. The ends of recent reads are in ``_ends``.
+        This uses the index, except for the first batch. The ends of recent reads are in ``_ends``.
         """
+        if offset == segment.base_offset:
+            return 0, offset
         entry = self._entry_at(segment, offset, wait=wait)
         return (entry.batch_position, entry.offset) if entry is not None else (0, segment.base_offset)
 

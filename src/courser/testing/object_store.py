@@ -143,6 +143,9 @@ class FakeStore:
         """Bytes of an object."""
         return self.read(key)[position : position + size]
 
+    def open_file(self, key: str) -> None:
+        """It has no files."""
+
     def find(self, key: str) -> StoredObject | None:
         """What the store reports about an object."""
         self._check_up("find", key)
