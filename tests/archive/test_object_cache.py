@@ -1,12 +1,16 @@
 """Blocks of archived objects: how many are kept, when they are fetched, and what a failure does."""
 
 import random
+from pathlib import Path
 
 import pytest
 import xxhash
 
-from courser.archive.errors import ArchiveFailure, ArchiveInterrupted
-from courser.archive.object_cache import CachedObject, ObjectCache, ObjectFile
+from courser.archive.disk_store import DiskStore
+from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveInterrupted
+from courser.archive.object_cache import BLOCK_SIZE_MAX, CachedObject, ObjectCache, ObjectFile
+from courser.archive.store import Store
+from courser.storage.local_files import LocalFileSystem
 from courser.testing.object_store import FakeStore
 
 BLOCK = 1000
@@ -35,10 +39,21 @@ def put(store: FakeStore, key: str, size: int) -> CachedObject:
     return CachedObject(key, size, xxhash.xxh3_128_digest(data))
 
 
-def read(cache: ObjectCache, store: FakeStore, found: CachedObject, position: int, size: int) -> bytes:
+def read(cache: ObjectCache, store: Store, found: CachedObject, position: int, size: int) -> bytes:
     buffer = bytearray(size)
     count = ObjectFile(cache, store, found).read_at(position, memoryview(buffer))
     return bytes(buffer[:count])
+
+
+def read_now(file: ObjectFile, position: int, size: int) -> bytes:
+    """Without waiting."""
+    buffer = bytearray(size)
+    return bytes(buffer[: file.read_at(position, memoryview(buffer), wait=False)])
+
+
+def fetched(store: CountingStore) -> list[int]:
+    """The numbers of the blocks that were fetched."""
+    return sorted(position // BLOCK for _, position in store.ranges)
 
 
 def test_any_range_is_read_and_each_block_fetched_once() -> None:
@@ -98,3 +113,63 @@ def test_a_closed_cache_says_so() -> None:
         read(cache, store, found, 0, 1)
     with pytest.raises(OSError, match="cannot be changed"):
         ObjectFile(cache, store, found).write_at(0, [b"x"])
+
+
+def test_what_is_in_memory_is_read_without_waiting() -> None:
+    store, cache = CountingStore(), ObjectCache(100 * BLOCK, BLOCK)
+    found = put(store, "a", 20 * BLOCK)
+    file = ObjectFile(cache, store, found)
+    with pytest.raises(BlockingIOError):
+        read_now(file, 0, 10)
+    assert not store.ranges, "nobody fetches for a reader that does not wait"
+    read(cache, store, found, 0, 2 * BLOCK)
+    file.read_ahead()
+    assert read_now(file, BLOCK - 5, 10) == store.objects["a"][BLOCK - 5 : BLOCK + 5]
+    with pytest.raises(BlockingIOError):
+        read_now(file, 19 * BLOCK, 10)
+    cache.close()
+
+
+def test_only_a_reader_that_goes_forward_has_blocks_fetched_ahead() -> None:
+    store, cache = CountingStore(), ObjectCache(100 * BLOCK, BLOCK)
+    found = put(store, "a", 20 * BLOCK)
+    read(cache, store, found, 10 * BLOCK, 10)
+    assert fetched(store) == [10], "it may want one message"
+    read(cache, store, found, 11 * BLOCK, 10)
+    cache.close(wait=True)
+    assert fetched(store) == [10, 11, 12, 13, 14, 15]
+
+
+def test_blocks_that_nobody_has_read_yet_take_half_of_the_room() -> None:
+    store, cache = CountingStore(), ObjectCache(8 * BLOCK, BLOCK)
+    objects = [put(store, str(number), 20 * BLOCK) for number in range(3)]
+    for position in range(0, 20 * BLOCK, 100):
+        for found in objects:
+            read(cache, store, found, position, 100)
+    assert cache.counters.fetch_size == 60 * BLOCK, "no block came twice"
+    cache.close()
+
+
+@pytest.mark.parametrize(("size", "block_size"), [(32 << 20, 4 << 20), (64 << 20, 8 << 20), (1 << 30, BLOCK_SIZE_MAX)])
+def test_a_small_cache_has_small_blocks(size: int, block_size: int) -> None:
+    cache = ObjectCache(size)
+    assert cache.block_size == block_size
+    cache.close()
+
+
+def test_an_object_on_this_machine_is_read_as_a_file(tmp_path: Path) -> None:
+    store, cache = DiskStore(LocalFileSystem(), tmp_path, bytes(16)), ObjectCache(5 * BLOCK, BLOCK)
+    data = random.Random(1).randbytes(10 * BLOCK)
+    store.upload("a", [data])
+    file = ObjectFile(cache, store, CachedObject("a", len(data)))
+    with pytest.raises(BlockingIOError):
+        read_now(file, 0, 10)
+    buffer = bytearray(len(data))
+    assert file.read_at(0, memoryview(buffer)) == len(data)
+    assert buffer == data
+    assert (cache.counters.fetch_size, cache.counters.miss_count) == (len(data), 0), "nothing is kept twice"
+    with pytest.raises(ArchiveDamaged, match="it has 10000 bytes and should have 10001"):
+        read(cache, store, CachedObject("a", len(data) + 1), 0, 1)
+    with pytest.raises(ArchiveFailure):
+        read(cache, store, CachedObject("b", 1), 0, 1)
+    cache.close()

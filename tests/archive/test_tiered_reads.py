@@ -11,6 +11,7 @@ from courser.client.messages import PollingStrategy
 from courser.errors import ErrorCode, OffsetsUnavailable, RequestFailed
 from courser.model import metric_table as m
 from courser.model.metrics import Metric
+from courser.storage.read_result import ReadResult
 from courser.testing.broker import TestBroker
 from courser.testing.clocks import ManualClock
 from courser.testing.object_store import FakeStore
@@ -147,6 +148,20 @@ async def test_readers_of_one_object_share_one_fetch(tmp_path: Path) -> None:
         assert await asyncio.gather(*polls) == [[(0, b"a")]] * len(polls)
         assert len(store.keys) == len(set(store.keys))
         assert figure(broker, m.ARCHIVE_READS) == len(polls)
+
+
+async def test_polls_of_what_is_in_memory_need_no_thread_and_no_store(tmp_path: Path) -> None:
+    store = fake_store()
+    async with running(tmp_path, settings_of(), store) as (broker, client):
+        await fill(broker, client, *LETTERS)
+        await archive_and_trim(broker, 4)
+        assert await texts(client) == ALL
+        store.is_down = True
+        partition = partition_of(broker)
+        found = partition.try_read(0, 4, 1_000_000)
+        assert isinstance(found, ReadResult), "nothing to wait for"
+        assert found.message_count == 4
+        assert await texts(client) == ALL
 
 
 async def test_a_wrong_copy_is_fetched_again_and_damage_is_reported(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 from courser.archive.errors import ArchiveFailure, ObjectMissing
 from courser.archive.store import StoredObject
 from courser.errors import StorageFailure
-from courser.storage.durable_files import list_if_there, make_directories, sync_directory, sync_file, unlink_if_there
 from courser.model.buffers import Buffer
+from courser.storage.durable_files import list_if_there, make_directories, sync_directory, sync_file, unlink_if_there
 from courser.storage.files import EntryKind, File, FileSystem, read_exactly, read_into, write_all
 from courser.storage.paths import TEMPORARY_SUFFIX
 

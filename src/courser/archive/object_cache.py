@@ -96,11 +96,12 @@ class ObjectCache:
         end = -(-found.size // self.block_size)
         for wanted in range(number, min(number + _AHEAD_COUNT, end)):
             place = found.key, wanted
-            if place not in self._blocks:
-                if 2 * (len(self._unread) + 1) > self._count_max:
-                    return
-                self._begin(store, found, wanted)
+            if place in self._blocks:
+                # It stays while its reader comes nearer, and goes if the reader does not.
+                self._blocks.move_to_end(place)
+            elif 2 * (len(self._unread) + 1) <= self._count_max:
                 self._unread.add(place)
+                self._begin(store, found, wanted)
 
     def discard(self, key: str) -> None:
         """Forget an object whose bytes are wrong."""
@@ -113,9 +114,12 @@ class ObjectCache:
         """Bytes that are fetched before a reader asks for them."""
         return _AHEAD_COUNT * self.block_size
 
-    def close(self) -> None:
-        """Stop. Who waits for a block that is not on its way gets ``ArchiveInterrupted``."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+    def close(self, *, wait: bool = False) -> None:
+        """Stop. Who waits for a block that is not on its way gets ``ArchiveInterrupted``.
+
+        With ``wait``, all blocks that were asked for come first.
+        """
+        self._threads.shutdown(wait=wait, cancel_futures=not wait)
 
     def _block(self, store: Store, found: CachedObject, number: int, *, wait: bool) -> Buffer:
         place = found.key, number
