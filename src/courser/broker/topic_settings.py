@@ -4,6 +4,8 @@ Pure. Options are checked before they are journaled. Journaled options are used 
 must not fail because of an option that an older version allowed.
 """
 
+from functools import lru_cache
+
 import msgspec
 
 from courser.api.replies import OptionDescription, OptionList, TopicDurability
@@ -28,6 +30,9 @@ _UNBOUNDED = 2**62
 _SEGMENT_AGE_USUAL = LogSettings().segment_age_max
 _SEGMENT_AGE_MIN = 60 * 1_000_000
 """Microseconds: a segment per second would cost more than keeping messages a minute longer."""
+
+_KNOWN_COUNT_MAX = 1000
+"""Sets of options whose effective values are remembered: most topics of a server have the same ones."""
 
 _CLASSIC_FIELDS = ("message_expiry", "max_topic_size", "compression", "replication_factor")
 """What an update of SDK 0.5 to 0.8 replaces."""
@@ -58,6 +63,7 @@ def merged_options(present: TopicOptions, update: TopicOptions, *, is_patch: boo
     return stored_options(msgspec.structs.replace(present, **changes))
 
 
+@lru_cache(_KNOWN_COUNT_MAX)
 def effective_options(options: TopicOptions, defaults: TopicOptions) -> TopicOptions:
     """The effective options: no field is None that has a default."""
     unset = {name: getattr(defaults, name) for name in TopicOptions.__struct_fields__ if getattr(options, name) is None}

@@ -7,6 +7,7 @@ equivalent text ("7 days"); the server sends them in the kind of the key, sorted
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from struct import Struct
 
 from courser.errors import ErrorCode
@@ -190,6 +191,8 @@ _KEYS: Mapping[str, _Key] = {
         ),
     )
 }
+_KNOWN_COUNT_MAX = 1000
+"""Sets of options that are remembered in encoded form: most topics of a server have the same ones."""
 _SORTED_KEYS = sorted(_KEYS.values(), key=lambda key: key.name)
 
 
@@ -312,6 +315,7 @@ def write_wanted_options(options: TopicOptions) -> bytes:
     return _encode_entries(_set_entries(options))
 
 
+@lru_cache(_KNOWN_COUNT_MAX)
 def write_topic_options(options: TopicOptions, effective: TopicOptions) -> bytes:
     """Two blocks: the options that were set, and the defaults of the other keys."""
     explicit = _set_entries(options)
@@ -324,13 +328,17 @@ def write_topic_options(options: TopicOptions, effective: TopicOptions) -> bytes
     return _encode_block(explicit) + _encode_block(derived)
 
 
-def describe_topic_options(options: TopicOptions, effective: TopicOptions) -> Iterable[tuple[str, str, bool]]:
+@lru_cache(_KNOWN_COUNT_MAX)
+def describe_topic_options(options: TopicOptions, effective: TopicOptions) -> tuple[tuple[str, str, bool], ...]:
     """Every option as text, by key: its value, and whether it was set."""
+    described = []
     for key in _SORTED_KEYS:
         wanted = _value_of(key, options)
         value = _value_of(key, effective) if wanted is None and not key.is_own else wanted
         if value is not None:
-            yield key.name, str(value).lower() if isinstance(value, bool) else str(value), wanted is not None
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            described.append((key.name, text, wanted is not None))
+    return tuple(described)
 
 
 def option_kind(name: str) -> HeaderKind:
@@ -352,8 +360,13 @@ def read_reported_options(reader: Reader) -> tuple[TopicOptions, TopicOptions]:
 
 
 def _read_block(reader: Reader) -> TopicOptions:
+    return _options_in(bytes(reader.take(reader.u32())))
+
+
+@lru_cache(_KNOWN_COUNT_MAX)
+def _options_in(block: bytes) -> TopicOptions:
     values: dict[str, OptionValue] = {}
-    for name, field in read_options(Reader(reader.take(reader.u32()))).items():
+    for name, field in read_options(Reader(memoryview(block))).items():
         key = _KEYS.get(name)
         if key is not None:
             values[key.field] = _reported_value(field)
