@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import (
     appending,
+    archiving,
     at_rest,
     client,
     group_commit,
@@ -35,6 +36,7 @@ CASES = (
     Case("group-commit", "16 appenders at `synced`, with and without group commit", group_commit.run),
     Case("reading", "sequential reads beside bare reads", reading.run),
     Case("at-rest", "compression, encryption and deduplication", at_rest.run),
+    Case("archiving", "the archive beside bare copies and range reads", archiving.run),
     Case("transcoding", "classic messages to batches and back", transcoding.run),
     Case("lookups", "random reads and index lookups", lookups.run),
     Case("index-rebuild", "index rebuild, scan and verify", index_rebuild.run),

@@ -55,10 +55,10 @@ def bare_pass(partition: Partition, sizes: Sequence[int]) -> Pass:
         os.close(descriptor)
 
 
-async def engine_pass(partition: Partition, count: int) -> Pass:
-    """``Partition.read`` of the whole log, ``count`` messages at a time."""
+async def engine_pass(partition: Partition, count: int, end: int | None = None) -> Pass:
+    """``Partition.read`` of the whole log, or up to offset ``end``, ``count`` messages at a time."""
     buffer = ReadBuffer()
-    offset, end = 0, partition.log.next_offset
+    offset, end = 0, partition.log.next_offset if end is None else end
     processor_begin, begin = time.thread_time(), time.perf_counter()
     while offset < end:
         buffer.reset()
