@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from courser.archive.downloading import hash_object
 from courser.archive.errors import ArchiveDamaged, ObjectMissing
 from courser.archive.keys import SegmentName, epoch_of_metadata, number_of_root, segment_name
 from courser.archive.objects import Manifest, PartitionRoot, Root
 from courser.archive.reader import ArchiveReader, FoundRoot
-from courser.archive.uploading import hash_object
 
 _PART_SIZE = 16 * 1024 * 1024
 

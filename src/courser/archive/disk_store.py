@@ -33,6 +33,11 @@ class DiskStore:
         """The directory."""
         return str(self._directory)
 
+    @property
+    def reports_md5(self) -> bool:
+        """It reports sizes only."""
+        return False
+
     def put_new(self, key: str, data: bytes) -> bool:
         """Create an object; False if it exists."""
         try:
@@ -40,14 +45,14 @@ class DiskStore:
         except (OSError, StorageFailure) as error:
             raise ArchiveFailure("create", key, _reason(error)) from error
 
-    def upload(self, key: str, parts: Iterable[bytes]) -> None:
+    def upload(self, key: str, parts: Iterable[Buffer]) -> None:
         """Create a large object."""
         try:
             self._put(key, parts)
         except (OSError, StorageFailure) as error:
             raise ArchiveFailure("upload", key, _reason(error)) from error
 
-    def _put(self, key: str, parts: Iterable[bytes]) -> bool:
+    def _put(self, key: str, parts: Iterable[Buffer]) -> bool:
         path = self._path(key)
         make_directories(self._file_system, path.parent, below=self._directory)
         temporary = path.parent / next(self._names)

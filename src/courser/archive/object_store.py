@@ -45,6 +45,7 @@ class ObjectStore:
         if missing is not None:
             raise StoreRefused(self.name, "the library obstore is not installed: pip install 'courser[s3]'")
         self._prefix = f"{prefix}/" if prefix else ""
+        self.reports_md5 = settings.kind is StoreKind.S3
         try:
             self._once = _open(settings, try_count=0)
             self._patient = _open(settings, try_count=_READ_TRY_COUNT)
@@ -53,6 +54,9 @@ class ObjectStore:
 
     def put_new(self, key: str, data: bytes) -> bool:
         """Create an object; False if the store says that it exists."""
+        return self._create(key, data)
+
+    def _create(self, key: str, data: Buffer) -> bool:
         try:
             obstore.put(self._once, self._prefix + key, data, mode="create", use_multipart=False)
         except (AlreadyExistsError, PreconditionError):
@@ -61,12 +65,12 @@ class ObjectStore:
             raise ArchiveFailure("create", key, _reason(error)) from error
         return True
 
-    def upload(self, key: str, parts: Iterable[bytes]) -> None:
+    def upload(self, key: str, parts: Iterable[Buffer]) -> None:
         """Create an object in one request, or in parts."""
         rest = iter(parts)
         first = list(islice(rest, 2))
         if len(first) < 2:
-            self.put_new(key, first[0] if first else b"")
+            self._create(key, first[0] if first else b"")
             return
         try:
             obstore.put(

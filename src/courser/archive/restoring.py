@@ -13,6 +13,7 @@ from pathlib import Path
 import xxhash
 
 from courser.archive.claiming import ArchiveState, read_state, write_state
+from courser.archive.downloading import object_parts
 from courser.archive.errors import ArchiveDamaged
 from courser.archive.keys import ArchiveKeys
 from courser.archive.objects import Piece
@@ -258,15 +259,14 @@ class Restorer:
         """Whether an interrupted restore has written a piece."""
         if file.size() < piece.position + piece.size:
             return False
-        return hash_file(Range(file, piece.position, piece.size), self.part_size) == piece.digest
+        return hash_file(Range(file, piece.position, piece.size)) == piece.digest
 
     def _download(self, keys: ArchiveKeys, file: File, piece: Piece) -> None:
         whole = xxhash.xxh3_128()
-        key = keys.base + piece.key
-        for start in range(0, piece.size, self.part_size):
-            part = self.store.read_range(key, start, min(self.part_size, piece.size - start))
+        key, position = keys.base + piece.key, piece.position
+        for part in object_parts(self.store, key, piece.size, self.part_size):
             whole.update(part)
-            write_all(file, piece.position + start, [part])
+            position += write_all(file, position, [part])
         if whole.digest() != piece.digest:
             raise ArchiveDamaged(key, "its bytes are not what was archived")
         self._downloaded_size += piece.size

@@ -52,13 +52,17 @@ class Store(Protocol):
     def name(self) -> str:
         """The place, for messages: without credentials."""
 
+    @property
+    def reports_md5(self) -> bool:
+        """Whether the tag of an object may be the MD5 of its bytes: then it need not be read back to be checked."""
+
     def put_new(self, key: str, data: bytes) -> bool:
         """Create a small object. Return False if the store says that it exists, whoever made it.
 
         After ``ArchiveFailure`` it is unknown whether it was created.
         """
 
-    def upload(self, key: str, parts: Iterable[bytes]) -> None:
+    def upload(self, key: str, parts: Iterable[Buffer]) -> None:
         """Create a large object whose key nobody else uses. All parts but the last have the same size."""
 
     def read(self, key: str) -> bytes:
@@ -160,6 +164,7 @@ class StoppableStore:
         self._store = store
         self._stop = stop
         self.name = store.name
+        self.reports_md5 = store.reports_md5
 
     def _ask(self, key: str, request: Callable[[], Answer]) -> Answer:
         self._check(key)
@@ -175,7 +180,7 @@ class StoppableStore:
         """Create a small object."""
         return self._ask(key, lambda: self._store.put_new(key, data))
 
-    def upload(self, key: str, parts: Iterable[bytes]) -> None:
+    def upload(self, key: str, parts: Iterable[Buffer]) -> None:
         """Create a large object."""
         self._ask(key, lambda: self._store.upload(key, parts))
 

@@ -7,14 +7,21 @@ the one that S3 computes from MD5 hashes; with any other tag, the object is read
 import hashlib
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event
 
+import numpy as np
 import xxhash
 
+from courser.archive.downloading import file_steps, hash_object
 from courser.archive.errors import ArchiveFailure, ArchiveInterrupted
 from courser.archive.store import Store, StoredObject
-from courser.storage.files import File, read_exactly
+from courser.model.buffers import Buffer
+from courser.storage.files import File, read_into
+
+_UNHASHED_COUNT = 2
+"""Parts that wait to be hashed, at most, when the next one is read."""
 
 
 class Pace:
@@ -50,22 +57,36 @@ class Range:
 
 
 class _Hashes:
-    """The hashes of what was sent."""
+    """The hashes of what is sent. The entity tag takes much longer than the rest, so a thread computes it meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_tag: bool) -> None:
         self.whole = xxhash.xxh3_128()
-        self._parts: list[bytes] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive-hash") if with_tag else None
+        self._parts: list[Future[bytes]] = []
 
-    def note(self, part: bytes) -> None:
+    def note(self, part: Buffer) -> None:
         self.whole.update(part)
-        self._parts.append(hashlib.md5(part, usedforsecurity=False).digest())
+        if self._thread is not None:
+            if len(self._parts) >= _UNHASHED_COUNT:
+                # The store may take parts faster: they must not pile up here.
+                self._parts[-_UNHASHED_COUNT].result()
+            self._parts.append(self._thread.submit(_md5, part))
 
     @property
     def tag(self) -> str:
-        """The entity tag of S3 for an object that was sent in these parts."""
-        if len(self._parts) == 1:
-            return self._parts[0].hex()
-        return f"{hashlib.md5(b''.join(self._parts), usedforsecurity=False).hexdigest()}-{len(self._parts)}"
+        """The entity tag of S3 for an object that was sent in these parts; empty if nobody needs it."""
+        parts = [part.result() for part in self._parts]
+        if len(parts) < 2:
+            return b"".join(parts).hex()
+        return f"{_md5(b''.join(parts)).hex()}-{len(parts)}"
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _md5(data: Buffer) -> bytes:
+    return hashlib.md5(data, usedforsecurity=False).digest()
 
 
 def upload(store: Store, key: str, source: Range, part_size: int, pace: Pace) -> bytes:
@@ -75,8 +96,19 @@ def upload(store: Store, key: str, source: Range, part_size: int, pace: Pace) ->
         ArchiveFailure: the store refused, did not answer, or has something else now.
         OSError: the file cannot be read.
     """
-    hashes = _Hashes()
-    read = _Reading(source, part_size, pace, hashes, key)
+    hashes = _Hashes(with_tag=store.reports_md5)
+    try:
+        found = _send(store, key, _Reading(source, part_size, pace, hashes, key))
+        digest = hashes.whole.digest()
+        if not _is_right(store, found, source.size, hashes.tag, digest, part_size):
+            raise ArchiveFailure("verify", key, "the store has other bytes than were sent")
+    finally:
+        hashes.close()
+    return digest
+
+
+def _send(store: Store, key: str, read: "_Reading") -> StoredObject:
+    """Send all parts. Returns what the store reports after that."""
     try:
         store.upload(key, read.parts())
     except ArchiveInterrupted:
@@ -93,10 +125,7 @@ def upload(store: Store, key: str, source: Range, part_size: int, pace: Pace) ->
         found = store.find(key)
     if found is None:
         raise ArchiveFailure("upload", key, "the store accepted it, but does not have it")
-    digest = hashes.whole.digest()
-    if not _is_right(store, found, source.size, hashes.tag, digest, part_size):
-        raise ArchiveFailure("verify", key, "the store has other bytes than were sent")
-    return digest
+    return found
 
 
 class _Reading:
@@ -111,19 +140,19 @@ class _Reading:
         self._failure: OSError | ArchiveInterrupted | None = None
         self.is_complete = False
 
-    def parts(self) -> Iterator[bytes]:
+    def parts(self) -> Iterator[Buffer]:
         source = self._source
         for start in range(0, max(source.size, 1), self._part_size):
             size = min(self._part_size, source.size - start)
             try:
                 self._pace.spend(size, self._key)
-                data = read_exactly(source.file, source.position + start, size)
-                if data is None:
-                    raise OSError(f"{source.file.path} is shorter than {source.position + source.size} bytes")
+                # Memory of its own, because the store may still send the last one. Not a bytearray, which is zeroed.
+                part = np.empty(size, np.uint8).data
+                if read_into(source.file, source.position + start, part) < size:
+                    raise _too_short(source)
             except (OSError, ArchiveInterrupted) as failure:
                 self._failure = failure
                 raise
-            part = bytes(data)
             self._hashes.note(part)
             self.is_complete = start + size >= source.size
             yield part
@@ -148,20 +177,16 @@ def _is_right(store: Store, found: StoredObject, size: int, tag: str, digest: by
     return hash_object(store, found.key, size, part_size) == digest
 
 
-def hash_object(store: Store, key: str, size: int, part_size: int) -> bytes:
-    """The XXH3-128 of an object, read in parts."""
-    whole = xxhash.xxh3_128()
-    for position in range(0, size, part_size):
-        whole.update(store.read_range(key, position, min(part_size, size - position)))
-    return whole.digest()
-
-
-def hash_file(source: Range, part_size: int) -> bytes:
+def hash_file(source: Range) -> bytes:
     """The XXH3-128 of a range of a file."""
-    whole = xxhash.xxh3_128()
-    for start in range(0, source.size, part_size):
-        data = read_exactly(source.file, source.position + start, min(part_size, source.size - start))
-        if data is None:
-            raise OSError(f"{source.file.path} is shorter than {source.position + source.size} bytes")
-        whole.update(data)
+    whole, size = xxhash.xxh3_128(), 0
+    for part in file_steps(source.file, source.position, source.size):
+        whole.update(part)
+        size += len(part)
+    if size < source.size:
+        raise _too_short(source)
     return whole.digest()
+
+
+def _too_short(source: Range) -> OSError:
+    return OSError(f"{source.file.path} is shorter than {source.position + source.size} bytes")

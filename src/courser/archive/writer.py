@@ -357,7 +357,7 @@ class ArchiveWriter:
         leftovers = [key for key in self._leftovers(identity, head).get(place, []) if key.endswith(suffix)]
         digest = b""
         for key in [attempt, *leftovers] if attempt is not None else leftovers:
-            digest = digest or hash_file(source, self._part_size)
+            digest = digest or hash_file(source)
             if is_stored(self._store, key, source.size, digest, self._part_size):
                 self.counters.adopted_count += 1
                 return key, digest

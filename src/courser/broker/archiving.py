@@ -16,6 +16,7 @@ from threading import Event
 
 from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
 from courser.archive.claiming import ArchiveState, read_state, write_state
+from courser.archive.downloading import object_parts
 from courser.archive.errors import ArchiveFailure, ArchiveInterrupted, ArchiveTakenOver, StoreRefused
 from courser.archive.objects import Piece
 from courser.archive.reader import PartitionArchive, open_store
@@ -197,12 +198,12 @@ class Archiver:
         return True
 
     def _download(self, archive: PartitionArchive, piece: Piece, target: Path) -> None:
-        part_size = self._settings.part_size
+        key, position = archive.key_of(piece), 0
         try:
             file = self._data.file_system.open(target, writable=True, create=True)
             try:
-                for position in range(0, piece.size, part_size):
-                    write_all(file, position, [archive.read(piece, position, part_size)])
+                for part in object_parts(archive.store, key, piece.size, self._settings.part_size):
+                    position += write_all(file, position, [part])
             finally:
                 file.close()
         except OSError as error:

@@ -11,6 +11,7 @@ from enum import Enum
 
 from courser.archive.errors import ArchiveFailure, ObjectMissing
 from courser.archive.store import StoredObject
+from courser.model.buffers import Buffer
 
 
 class StoreFault(Enum):
@@ -49,6 +50,7 @@ class FakeStore:
 
     def __init__(self, random: random.Random, *, fault_rate: float = 0.0, list_delay: int = 0) -> None:
         self.name = "fake store"
+        self.reports_md5 = False
         self.random = random
         self.objects: dict[str, bytes] = {}
         self.faults: deque[StoreFault | None] = deque()
@@ -82,7 +84,7 @@ class FakeStore:
             raise ArchiveFailure("create", key, "connection reset")
         return not exists and fault is not StoreFault.REPLY_DOUBTFUL
 
-    def upload(self, key: str, parts: Iterable[bytes]) -> None:
+    def upload(self, key: str, parts: Iterable[Buffer]) -> None:
         """Create a large object, without a condition."""
         data = b"".join(parts)
         fault = self._next_write("upload", key)
