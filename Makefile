@@ -143,6 +143,19 @@ check: $(DEVELOPMENT)  ## format, lint, types, import contracts; changes nothing
 	$(BIN)/ruff check
 	$(BIN)/mypy $(CHECKED)
 	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory check-console
+
+# TypeScript reads the types in the comments of the console's scripts. Nothing of it is shipped.
+TYPESCRIPT := build/typescript
+.PHONY: check-console
+check-console:
+	@if [ ! -x $(TYPESCRIPT)/node_modules/.bin/tsc ]; then \
+		if ! command -v npm >/dev/null; then echo "npm is missing: the types of the console are not checked"; exit 0; fi; \
+		mkdir -p $(TYPESCRIPT); \
+		npm install --prefix $(TYPESCRIPT) --no-audit --no-fund --silent typescript@~5.9.0 2>/dev/null || { \
+			echo "npm cannot install typescript: the types of the console are not checked"; exit 0; }; \
+	fi; \
+	$(TYPESCRIPT)/node_modules/.bin/tsc -p tsconfig.json && echo "The types of the console are right."
 
 .PHONY: fix
 fix: $(DEVELOPMENT)  ## format, and repair what ruff can repair

@@ -249,6 +249,7 @@ REQUESTS: dict[type[c.Command], Callable[[Any], RestRequest]] = {
         query={} if it.partition_id is None else {"partition_id": it.partition_id},
     ),
     c.GetSegments: lambda it: _AT("GET", f"{_topic_path(it)}/partitions/{it.partition_id}/segments"),
+    c.CreateOneTimeToken: lambda _: _AT("POST", "/personal-access-tokens/one-time", {}),
     c.GetTopicMaintenance: lambda it: _AT("GET", f"{_topic_path(it)}/maintenance"),
     c.GetConsumerGroup: lambda it: _AT("GET", _group_path(it)),
     c.GetConsumerGroups: lambda it: _AT("GET", f"{_topic_path(it)}/consumer-groups"),

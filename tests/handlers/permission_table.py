@@ -144,6 +144,7 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.GetSinks: ANYBODY,
     c.GetStagedParts: ANYBODY,
     c.GetGroupLag: GET_TOPIC,
+    c.CreateOneTimeToken: ANYBODY,
     c.ResetGroupOffsets: GET_TOPIC,
 }
 

@@ -68,6 +68,7 @@ SAMPLES: tuple[c.Command, ...] = (
     c.ConfirmAssignment("s", "t", "g", 0),
     c.GetTopicDurability("s", "t"),
     c.GetTopicMaintenance("s", "t"),
+    c.CreateOneTimeToken(),
     c.WaitForArrivals(POLL.consumer, "s", "t", ((0, 0),), 0, 0),
     c.WaitForTopics((("s", "t", 0, 0),), 0),
     c.FindMessages("s", "t", 0, 0, ("text",)),

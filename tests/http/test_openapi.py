@@ -53,7 +53,8 @@ def test_only_logins_and_facts_about_the_server_need_no_token() -> None:
     public = {path for (_, path), operation in operations().items() if operation.get("security") == []}
     logins = {"/users/login", "/personal-access-tokens/login", "/users/refresh-token"}
     facts = {"/", "/ping", "/health/live", "/health/ready", "/metrics", "/openapi.json", "/docs"}
-    assert public == logins | facts
+    console = {"/ui", "/ui/", "/ui/{file}", "/ui/session"}
+    assert public == logins | facts | console
 
 
 def test_every_reply_in_json_has_a_schema() -> None:

@@ -96,6 +96,7 @@ COMMANDS: tuple[c.Command, ...] = (
     c.ConfirmAssignment(0, "topic", "group", 2**64 - 1),
     c.GetTopicDurability("orders", 0),
     c.GetTopicMaintenance("orders", 0),
+    c.CreateOneTimeToken(),
     c.WaitForArrivals(POLL.consumer, "orders", 0, ((0, 7), (3, 2**64 - 1)), 5, 1_000_000),
     c.WaitForArrivals(POLL.consumer, 0, "topic", (), 0, 0),
     c.WaitForTopics((("orders", 0, 2, 7), (3, "topic", 0, 2**64 - 1)), 1_000_000),
@@ -218,6 +219,7 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
         ),
     ),
     (c.GetTopicMaintenance(0, 3), r.TopicMaintenance([], [])),
+    (c.CreateOneTimeToken(), r.OneTimeToken("0a1b", 2**40)),
     (
         c.GetTopicMaintenance(0, 3),
         r.TopicMaintenance([r.Deletion(2**40, "size", 1, 0, 4, 2, 3, 900)], [r.Damage(1, 4, 5, 6, 300, 305)]),

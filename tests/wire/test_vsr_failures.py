@@ -73,6 +73,7 @@ REQUESTS: dict[type[c.Command], bytes] = {
     c.GetSegments: read(60003, PLACE + bytes(4)),
     c.GetTopicDurability: read(60015, PLACE),
     c.GetTopicMaintenance: read(60020, PLACE),
+    c.CreateOneTimeToken: read(60030),
     c.WaitForArrivals: read(60004, b"\x01" + identifier(1) + PLACE + bytes(20)),
     c.WaitForTopics: read(60019, bytes(12)),
     c.ConfirmAssignment: read(60013, GROUP + bytes(8)),

@@ -34,6 +34,7 @@ from courser.api.fields import (
     SnapshotCompression,
     SnapshotKinds,
 )
+from courser.api.operating_commands import CreateOneTimeToken
 from courser.api.own_commands import (
     POSITION_COUNT_MAX,
     ConfirmAssignment,
@@ -71,6 +72,7 @@ __all__ = [
     "PUBLISHED_PART_COUNT_MAX",
     "ChangePassword",
     "ConfirmAssignment",
+    "CreateOneTimeToken",
     "CreateToken",
     "CreateUser",
     "DeleteToken",

@@ -162,8 +162,11 @@ class AccessControl:
         """Let pass who may do this. Raises ``CommandRejected``: 40, 47, or 41 for one who may not."""
         user = self.user(session)
         if user.user_id != ROOT_USER_ID and not self.allows(user.permissions, action, stream_id, topic_id):
+            grants = sufficient(action, has_stream=stream_id is not None, has_topic=topic_id is not None)
+            names = ", ".join(dict.fromkeys(grant.name for grant in grants))
             raise CommandRejected(
-                ErrorCode.UNAUTHORIZED, f"user {user.name!r} lacks the permission to {_DEEDS[action]}"
+                ErrorCode.UNAUTHORIZED,
+                f"user {user.name!r} lacks the permission to {_DEEDS[action]}; one of these is enough: {names}",
             )
 
     def require_any(

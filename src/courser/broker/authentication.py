@@ -8,12 +8,14 @@ Passwords are hashed in a fair order (``login_queue``); a right one is not hashe
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from itertools import count
 
 from courser.api.replies import LoggedIn
 from courser.broker.login_delays import LoginDelays
 from courser.broker.login_queue import Asker, network_of
+from courser.broker.one_time_tokens import OneTimeTokens
 from courser.broker.password_pool import PasswordPool
 from courser.broker.sessions import Memberships, Session, Sessions
 from courser.broker.tokens import Catalog, Tokens
@@ -50,8 +52,10 @@ class Authentication:
         clock: Clock,
         *,
         sleep: Sleep = asyncio.sleep,
+        draw: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.tokens = tokens
+        self.one_time_tokens = OneTimeTokens(catalog.state, clock, draw)
         self._catalog = catalog
         self._sessions = sessions
         self._groups = groups
@@ -90,11 +94,14 @@ class Authentication:
         return reply
 
     async def login_with_token(self, session: Session, token: str) -> LoggedIn:
-        """Log in by personal access token.
+        """Log in by personal access token, or by a token that is valid once.
 
         Raises:
             CommandRejected: 53 for an unknown token, 54 for an expired one, 47 for an inactive user.
         """
+        once = self.one_time_tokens.take(token)
+        if once is not None:
+            return self._admit(session, *once)
         try:
             user, found = self.tokens.find(token)
         except CommandRejected:

@@ -116,7 +116,9 @@ class Broker:
         # Not the threads of the disk: strangers decide how much is hashed.
         self._password_threads = ThreadPoolExecutor(THREAD_COUNT, thread_name_prefix="password")
         passwords = PasswordPool(Passwords(), self._password_threads)
-        self.authentication = Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock)
+        self.authentication = Authentication(
+            self.catalog, self.sessions, self.groups, tokens, passwords, self.clock, draw=draw
+        )
         self.retention = Retention(self.partitions, settings, self.clock)
         self.machine = Machine(self.clock, data.path)
         self.disk_watch, self.sends = self._make_sends()

@@ -37,6 +37,12 @@ async def create_token(broker: Broker, session: Session, command: c.CreateToken)
     return r.NewToken(await broker.authentication.tokens.create(user.user_id, command.name, command.expiry))
 
 
+async def create_one_time_token(broker: Broker, session: Session, _: c.CreateOneTimeToken) -> r.OneTimeToken:
+    """For the user who asks, with what they logged in with."""
+    user = broker.access.user(session)
+    return r.OneTimeToken(*broker.authentication.one_time_tokens.create(user, session.token_name))
+
+
 async def delete_token(broker: Broker, session: Session, command: c.DeleteToken) -> None:
     """Ends the other sessions that logged in with it."""
     user = broker.access.user(session)

@@ -23,6 +23,7 @@ from courser.broker.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.metric_table import HTTP_REQUESTS
 from courser.transports.http_commands import HttpCommands, HttpServices
+from courser.transports.http_console import PRIVATE, Console
 from courser.transports.http_cors import Cors
 from courser.transports.http_events import EventRoute
 from courser.transports.http_exchange import (
@@ -96,6 +97,10 @@ class HttpApplication:
         self._cors = None if settings.cors is None else Cors(settings.cors)
         self._commands = HttpCommands(services)
         self._events = EventRoute(services)
+        self._console = None
+        if settings.console is not None:
+            self._console = Console(services, self._commands, settings.console, connections.login_frame_size_max)
+        self._base_path = b"" if settings.console is None else settings.console.base_path.encode()
         self._request_count = services.metrics.counter(HTTP_REQUESTS)
         self._date = (0, "")
         self._router: Router[_Route] = Router()
@@ -124,7 +129,17 @@ class HttpApplication:
             "commit_as_member": members.commit,
             "delete_member": members.delete,
         }
-        for route in own_routes(self._settings.metrics_path):
+        if self._console is not None:
+            answers = {
+                **answers,
+                "redirect_to_console": self._console.redirect,
+                "get_console": self._console.page,
+                "get_console_file": self._console.file,
+                "create_console_session": self._console.log_in,
+                "get_console_session": self._console.show,
+                "delete_console_session": self._console.log_out,
+            }
+        for route in own_routes(self._settings.metrics_path, has_console=self._console is not None):
             answer = answers[route.name]
             self._router.add(route.method, route.path, _Route(route.name, answer, route.is_public))
 
@@ -166,6 +181,8 @@ class HttpApplication:
         headers = {"date": self._date[1], REQUEST_ID: exchange.request_id, "x-content-type-options": "nosniff"}
         if self._cors is not None:
             headers |= self._cors.headers(exchange.header(b"origin"))
+        if exchange.is_private:
+            headers |= PRIVATE
         if status in _RETRY_STATUSES:
             headers["retry-after"] = _RETRY_AFTER
         return headers
@@ -181,8 +198,12 @@ class HttpApplication:
             return _failure(None, error)
 
     async def _answer_route(self, exchange: Exchange) -> Answer:
-        find = self._find_known if len(exchange.path) <= _KNOWN_PATH_SIZE_MAX else self._router.find
-        match = find(exchange.path)
+        path = exchange.path
+        if self._base_path and path.startswith(self._base_path + b"/"):
+            # Some proxies leave what they put before the path.
+            path = path[len(self._base_path) :]
+        find = self._find_known if len(path) <= _KNOWN_PATH_SIZE_MAX else self._router.find
+        match = find(path)
         is_public = match is not None and any(route.is_public for route in match.targets.values())
         # Whoever has no token learns nothing, not even which paths exist.
         access = None if is_public else await self._check_token(exchange)
@@ -208,6 +229,11 @@ class HttpApplication:
         # Until its token is found to be valid, it makes room for others.
         exchange.seat.is_stranger = True
         scheme, _, token = exchange.header(b"authorization").partition(" ")
+        if not scheme and self._console is not None:
+            cookie = self._console.token_of(exchange)
+            if cookie is not None:
+                scheme, token = "bearer", cookie
+                exchange.is_private = True
         if scheme.lower() != "bearer" or not token:
             raise CommandRejected(ErrorCode.ACCESS_TOKEN_MISSING, "the request has no access token; log in first")
         access = await self._services.check_token(token.strip())
@@ -306,7 +332,7 @@ class HttpApplication:
 
     @cached_property
     def _document(self) -> Json:
-        return openapi_document(__version__, self._settings.metrics_path)
+        return openapi_document(__version__, self._settings.metrics_path, has_console=self._console is not None)
 
     async def _answer_refresh(self, exchange: Exchange, values: Mapping[str, str], _: Access | None) -> Answer:
         tokens = self._services.tokens

@@ -72,6 +72,9 @@ class Exchange:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         client = scope.get("client") or ("unknown", 0)
         self.address = f"[{client[0]}]:{client[1]}" if ":" in client[0] else f"{client[0]}:{client[1]}"
+        self.scheme: str = scope["scheme"]
+        self.port: int = (scope.get("server") or ("", 0))[1] or 0
+        """On which the server listens."""
         sent_id = self.header(REQUEST_ID.encode())
         self.request_id = sent_id if _REQUEST_ID.fullmatch(sent_id) else draw(16).hex()
         """What the reply and the log call the request: as the client does, if that is harmless."""
@@ -79,6 +82,8 @@ class Exchange:
         self._cycle: RequestResponseCycle = scope["state"][CYCLE]
         self._whole_body: bytes | None = scope["state"].get(WHOLE_BODY)
         """If it came together with the head."""
+        self.is_private = False
+        """Whether the answer is for one user of a browser, and must not be kept."""
         self.session: Session | None = None
         """Of a request that is a command."""
         self._receive = receive

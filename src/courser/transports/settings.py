@@ -89,6 +89,16 @@ class CorsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleSettings:
+    """The web console."""
+
+    is_read_only: bool = False
+    """Whether requests of the console may change nothing, whoever is logged in."""
+    base_path: str = ""
+    """What a proxy puts before every path, such as ``/courser``; empty: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
     """Where to listen for HTTP, and what to answer."""
 
@@ -101,3 +111,5 @@ class HttpSettings:
     """None: metrics are not served."""
     cors: CorsSettings | None = field(default_factory=CorsSettings)
     """None: browsers let no page of another origin in."""
+    console: ConsoleSettings | None = field(default_factory=ConsoleSettings)
+    """None: the web console is not served."""

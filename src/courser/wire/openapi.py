@@ -60,10 +60,10 @@ _EXTRA_PARAMETERS: Mapping[type[c.Command], tuple[Parameter, ...]] = {
 """Values in the query that are not fields of the command."""
 
 
-def openapi_document(version: str, metrics_path: str | None = "/metrics") -> Json:
+def openapi_document(version: str, metrics_path: str | None = "/metrics", *, has_console: bool = True) -> Json:
     """The whole document."""
     rows = [(row, row.route) for row in c.COMMANDS if row.route is not None]
-    own = own_routes(metrics_path)
+    own = own_routes(metrics_path, has_console=has_console)
     bodies: dict[object, Any] = {row.kind: _body_type(row) for row, route in rows if has_body(route)}
     bodies |= {route.name: route.body for route in own if route.body is not None}
     replies: dict[object, Any] = {row.kind: _reply_type(row) for row, _ in rows if _reply_type(row) is not None}

@@ -8,7 +8,7 @@ import msgspec
 
 from courser.api.subscriptions import PayloadForm
 from courser.wire.rest_events import EVENT_STARTS, EVENTS_TYPE
-from courser.wire.rest_fields import U32_MAX, U64_MAX
+from courser.wire.rest_fields import U32_MAX, U64_MAX, JsonPermissions
 from courser.wire.rest_members import MemberBody, MemberOffsetBody, MemberView
 from courser.wire.rest_messages import PolledView
 from courser.wire.rest_requests import JSON_TYPE
@@ -17,6 +17,28 @@ from courser.wire.rest_views import IdentityView
 _TEXT_TYPE, _HTML_TYPE = "text/plain", "text/html"
 _MEMBERS = "/streams/{stream}/topics/{topic}/consumer-groups/{group}/members"
 _MEMBER = f"{_MEMBERS}/{{member}}"
+
+
+class ConsoleLoginBody(msgspec.Struct):
+    """A name and a password, or a token: a personal access token, or one that is valid once."""
+
+    username: str = ""
+    password: str = ""
+    token: str = ""
+
+
+class ConsoleSessionView(msgspec.Struct):
+    """A session of the web console."""
+
+    user_id: int
+    username: str
+    permissions: JsonPermissions | None
+    expires_at: int
+    """Seconds since 1970."""
+    read_only: bool
+    """Whether the console may change nothing, whoever is logged in."""
+    version: str
+    """Of the server."""
 
 
 class RefreshBody(msgspec.Struct):
@@ -78,8 +100,64 @@ _PARTITION = Parameter(
     "One of the member's partitions. Otherwise they take turns.",
     {"type": "integer", "minimum": 0, "maximum": U32_MAX},
 )
+_CONSOLE_HEADER = Parameter(
+    "X-Courser-Console", "Any value: pages of other origins cannot send it.", {"type": "string"}, place="header"
+)
 _AUTO_COMMIT = Parameter(
     "auto_commit", "Whether to store the offset of the last message.", {"type": "boolean", "default": False}
+)
+
+_CONSOLE_ROUTES = (
+    OwnRoute(
+        name="redirect_to_console",
+        method="GET",
+        path="/ui",
+        summary="Leads to the web console.",
+        status=307,
+        media_type=None,
+        is_public=True,
+    ),
+    OwnRoute(
+        name="get_console",
+        method="GET",
+        path="/ui/",
+        summary="The web console.",
+        media_type=_HTML_TYPE,
+        is_public=True,
+    ),
+    OwnRoute(
+        name="get_console_file",
+        method="GET",
+        path="/ui/{file}",
+        summary="A file of the web console.",
+        media_type=_TEXT_TYPE,
+        is_public=True,
+    ),
+    OwnRoute(
+        name="create_console_session",
+        method="POST",
+        path="/ui/session",
+        summary="Log in to the web console: the session is a cookie. Needs the header X-Courser-Console.",
+        reply=ConsoleSessionView,
+        body=ConsoleLoginBody,
+        parameters=(_CONSOLE_HEADER,),
+        is_public=True,
+    ),
+    OwnRoute(
+        name="get_console_session",
+        method="GET",
+        path="/ui/session",
+        summary="Who is logged in to the web console, and what it may do.",
+        reply=ConsoleSessionView,
+    ),
+    OwnRoute(
+        name="delete_console_session",
+        method="DELETE",
+        path="/ui/session",
+        summary="Log out of the web console.",
+        status=204,
+        media_type=None,
+    ),
 )
 
 _ROUTES = (
@@ -222,10 +300,11 @@ _ROUTES = (
 )
 
 
-def own_routes(metrics_path: str | None) -> tuple[OwnRoute, ...]:
+def own_routes(metrics_path: str | None, *, has_console: bool = True) -> tuple[OwnRoute, ...]:
     """All of them. ``metrics_path`` is configured; None: metrics are not served."""
+    routes = (*_ROUTES, *_CONSOLE_ROUTES) if has_console else _ROUTES
     if metrics_path is None:
-        return _ROUTES
+        return routes
     metrics = OwnRoute(
         name="get_metrics",
         method="GET",
@@ -234,4 +313,4 @@ def own_routes(metrics_path: str | None) -> tuple[OwnRoute, ...]:
         media_type=_TEXT_TYPE,
         is_public=True,
     )
-    return (*_ROUTES, metrics)
+    return (*routes, metrics)

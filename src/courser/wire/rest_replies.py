@@ -218,6 +218,7 @@ _WRITERS: Mapping[type[r.Reply], tuple[Any, Callable[[Any], Any]]] = {
     r.UserList: (list[v.UserView], lambda reply: [_user(user) for user in reply.users]),
     r.TokenList: (list[v.TokenView], _tokens),
     r.NewToken: (r.NewToken, _same),
+    r.OneTimeToken: (r.OneTimeToken, _same),
     r.ClientDetails: (v.ClientDetailsView, _client_details),
     r.ClientList: (list[v.ClientView], lambda reply: [_client(client) for client in reply.clients]),
     r.Stats: (v.StatsView, _stats),

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import importlib.util
+import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from courser.server.configuration.key import Key
 from courser.server.configuration.loading import Configuration
 
 _LOOPBACK = ("127.", "::1", "localhost")
+_BASE_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 
 _INTERVALS = (
     (keys.CLEANER_ENABLED, keys.CLEANER_INTERVAL),
@@ -139,6 +141,11 @@ def _has_modules(*names: str) -> bool:
 def _http_contradictions(configuration: Configuration) -> Iterator[str]:
     if not configuration[http_keys.METRICS_ENDPOINT].startswith("/"):
         yield f"{configuration.where(http_keys.METRICS_ENDPOINT)} must start with a slash, such as /metrics"
+    if not _BASE_PATH.fullmatch(configuration[http_keys.UI_BASE_PATH]):
+        yield (
+            f"{configuration.where(http_keys.UI_BASE_PATH)} must be empty, or a path without a slash at the end, such "
+            "as /courser"
+        )
     yield from _cors_contradictions(configuration)
     yield from _issuer_contradictions(configuration)
     encoding, decoding = (http_keys.JWT_ENCODING_SECRET, http_keys.JWT_DECODING_SECRET)

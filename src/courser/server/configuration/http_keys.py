@@ -7,11 +7,12 @@ from courser.server.configuration import kinds
 from courser.server.configuration.key import Key
 from courser.server.configuration.keys import TlsKeys, certificate_file, key_file, self_signed, tls_enabled
 from courser.server.configuration.kinds import Address
-from courser.transports.settings import CorsSettings, HttpSettings
+from courser.transports.settings import ConsoleSettings, CorsSettings, HttpSettings
 
 _BROKER = BrokerSettings()
 _HTTP = HttpSettings()
 _CORS = CorsSettings()
+_CONSOLE = ConsoleSettings()
 _TOKENS = AccessTokenSettings()
 
 HTTP_ENABLED = Key(path="http.enabled", kind=kinds.BOOL, default=True, description="whether to listen for HTTP")
@@ -159,6 +160,22 @@ METRICS_SERIES_MAX = Key(
     default=_BROKER.series_count_max,
     description="partitions with time series of their own, and the same for partitions of consumer groups; further "
     "ones are added up by topic or group",
+)
+
+UI_ENABLED = Key(
+    path="ui.enabled", kind=kinds.BOOL, default=True, description="whether the web console is served at `/ui`"
+)
+UI_READ_ONLY = Key(
+    path="ui.read_only",
+    kind=kinds.BOOL,
+    default=_CONSOLE.is_read_only,
+    description="whether the web console may change nothing, whoever is logged in",
+)
+UI_BASE_PATH = Key(
+    path="ui.base_path",
+    kind=kinds.TEXT,
+    default=_CONSOLE.base_path,
+    description="the path under which a proxy shows the server, such as `/courser`",
 )
 
 HTTP_TLS_ENABLED = tls_enabled("http.tls", "HTTP")

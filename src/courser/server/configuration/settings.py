@@ -19,6 +19,7 @@ from courser.storage.message_window import Deduplication
 from courser.storage.segment_index import IndexCache
 from courser.transports.settings import (
     ConnectionSettings,
+    ConsoleSettings,
     CorsSettings,
     HttpSettings,
     QuicSettings,
@@ -290,6 +291,13 @@ def _http(configuration: Configuration) -> HttpSettings | None:
         request_size_max=configuration[http_keys.REQUEST_SIZE_MAX],
         metrics_path=configuration[http_keys.METRICS_ENDPOINT] if configuration[http_keys.METRICS_ENABLED] else None,
         cors=_cors(configuration) if configuration[http_keys.CORS_ENABLED] else None,
+        console=_console(configuration) if configuration[http_keys.UI_ENABLED] else None,
+    )
+
+
+def _console(configuration: Configuration) -> ConsoleSettings:
+    return ConsoleSettings(
+        is_read_only=configuration[http_keys.UI_READ_ONLY], base_path=configuration[http_keys.UI_BASE_PATH]
     )
 
 
