@@ -1,16 +1,17 @@
 """The archiver in a broker: nothing is deleted before it is confirmed, and clients notice nothing of a store."""
 
+import asyncio
 import random
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from courser.archive.capture import Capture
-from courser.archive.objects import Origin, Seal, encode_body
-from courser.archive.reader import ArchiveReader, find_clusters
+from courser.archive.objects import Origin, Piece, Seal, encode_body
+from courser.archive.reader import ArchiveReader, FoundRoot, find_clusters
 from courser.archive.settings import ArchiveMoment
 from courser.broker.archiving import Backlog
 from courser.catalog.entities import Publish, Sink
@@ -133,6 +134,39 @@ async def test_a_purge_archives_first_and_is_refused_while_the_store_is_down(tmp
         assert sum("/seg/" in key and key.endswith(".log") for key in store.objects) == 2
 
 
+async def test_messages_that_arrive_during_a_purge_stay(tmp_path: Path) -> None:
+    """They come after the topic was archived, and before the purge is carried out."""
+    store = HangingStore()
+    store.answers.set()
+    async with running(tmp_path, settings_of(), store) as (broker, client):
+        await fill(broker, client, "a")
+        await client.send_messages("shop/orders", partitioning=0, messages=["b"])
+        store.hangs_at = "/root/"
+        store.is_asked.clear()
+        store.answers.clear()
+        other = await broker.connect()
+        purge = asyncio.create_task(client.purge_topic("shop/orders"))
+        await asyncio.get_running_loop().run_in_executor(None, store.is_asked.wait)
+        await other.send_messages("shop/orders", partitioning=0, messages=["c"])
+        await other.store_consumer_offset("shop/orders", partition_id=0, offset=2, consumer="late")
+        store.answers.set()
+        await purge
+        assert await texts(client) == [(2, b"c")]
+        assert (await client.get_consumer_offset("shop/orders", partition_id=0, consumer="late")).stored_offset == 2
+        assert await archiver_of(broker).run_once(with_active=True)
+        await client.purge_topic("shop/orders")
+        assert await texts(client) == []
+    reader = ArchiveReader(store, find_clusters(store)[0])
+    ends = {piece.end_offset for found in reader.roots() for piece in pieces_of(reader, found)}
+    assert max(ends) == 3, "every message was archived before it was deleted"
+
+
+def pieces_of(reader: ArchiveReader, found: FoundRoot) -> Iterator[Piece]:
+    for partition in found.root.partitions:
+        if partition.manifest_key:
+            yield from reader.manifest(partition.manifest_key).pieces
+
+
 async def test_a_publish_that_begins_before_the_capture_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,10 +279,10 @@ async def test_nothing_is_remembered_of_deleted_topics(tmp_path: Path) -> None:
         log = partition_of(broker).log
         (segment,) = log.segments
         assert await archiver_of(broker).run_once()
-        assert archiver_of(broker).is_archived(log, segment)
+        assert archiver_of(broker).guard.is_archived(log, segment)
         await client.delete_topic("shop/orders")
         assert await archiver_of(broker).run_once()
-        assert not archiver_of(broker).is_archived(log, segment)
+        assert not archiver_of(broker).guard.is_archived(log, segment)
         assert archiver_of(broker).archive_of(log) is None
 
 
@@ -300,10 +334,15 @@ class HangingStore(FakeStore):
     def __init__(self) -> None:
         super().__init__(random.Random(1))
         self.answers = threading.Event()
+        self.is_asked = threading.Event()
+        self.hangs_at = ""
+        """A part of the keys at which it hangs."""
 
     def put_new(self, key: str, data: bytes) -> bool:
         """Create an object, at last."""
-        self.answers.wait()
+        if self.hangs_at in key:
+            self.is_asked.set()
+            self.answers.wait()
         return super().put_new(key, data)
 
 

@@ -25,7 +25,7 @@ async def archive_and_trim(broker: TestBroker, before_offset: int) -> None:
     """Archive what is sealed, and delete it here up to an offset."""
     assert await archiver_of(broker).run_once()
     partition = partition_of(broker)
-    assert archiver_of(broker).deletable_end(partition.log, before_offset, is_expiry=False) == before_offset
+    assert archiver_of(broker).guard.deletable_end(partition.log, before_offset, is_expiry=False) == before_offset
     await partition.trim(before_offset)
     assert partition.log.start_offset == before_offset
 

@@ -17,6 +17,7 @@ from tests.archive.writing import (
     DATA,
     DIRECTORY,
     IDENTITY,
+    MESSAGE_SIZE,
     Process,
     archived_bytes,
     capture,
@@ -32,6 +33,11 @@ BOUNDS = (0, 10, 25, 40)
 
 def store_of(seed: int = 1, **options: float) -> FakeStore:
     return FakeStore(random.Random(seed), fault_rate=options.get("fault_rate", 0.0))
+
+
+def sizes_of(*segments: tuple[int, int]) -> frozenset[tuple[int, int]]:
+    """What is confirmed of segments, given by first and end offset."""
+    return frozenset((first, (end - first) * MESSAGE_SIZE) for first, end in segments)
 
 
 def logs_in(store: FakeStore) -> list[tuple[int, int]]:
@@ -50,7 +56,7 @@ def test_sealed_segments_are_archived_once() -> None:
     count = store.write_count
     process.run(capture(captured(BOUNDS), metadata=None))
     assert store.write_count == count, "nothing is new, so nothing is written"
-    assert process.confirmed == {IDENTITY: frozenset({(0, 1000), (10, 1500), (25, 1500)})}
+    assert process.confirmed == {IDENTITY: sizes_of((0, 10), (10, 25), (25, 40))}
     assert archived_bytes(store) == expected_bytes(0, 40)
     assert logs_in(store) == [(0, 10), (10, 25), (25, 40)]
 
@@ -64,7 +70,7 @@ def test_the_open_segment_is_archived_in_pieces_and_merged_when_it_is_sealed() -
         assert archived_bytes(store) == expected_bytes(0, end)
     assert process.confirmed == {IDENTITY: frozenset()}, "pieces do not allow a deletion"
     process.run(capture(captured((0, 40))))
-    assert process.confirmed == {IDENTITY: frozenset({(0, 4000)})}
+    assert process.confirmed == {IDENTITY: sizes_of((0, 40))}
     assert archived_bytes(store) == expected_bytes(0, 40)
     partition = _partition(store)
     assert [(piece.first_offset, piece.end_offset, piece.is_whole) for piece in partition] == [(0, 40, True)]
@@ -118,7 +124,7 @@ def test_faults_at_random_lose_nothing(seed: int) -> None:
                 process = Process(store, file_system, seed + 100 * attempt)
             continue
         break
-    assert process.confirmed[IDENTITY] == frozenset({(0, 1000), (10, 1500)})
+    assert process.confirmed[IDENTITY] == sizes_of((0, 10), (10, 25))
     assert archived_bytes(store) == expected_bytes(0, 25)
 
 
@@ -288,7 +294,7 @@ def test_offsets_and_times_are_found() -> None:
     place = archive.find(12)
     assert place is not None
     assert place.piece.is_copy_of(facts(10, 25))
-    assert archive.read(place.piece, 200, 100) == expected_bytes(12, 13)
+    assert archive.read(place.piece, 2 * MESSAGE_SIZE, MESSAGE_SIZE) == expected_bytes(12, 13)
     assert archive.find(25) is None
     at_time = archive.find_time(1011)
     assert at_time is not None

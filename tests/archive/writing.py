@@ -14,7 +14,8 @@ from courser.archive.store import Store
 from courser.archive.uploading import Pace
 from courser.archive.writer import ArchiveWriter, Confirmed
 from courser.catalog.state import CatalogState
-from courser.records.stored_header import PartitionIdentity
+from courser.records.batch import NewMessage, build_batch
+from courser.records.stored_header import PartitionIdentity, blank_header, stamp
 from courser.storage.files import FileSystem
 from courser.storage.journal import SnapshotMark
 from courser.storage.ledger import SegmentFacts
@@ -26,7 +27,16 @@ CLUSTER = bytes(range(100, 116))
 DATA = Path("/data")
 IDENTITY = PartitionIdentity(bytes(range(16)), 0, 7)
 DIRECTORY = DATA / "streams/1/topics/1/partitions/0-7"
-MESSAGE_SIZE = 100
+
+
+def _stored(offset: int, removed_count: int = 0) -> bytes:
+    """A batch of one message, each with its own bytes."""
+    batch = build_batch([NewMessage(offset.to_bytes(4, "big"), offset + 1)])
+    blank = blank_header(IDENTITY, removed_count=removed_count)
+    return bytes(stamp(batch, blank, offset, 1000 + offset)) + bytes(batch.body)
+
+
+MESSAGE_SIZE = len(_stored(0))
 
 
 def disk(seed: int = 1) -> FakeFileSystem:
@@ -36,10 +46,28 @@ def disk(seed: int = 1) -> FakeFileSystem:
 
 
 def plant_segment(file_system: FakeFileSystem, first: int, end: int) -> None:
-    """A segment with one message of 100 bytes per offset, each with its own bytes."""
-    data = b"".join(offset.to_bytes(4, "big") * (MESSAGE_SIZE // 4) for offset in range(first, end))
-    file_system.plant(log_path(DIRECTORY, first), data)
+    """A segment with one batch of one message per offset."""
+    file_system.plant(log_path(DIRECTORY, first), expected_bytes(first, end))
     file_system.plant(index_path(DIRECTORY, first), b"index of %d to %d" % (first, end))
+
+
+def plant_condensed(file_system: FakeFileSystem, first: int, end: int) -> CapturedSegment:
+    """A segment of which only the last message is left."""
+    file_system.plant(log_path(DIRECTORY, first), condensed_bytes(first, end))
+    file_system.plant(index_path(DIRECTORY, first), b"index of %d to %d, condensed" % (first, end))
+    return CapturedSegment(SegmentFacts(first, end, MESSAGE_SIZE, 1000 + end - 1, 1000 + end - 1, 1, 1), True)
+
+
+def condensed_bytes(first: int, end: int) -> bytes:
+    return _stored(end - 1, end - 1 - first)
+
+
+def plant_damage(file_system: FakeFileSystem, first: int, offset: int) -> None:
+    """Change a byte of a message."""
+    path = log_path(DIRECTORY, first)
+    data = bytearray(file_system.contents(path))
+    data[(offset - first + 1) * MESSAGE_SIZE - 1] ^= 1
+    file_system.plant(path, bytes(data))
 
 
 def facts(first: int, end: int) -> SegmentFacts:
@@ -78,7 +106,7 @@ class Process:
     """A process that writes the archive: what it was told is confirmed."""
 
     def __init__(self, store: Store, file_system: FileSystem, seed: int = 1, *, take_over: bool = False) -> None:
-        self.confirmed: Confirmed = {}
+        self.confirmed: dict[PartitionIdentity, frozenset[tuple[int, int]]] = {}
         self.writer = ArchiveWriter(
             store,
             file_system,
@@ -89,8 +117,11 @@ class Process:
             part_size=512,
             commit_size=1 << 20,
             take_over=take_over,
-            on_confirmed=self.confirmed.update,
+            on_confirmed=self._note,
         )
+
+    def _note(self, confirmed: Confirmed) -> None:
+        self.confirmed.update({identity: found.segments for identity, found in confirmed.items()})
 
     def run(self, what: Capture) -> None:
         self.writer.begin()
@@ -108,4 +139,4 @@ def archived_bytes(store: Store) -> bytes:
 
 
 def expected_bytes(first: int, end: int) -> bytes:
-    return b"".join(offset.to_bytes(4, "big") * (MESSAGE_SIZE // 4) for offset in range(first, end))
+    return b"".join(map(_stored, range(first, end)))

@@ -168,15 +168,3 @@ async def test_retention_and_a_restart_after_condensing(tmp_path: Path) -> None:
         assert await offsets(scene) == [5, 6, 7, 8]
         assert log_of(scene).message_count == 4
         assert await offsets(scene, poll_command(consumer=ME)) == [5, 6, 7, 8]
-
-
-async def test_nothing_is_removed_while_there_is_an_archive(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    await add_topic(scene, keep_latest_by_key=True)
-    await fill(scene, UPDATES)
-    monkeypatch.setattr(scene.broker.condenser, "_has_archive", True)
-    for _ in range(2):
-        await scene.broker.condenser.condense_due()
-    assert await offsets(scene) == [0, 1, 2, 3, 4]
-    assert caplog.text.count("while the archive is enabled") == 1

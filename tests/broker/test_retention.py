@@ -505,8 +505,10 @@ class Archive:
     def remote_segments(self, _log: PartitionLog) -> list[SegmentFacts]:
         return []
 
-    def deletable_end(self, _log: PartitionLog, before_offset: int, *, is_expiry: bool) -> int:
-        assert is_expiry in (True, False)
+    def deletable_end(
+        self, _log: PartitionLog, before_offset: int, *, is_expiry: bool = False, is_request: bool = False
+    ) -> int:
+        assert not (is_expiry and is_request)
         return min(before_offset, self.end_offset)
 
 

@@ -241,6 +241,11 @@ class ArchivedLog:
                 return min(opened.reader.offset_at_time(opened.segment, wanted, wait=True), self._end_offset)
         return self._end_offset
 
+    def offset_of_last(self, piece: Piece, count: int) -> int:
+        """The offset of the first of the newest ``count`` messages of an object from which messages were removed."""
+        opened = self._segments.get(self._archive, piece, self._settings)
+        return opened.reader.offset_of_last(opened.segment, count)
+
     def time_at(self, offset: int) -> int | None:
         """When the message at ``offset``, or the next one that is archived, was appended; None if there is none."""
         found = self._archive.find(offset)

@@ -18,6 +18,10 @@ class CapturedSegment:
 
     facts: SegmentFacts
     is_sealed: bool
+    damages: tuple[DamagedRange, ...] = ()
+    """Damage in it that the server has recorded."""
+    is_doubtful: bool = False
+    """Whether it has other damage: it is not a copy to rely on, and what is archived of it must stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,7 +154,7 @@ class _Unnamed:
         partitions = newest.root.partitions
         self._partitions = {keys.segments(found.identity): found for found in partitions}
         self._by_manifests = {keys.manifests(found.identity): found for found in partitions}
-        self._pieces: dict[str, Manifest] = {}
+        self._manifests: dict[str, Manifest] = {}
 
     def find(self) -> Iterator[Removal]:
         store, keys = self._reader.store, self._reader.keys
@@ -191,18 +191,26 @@ class _Unnamed:
         if partition is None:
             # Its topic is deleted.
             return self._is_before_newest_epoch(name.epoch)
-        return name.end_offset <= partition.start_offset or self._is_replaced(prefix, partition, name)
+        return name.end_offset <= partition.start_offset or self._is_replaced(key, prefix, partition, name)
 
-    def _is_replaced(self, prefix: str, partition: PartitionRoot, name: SegmentName) -> bool:
-        """Whether another object has the same messages."""
+    def _is_replaced(self, key: str, prefix: str, partition: PartitionRoot, name: SegmentName) -> bool:
+        """Whether another object has the same messages, and the server does not come back to this one.
+
+        An object with the same offsets as one that is named may be a newer version that is about to be named, so only
+        the manifest says which are older.
+        """
         if not partition.manifest_key:
             return False
-        if prefix not in self._pieces:
-            self._pieces[prefix] = self._reader.manifest(partition.manifest_key)
+        if prefix not in self._manifests:
+            self._manifests[prefix] = self._reader.manifest(partition.manifest_key)
+        manifest = self._manifests[prefix]
+        if key.removeprefix(self._reader.keys.base) in manifest.retired:
+            return True
+        offsets = name.first_offset, name.end_offset
         return any(
             piece.first_offset <= name.first_offset and name.end_offset <= piece.end_offset
-            for piece in self._pieces[prefix].pieces
-            if piece.is_whole
+            for piece in manifest.pieces
+            if piece.is_whole and (piece.first_offset, piece.end_offset) != offsets
         )
 
 

@@ -102,6 +102,10 @@ class Piece(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     index_size: int = 0
     index_digest: bytes = b""
 
+    def has_position(self, position: int) -> bool:
+        """Whether it has the byte at a position of the segment."""
+        return self.position <= position < self.position + self.size
+
     def is_copy_of(self, facts: SegmentFacts) -> bool:
         """Whether it is this segment, as far as its numbers show."""
         numbers = (self.base_offset, self.end_offset, self.size, self.message_count)
@@ -123,6 +127,8 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
     """Segment, position, end position, first offset, end offset."""
     corrections: tuple[tuple[int, int], ...] = ()
     """Segment, and microseconds to add to the times of its messages."""
+    retired: tuple[RelativeKey, ...] = ()
+    """Objects with the offsets of a piece, but older bytes: no later manifest names them again."""
 
     @property
     def identity(self) -> PartitionIdentity:

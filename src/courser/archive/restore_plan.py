@@ -7,6 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
+import msgspec
 import xxhash
 
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure
@@ -167,6 +168,8 @@ def _plan_partition(
     source = later if later is not None and later.purge_count == numbers.purge_count else numbers
     empty = Manifest(identity.topic_uuid, identity.partition_id, identity.incarnation, numbers.purge_count, ())
     manifest = reader.manifest(source.manifest_key) if source.manifest_key else empty
+    if source is later and numbers.manifest_key not in ("", source.manifest_key):
+        manifest = _as_before(manifest, reader.manifest(numbers.manifest_key))
     next_offset = max(numbers.next_offset, numbers.reserved_end, source.next_offset, source.reserved_end)
     return PlannedPartition(
         stream,
@@ -176,6 +179,16 @@ def _plan_partition(
         manifest,
         numbers.next_offset if is_final else next_offset + OFFSET_LEAP,
     )
+
+
+def _as_before(manifest: Manifest, before: Manifest) -> Manifest:
+    """A manifest with the segments that an earlier one has too as they were then.
+
+    They may have been condensed since, because of messages that a restore to the time in between leaves out.
+    """
+    earlier = {(piece.base_offset, piece.end_offset): piece for piece in before.pieces if piece.is_whole}
+    pieces = [earlier.get((piece.base_offset, piece.end_offset), piece) for piece in manifest.pieces]
+    return msgspec.structs.replace(manifest, pieces=tuple(pieces))
 
 
 def _find(root: Root, identity: PartitionIdentity) -> PartitionRoot | None:

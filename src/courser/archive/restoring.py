@@ -111,8 +111,8 @@ class Restorer:
     directory: Path
     part_size: int = 16 * 1024 * 1024
     report: Callable[[RestoreProgress], None] = lambda _: None
-    _verified: dict[Path, int] = field(default_factory=dict)
-    """Bytes of log files that this process has checked."""
+    _verified: dict[Path, set[bytes]] = field(default_factory=dict)
+    """The hashes of the pieces of log files that this process has checked."""
     _done_size: int = 0
     _downloaded_size: int = 0
 
@@ -235,11 +235,13 @@ class Restorer:
 
     def _restore_log(self, keys: ArchiveKeys, path: Path, pieces: Sequence[Piece], total_size: int) -> None:
         file = self._open(path)
-        verified = self._verified.get(path, 0)
+        verified = self._verified.pop(path, set())
         size = 0
         for piece in pieces:
             size += piece.size
-            if piece.position + piece.size > verified and not self._has(file, piece):
+            if piece.digest not in verified and not self._has(file, piece):
+                # Over what a root before had there, perhaps: then none of it counts any more.
+                verified.clear()
                 self._download(keys, file, piece)
             self._done_size += piece.size
             self.report(RestoreProgress(self._done_size, total_size, self._downloaded_size))
@@ -247,7 +249,7 @@ class Restorer:
         sync_file(file)
         file.close()
         sync_directory(self.file_system, path.parent)
-        self._verified[path] = size
+        self._verified[path] = {piece.digest for piece in pieces}
 
     def _open(self, path: Path) -> File:
         try:

@@ -4,29 +4,32 @@ Everything becomes valid with the root. A run may be killed at any step: what it
 and used again, and nothing that a root names is ever changed. A segment counts as archived after a root names it and
 the epoch was still this writer's after that: a server that takes over later has then seen this root.
 
+The batches of a segment are checked before it is uploaded. A sealed segment that was condensed after it was archived is
+archived again under another key, and its object takes the place of the old one.
+
 All methods block. One thread uses a writer.
 """
 
 import logging
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
 
 import msgspec
 
 from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
+from courser.archive.checking import LocalDamage, check_batches
 from courser.archive.claiming import ArchiveState, check_epoch, claim, read_state
 from courser.archive.errors import ArchiveFailure
 from courser.archive.keys import ArchiveKeys, segment_name
+from courser.archive.manifests import empty_manifest, is_alike, versions_before, with_piece, without_the_gone
 from courser.archive.objects import (
     Manifest,
     ObjectKind,
     Origin,
     PartitionRoot,
     Piece,
+    RelativeKey,
     Root,
     encode_body,
     encode_object,
@@ -41,13 +44,21 @@ from courser.storage.paths import INDEX_SUFFIX, LOG_SUFFIX, index_path, log_path
 
 _log = logging.getLogger(__name__)
 
-Row = TypeVar("Row", bound=tuple[Any, ...])
-
 _NONCE_SIZE = 8
 """Bytes of the nonce in a key."""
 
-Confirmed = dict[PartitionIdentity, frozenset[tuple[int, int]]]
-"""First offset and size of the sealed segments that are archived."""
+
+@dataclass(frozen=True, slots=True)
+class ConfirmedLog:
+    """What is archived of a partition for good."""
+
+    segments: frozenset[tuple[int, int]]
+    """First offset and size of the sealed segments, as the server has them."""
+    ends: Mapping[int, int]
+    """Where the archived messages of each segment end, by its first offset, in whatever form they are archived."""
+
+
+Confirmed = dict[PartitionIdentity, ConfirmedLog]
 
 
 @dataclass(slots=True)
@@ -59,7 +70,7 @@ class ArchiveCounters:
     adopted_count: int = 0
     """Objects that an earlier run had uploaded."""
     failure_count: int = 0
-    """Runs that failed, and partitions that could not be archived."""
+    """Runs that failed, and partitions and segments that could not be archived."""
 
 
 @dataclass(slots=True)
@@ -76,8 +87,11 @@ class _Head:
     """Objects that no manifest names yet, by first and end offset and size."""
     leftovers: dict[tuple[int, int], list[str]] | None = None
     """Keys of earlier epochs by first and end offset, which may not be named; None: not looked for yet."""
-    attempts: dict[tuple[int, int, str], str] = field(default_factory=dict)
-    """Keys of this epoch by first and end offset and suffix: an upload that failed may have succeeded."""
+    attempts: dict[tuple[int, int, str, bytes], str] = field(default_factory=dict)
+    """Keys of this epoch by first and end offset, suffix and hash: an upload that failed may have succeeded, or may
+    still come. So a key is never used for other bytes."""
+    spent: list[RelativeKey] = field(default_factory=list)
+    """Keys of objects that have other bytes than those that were wanted under their name."""
 
 
 class ArchiveWriter:
@@ -122,6 +136,8 @@ class ArchiveWriter:
         self._metadata_op = -1
         self._uncommitted_size = 0
         self.counters = ArchiveCounters()
+        self.damages: list[LocalDamage] = []
+        """What the last run found damaged on the disk. Such segments are not archived."""
 
     @property
     def epoch(self) -> int:
@@ -184,6 +200,7 @@ class ArchiveWriter:
             ArchiveFailure: the store refused or did not answer. What was confirmed before stays confirmed.
         """
         assert self._is_open, "begin comes first"
+        self.damages = []
         known = {partition.identity for partition in capture.partitions}
         # Partitions that were deleted do not come back.
         self._heads = {identity: head for identity, head in self._heads.items() if identity in known}
@@ -211,20 +228,34 @@ class ArchiveWriter:
     def _archive(self, partition: CapturedPartition, capture: Capture) -> None:
         head = self._head(partition)
         for segment in partition.segments:
-            if segment.is_sealed:
-                if not any(piece.is_copy_of(segment.facts) for piece in head.manifest.pieces):
-                    self._add(head, self._put(partition, head, segment.facts, position=0, is_whole=True))
-            else:
-                self._archive_open(partition, head, segment)
+            try:
+                if segment.is_sealed and not segment.is_doubtful:
+                    self._archive_sealed(partition, head, segment)
+                else:
+                    self._archive_part(partition, head, segment)
+            except LocalDamage as damage:
+                self.damages.append(damage)
             if self._uncommitted_size >= self._commit_size:
                 self._commit(capture)
 
-    def _archive_open(self, partition: CapturedPartition, head: _Head, segment: CapturedSegment) -> None:
-        """Add what a segment that is still written has more than its archived pieces."""
+    def _archive_sealed(self, partition: CapturedPartition, head: _Head, segment: CapturedSegment) -> None:
+        facts = segment.facts
+        if any(piece.is_copy_of(facts) for piece in head.manifest.pieces):
+            return
+        parts = [piece for piece in head.manifest.pieces if piece.base_offset == facts.base_offset]
+        better = [damage for damage in segment.damages if any(piece.has_position(damage.position) for piece in parts)]
+        if better:
+            # The server knows that it has damage, but these bytes were archived before they were damaged.
+            self._archive_part(partition, head, segment)
+            raise LocalDamage(partition.identity, facts, better)
+        self._add(head, self._put(partition, head, segment, facts, position=0, is_whole=True))
+
+    def _archive_part(self, partition: CapturedPartition, head: _Head, segment: CapturedSegment) -> None:
+        """Add what a segment that is still written, or is damaged, has more than its archived pieces."""
         facts = segment.facts
         pieces = [piece for piece in head.manifest.pieces if piece.base_offset == facts.base_offset]
         if any(piece.is_whole for piece in pieces):
-            # The segment was sealed after the capture that was archived last.
+            # The segment was sealed after the capture that was archived last, or damaged after it was archived.
             return
         position = sum(piece.size for piece in pieces)
         if position >= facts.size:
@@ -247,43 +278,16 @@ class ArchiveWriter:
             facts.message_count - before.message_count,
             facts.batch_count - before.batch_count,
         )
-        piece = self._put(partition, head, rest, position=position, is_whole=False, base_offset=facts.base_offset)
-        self._add(head, piece)
+        self._add(head, self._put(partition, head, segment, rest, position=position, is_whole=False))
 
     def _head(self, partition: CapturedPartition) -> _Head:
         """The manifest to continue, without what the partition no longer has."""
         identity = partition.identity
-        nothing = Manifest(identity.topic_uuid, identity.partition_id, identity.incarnation, partition.purge_count, ())
-        head = self._heads.setdefault(identity, _Head(nothing))
+        head = self._heads.setdefault(identity, _Head(empty_manifest(identity, partition.purge_count)))
         old, seen, head.seen = head.manifest, head.seen, partition
-        if seen is not None and _is_alike(seen, partition):
+        if seen is not None and is_alike(seen, partition):
             return head
-        is_purged = partition.purge_count > old.purge_count
-        # The partition forgets what it knew of messages that it no longer has. The archive still has them.
-        past_end = 0 if is_purged else partition.start_offset
-        kept = [
-            piece
-            for piece in old.pieces
-            if not (is_purged and piece.end_offset <= partition.start_offset)
-            and piece.end_offset <= partition.next_offset
-            and not _contradicts(piece, partition)
-        ]
-        head.manifest = Manifest(
-            *(identity.topic_uuid, identity.partition_id, identity.incarnation, partition.purge_count),
-            tuple(kept),
-            _united(
-                [gap for gap in old.gaps if gap[1] <= past_end],
-                [(gap.first_offset, gap.end_offset, gap.is_loss) for gap in partition.gaps],
-            ),
-            _united(
-                [damage for damage in old.damages if damage[4] <= past_end],
-                [
-                    (found.base_offset, found.position, found.end_position, found.first_offset, found.end_offset)
-                    for found in partition.damages
-                ],
-            ),
-            _united([correction for correction in old.corrections if correction[0] < past_end], partition.corrections),
-        )
+        head.manifest = without_the_gone(old, partition)
         if head.manifest != old:
             head.key = ""
         return head
@@ -294,28 +298,38 @@ class ArchiveWriter:
         self,
         partition: CapturedPartition,
         head: _Head,
+        segment: CapturedSegment,
         facts: SegmentFacts,
         *,
         position: int,
         is_whole: bool,
-        base_offset: int | None = None,
     ) -> Piece:
-        """Upload bytes of a segment, unless an earlier try has."""
+        """Upload the bytes of a segment from a position on, which ``facts`` describe, unless an earlier try has.
+
+        Raises:
+            LocalDamage: they are damaged, and the server did not know that.
+        """
         place = facts.base_offset, facts.end_offset, facts.size
         if place in head.uploaded:
             return head.uploaded[place]
-        segment = facts.base_offset if base_offset is None else base_offset
-        file = self._file_system.open(log_path(partition.directory, segment))
+        identity, base_offset = partition.identity, segment.facts.base_offset
+        file = self._file_system.open(log_path(partition.directory, base_offset))
         try:
             source = Range(file, position, facts.size)
-            key, digest = self._find_or_upload(partition.identity, head, facts, source, LOG_SUFFIX)
+            if segment.is_doubtful:
+                # It is damaged, and there is no better copy: the rest of it is worth keeping.
+                digest = hash_file(source)
+            else:
+                known = segment.damages
+                digest = check_batches(source, identity, segment.facts, facts.base_offset, known)
+            key = self._find_or_upload(identity, head, facts, source, digest, LOG_SUFFIX)
         finally:
             file.close()
         index_key, index_size, index_digest = "", 0, b""
         if is_whole:
             index_key, index_size, index_digest = self._put_index(partition, head, facts)
         piece = Piece(
-            base_offset=segment,
+            base_offset=base_offset,
             first_offset=facts.base_offset,
             end_offset=facts.end_offset,
             position=position,
@@ -343,60 +357,62 @@ class ArchiveWriter:
             return "", 0, b""
         try:
             source = Range(file, 0, file.size())
-            key, digest = self._find_or_upload(partition.identity, head, facts, source, INDEX_SUFFIX)
+            digest = hash_file(source)
+            key = self._find_or_upload(partition.identity, head, facts, source, digest, INDEX_SUFFIX)
             return key, source.size, digest
         finally:
             file.close()
 
     def _find_or_upload(
-        self, identity: PartitionIdentity, head: _Head, facts: SegmentFacts, source: Range, suffix: str
-    ) -> tuple[str, bytes]:
-        """The key and hash of an object with these bytes: one that a killed run left, or a new one."""
+        self, identity: PartitionIdentity, head: _Head, facts: SegmentFacts, source: Range, digest: bytes, suffix: str
+    ) -> str:
+        """The key of an object with these bytes: one that a killed run left, or a new one."""
         place = facts.base_offset, facts.end_offset
-        attempt = head.attempts.get((*place, suffix))
+        attempt = head.attempts.get((*place, suffix, digest))
         leftovers = [key for key in self._leftovers(identity, head).get(place, []) if key.endswith(suffix)]
-        digest = b""
         for key in [attempt, *leftovers] if attempt is not None else leftovers:
-            digest = digest or hash_file(source)
             if is_stored(self._store, key, source.size, digest, self._part_size):
                 self.counters.adopted_count += 1
-                return key, digest
+                return key
+            head.spent.append(self._relative(key))
         if attempt is None or self._store.find(attempt) is not None:
             # Never over an object that has other bytes.
             nonce = self._draw(_NONCE_SIZE).hex()
             attempt = self._keys.segment(identity, *place, self._state.epoch, nonce, suffix)
-            head.attempts[*place, suffix] = attempt
-        digest = upload(self._store, attempt, source, self._part_size, self._pace)
+            head.attempts[*place, suffix, digest] = attempt
+        if upload(self._store, attempt, source, self._part_size, self._pace) != digest:
+            raise OSError(f"{source.file.path} was not the same when it was read again")
         self.counters.upload_count += 1
         self.counters.upload_size += source.size
-        return attempt, digest
+        return attempt
 
     def _leftovers(self, identity: PartitionIdentity, head: _Head) -> dict[tuple[int, int], list[str]]:
         """Objects that a run of an earlier process has uploaded: it may have been killed before it named them."""
         if head.leftovers is None:
             found: dict[tuple[int, int], list[str]] = {}
+            retired = set(head.manifest.retired)
             for stored in self._store.list_objects(self._keys.segments(identity)):
                 name = segment_name(stored.key)
-                if name is not None and name.epoch < self._state.epoch:
+                is_retired = self._relative(stored.key) in retired
+                if name is not None and name.epoch < self._state.epoch and not is_retired:
                     found.setdefault((name.first_offset, name.end_offset), []).append(stored.key)
             head.leftovers = found
         return head.leftovers
 
-    @staticmethod
-    def _add(head: _Head, piece: Piece) -> None:
-        """Name an object, in the place of the pieces that it replaces."""
+    def _add(self, head: _Head, piece: Piece) -> None:
+        """Name an object, in the place of those that it replaces."""
         old = head.manifest
-        kept = [
-            other
-            for other in old.pieces
-            if other.end_offset <= piece.first_offset or other.first_offset >= piece.end_offset
-        ]
-        pieces = tuple(sorted([*kept, piece], key=lambda found: found.first_offset))
-        head.manifest = Manifest(
-            *(old.topic_uuid, old.partition_id, old.incarnation, old.purge_count),
-            pieces,
-            *(old.gaps, old.damages, old.corrections),
-        )
+        head.manifest = with_piece(old, piece)
+        replaced = {*versions_before(old, piece), *head.spent} - {piece.key, piece.index_key}
+        if replaced:
+            # ``prune`` may have removed those of earlier times.
+            known = [key for key in old.retired if self._store.find(self._keys.base + key) is not None]
+            retired = tuple(sorted(replaced.union(known)))
+            head.manifest = msgspec.structs.replace(head.manifest, retired=retired)
+            head.spent.clear()
+            # Nobody uses them again: they may be gone at any time.
+            for keys in (head.leftovers or {}).values():
+                keys[:] = [key for key in keys if self._relative(key) not in replaced]
         head.key = ""
 
     # --- the root ---
@@ -421,17 +437,8 @@ class ArchiveWriter:
         for head in self._heads.values():
             head.uploaded.clear()
             head.attempts.clear()
-        self._on_confirmed(
-            {
-                partition.identity: frozenset(
-                    (piece.base_offset, piece.size)
-                    for piece in self._heads[partition.identity].manifest.pieces
-                    if piece.is_whole
-                )
-                for partition in capture.partitions
-                if partition.identity in self._heads
-            }
-        )
+        heads = [(found.identity, self._heads.get(found.identity)) for found in capture.partitions]
+        self._on_confirmed({identity: _confirmed(head.manifest) for identity, head in heads if head is not None})
 
     def _is_complete(self, partition: CapturedPartition) -> bool:
         """Whether all that a partition has is archived."""
@@ -496,26 +503,8 @@ class ArchiveWriter:
         return key.removeprefix(self._keys.base)
 
 
-def _united(old: Iterable[Row], new: Iterable[Row]) -> tuple[Row, ...]:
-    """All rows, each once, in order."""
-    return tuple(sorted({*old, *new}))
-
-
-def _is_alike(before: CapturedPartition, now: CapturedPartition) -> bool:
-    """Whether a manifest that fitted before fits now: only messages were added or trimmed."""
-    return (
-        (before.purge_count, before.gaps, before.damages, before.corrections)
-        == (now.purge_count, now.gaps, now.damages, now.corrections)
-        and before.start_offset <= now.start_offset
-        and before.next_offset <= now.next_offset
+def _confirmed(manifest: Manifest) -> ConfirmedLog:
+    return ConfirmedLog(
+        frozenset((piece.base_offset, piece.size) for piece in manifest.pieces if piece.is_whole),
+        {piece.base_offset: piece.end_offset for piece in manifest.pieces},
     )
-
-
-def _contradicts(piece: Piece, partition: CapturedPartition) -> bool:
-    """Whether a piece overlaps a segment of the server in another way than a copy of it would."""
-    segments = partition.local_segments
-    number = bisect_right(segments, piece.first_offset, key=itemgetter(1))
-    if number == len(segments):
-        return False
-    first, end = segments[number]
-    return first < piece.end_offset and (piece.base_offset != first or piece.end_offset > end)

@@ -14,16 +14,17 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
-from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
+from courser.archive.capture import Capture, CapturedPartition
 from courser.archive.claiming import ArchiveState, read_state, write_state
-from courser.archive.downloading import object_parts
 from courser.archive.errors import ArchiveFailure, ArchiveInterrupted, ArchiveTakenOver, StoreRefused
-from courser.archive.objects import Piece
 from courser.archive.reader import PartitionArchive, open_store
 from courser.archive.settings import ArchiveMoment, ArchiveSettings
 from courser.archive.store import StoppableStore, Store
 from courser.archive.uploading import Pace
 from courser.archive.writer import ArchiveCounters, ArchiveWriter, Confirmed
+from courser.broker.archive_guard import ArchiveGuard
+from courser.broker.archived_copies import find_copy
+from courser.broker.capturing import captured_partition
 from courser.broker.catalog_service import CatalogService
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
@@ -34,9 +35,7 @@ from courser.model import metric_table as m
 from courser.model.metrics import Registry
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory
-from courser.storage.durable_files import storage_failure
-from courser.storage.files import write_all
-from courser.storage.ledger import SegmentFacts
+from courser.storage.ledger import DamagedRange
 from courser.storage.partition_log import PartitionLog
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.snapshot import encode_snapshot
@@ -51,19 +50,6 @@ _PUBLISH_TRY_COUNT = 20
 """A publish in progress is not archived halfway: the run waits for it, but not for ever."""
 _STEP_COUNT = 200
 """Partitions and segments that are looked at without a pause: up to 10 us each."""
-
-
-@dataclass(slots=True)
-class _Progress:
-    """What the event loop knows of the archive."""
-
-    confirmed: Confirmed
-    failure: str | None = None
-    """Why the last run failed, or None."""
-
-    def confirm(self, confirmed: Confirmed) -> None:
-        """What is archived of all partitions."""
-        self.confirmed = confirmed
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +97,21 @@ class Archiver:
         self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
         self._pause = pause
-        self._progress = _Progress({})
+        self._failure: str | None = None
+        """Why the last run failed, or None."""
         self._backlog = Backlog()
-        self._wanted: dict[PartitionIdentity, int] = {}
-        """Up to which offset retention wants to delete, if only that is archived."""
         self._active_due = 0
         """When the segments that are still written are archived next, by the monotonic clock."""
         self._loop = asyncio.get_running_loop()
         self._is_fenced = False
+        self.guard = ArchiveGuard(
+            settings, is_known=lambda: bool(self._writer.epoch), archive_of=self.archive_of, hurry=self._wake.set
+        )
+        """Says what may be deleted and condensed."""
+        self._reported: set[tuple[PartitionIdentity, int]] = set()
+        """Damaged segments that were reported, by their first offset."""
+        self.on_damage: Callable[[Partition, Segment, Sequence[DamagedRange]], Awaitable[None]] = _leave_alone
+        """Reports new damage in a segment, and repairs it if that is possible."""
         try:
             opened = store or open_store(settings.store, data.file_system, draw(16))
         except StoreRefused as refusal:
@@ -153,61 +146,27 @@ class Archiver:
     @property
     def failure(self) -> str | None:
         """Why the last run failed, or None."""
-        return self._progress.failure
+        return self._failure
 
     @property
     def is_fenced(self) -> bool:
         """Whether another server has taken over the archive."""
         return self._is_fenced
 
-    def is_archived(self, log: PartitionLog, segment: Segment) -> bool:
-        """Whether the archive has confirmed a sealed segment."""
-        return (segment.base_offset, segment.size) in self._progress.confirmed.get(log.identity, ())
-
-    def remote_segments(self, log: PartitionLog) -> list[SegmentFacts]:
-        """The segments that only the archive has, oldest first; none before the store has answered."""
-        archive = self.archive_of(log) if self._writer.epoch else None
-        pieces = archive.manifest.pieces if archive is not None else ()
-        return [
-            SegmentFacts(
-                piece.base_offset,
-                piece.end_offset,
-                piece.size,
-                piece.first_timestamp,
-                piece.last_timestamp,
-                piece.message_count,
-                piece.batch_count,
-            )
-            for piece in pieces
-            if piece.is_whole and piece.end_offset <= log.start_offset
-        ]
-
     async def fetch(self, log: PartitionLog, segment: Segment, target: Path) -> bool:
         """Write the archived copy of a segment to a new file. Returns False if there is none.
 
         Raises:
             ArchiveFailure: the store does not answer.
-            StorageFailure: the file cannot be written.
+            StorageFailure: a file cannot be read or written.
         """
-        archive, facts = self.archive_of(log), segment.facts()
-        piece = next((piece for piece in archive.manifest.pieces if piece.is_copy_of(facts)), None) if archive else None
-        if archive is None or piece is None:
+        archive = self.archive_of(log)
+        copy = None if archive is None else find_copy(archive, log, segment)
+        if copy is None:
             return False
-        work = partial(self._download, archive, piece, target)
-        await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        work = partial(copy.write, self._data.file_system, target, self._settings.part_size)
+        await self._loop.run_in_executor(self._thread, work)
         return True
-
-    def _download(self, archive: PartitionArchive, piece: Piece, target: Path) -> None:
-        key, position = archive.key_of(piece), 0
-        try:
-            file = self._data.file_system.open(target, writable=True, create=True)
-            try:
-                for part in object_parts(archive.store, key, piece.size, self._settings.part_size):
-                    position += write_all(file, position, [part])
-            finally:
-                file.close()
-        except OSError as error:
-            raise storage_failure("write", target, error) from error
 
     def archive_of(self, log: PartitionLog) -> PartitionArchive | None:
         """Where the archived messages of a partition are; None if there are none. Its methods block.
@@ -233,7 +192,7 @@ class Archiver:
         async for partition in self._all_in_steps():
             log = partition.log
             sealed = (segment for segment in log.segments if segment.state is SegmentState.SEALED)
-            found = found.with_waiting([segment for segment in sealed if not self.is_archived(log, segment)])
+            found = found.with_waiting([segment for segment in sealed if not self.guard.is_archived(log, segment)])
         self._backlog = found
 
     def oldest_age(self) -> float:
@@ -241,23 +200,12 @@ class Archiver:
         oldest = self.backlog.oldest_time
         return max(self._clock.now() - oldest, 0) / 1_000_000 if oldest else 0.0
 
-    # --- what may be deleted ---
-
-    def deletable_end(self, log: PartitionLog, before_offset: int, *, is_expiry: bool) -> int:
-        """The offset up to which segments may be deleted now. The others are archived soon."""
-        if is_expiry and not self._settings.protects_expired:
-            return before_offset
-        for segment in log.segments:
-            if segment.base_offset >= before_offset:
-                break
-            if segment.message_count and not self.is_archived(log, segment):
-                self._wanted[log.identity] = max(before_offset, self._wanted.get(log.identity, 0))
-                self._wake.set()
-                return segment.base_offset
-        return before_offset
+    # --- what a purge waits for ---
 
     async def archive_topics(self, topics: Iterable[OpenTopic]) -> None:
         """Archive all messages that topics have now, because they are about to be purged.
+
+        They end at the end of a segment. Messages that come while this runs are in later ones (``purgeable_end``).
 
         Raises:
             CommandRejected: the store does not take them.
@@ -266,10 +214,10 @@ class Archiver:
         for partition in partitions:
             if partition.log.failure is None:
                 await partition.roll()
-            self._wanted[partition.log.identity] = partition.log.next_offset
+            self.guard.want(partition.log.identity, partition.log.next_offset)
         segments = [(found.log, segment) for found in partitions for segment in found.log.segments]
         await self.run_once()
-        missing = [segment for log, segment in segments if segment.message_count and not self.is_archived(log, segment)]
+        missing = [segment for log, segment in segments if not self.guard.has_messages(log, segment)]
         if missing:
             count = sum(segment.message_count for segment in missing)
             reason = f"{count} messages are not archived: {self.failure or 'they cannot be read'}"
@@ -297,7 +245,7 @@ class Archiver:
             raise StartRefused(self._data.path, str(refusal), "use another store") from refusal
         except ArchiveFailure as failure:
             _log.warning("the archive cannot be reached; archiving starts when it can reason=%s", failure)
-            self._progress.failure = str(failure)
+            self._failure = str(failure)
 
     async def run(self) -> None:
         """Archive until cancelled: at each interval, and when retention waits for it."""
@@ -334,13 +282,13 @@ class Archiver:
                 return False
             except ArchiveFailure as failure:
                 self.counters.failure_count += 1
-                if self._progress.failure is None:
+                if self._failure is None:
                     _log.warning("archiving failed; it will be tried again reason=%s", failure)
-                self._progress.failure = str(failure)
+                self._failure = str(failure)
             else:
-                if self._progress.failure is not None:
+                if self._failure is not None:
                     _log.info("archiving works again")
-                self._progress.failure = None
+                self._failure = None
                 return True
             return False
 
@@ -355,9 +303,30 @@ class Archiver:
             await self._sync_all()
         await self._seal_all()
         capture = await self._capture(with_active=with_active, is_final=is_final)
-        known = {partition.identity for partition in capture.partitions}
-        self._wanted = {identity: end for identity, end in self._wanted.items() if identity in known}
-        await self._loop.run_in_executor(self._thread, self._writer.run, capture)
+        self.guard.forget_others(partition.identity for partition in capture.partitions)
+        try:
+            await self._loop.run_in_executor(self._thread, self._writer.run, capture)
+        finally:
+            await self._report_damages()
+
+    async def _report_damages(self) -> None:
+        """Report the segments that were not archived because they are damaged, and have them repaired."""
+        partitions = {partition.log.identity: partition for partition in self._partitions()}
+        for damage in self._writer.damages:
+            partition = partitions.get(damage.identity)
+            segments = partition.log.segments if partition is not None else ()
+            # Not if its file was replaced meanwhile: then other bytes were expected.
+            segment = next((found for found in segments if found.facts() == damage.facts), None)
+            if partition is None or segment is None:
+                continue
+            place = damage.identity, segment.base_offset
+            if place not in self._reported:
+                self._reported.add(place)
+                self.counters.failure_count += 1
+                _log.error("not archiving a damaged segment directory=%s segment=%d", partition.log.directory, place[1])
+                await self.on_damage(partition, segment, damage.damages)
+                if not segment.damages:
+                    self._reported.discard(place)
 
     async def _sync_all(self) -> None:
         """Sync what is written: the archive must not have what a power cut takes from the server."""
@@ -426,34 +395,24 @@ class Archiver:
         log = partition.log
         if not self._registry.has_files(partition):
             return CapturedPartition(identity=log.identity, directory=log.directory, is_lost=True, segments=())
-        return _captured(log, self._segments(log, with_active=with_active))
-
-    def _segments(self, log: PartitionLog, *, with_active: bool) -> tuple[CapturedSegment, ...]:
-        """What to archive of a partition."""
-        end = log.next_offset
-        if self._settings.moment is ArchiveMoment.EXPIRY:
-            end = self._wanted.get(log.identity, 0)
-        found = [
-            CapturedSegment(segment.facts(), True)
+        end = self.guard.wanted_end(log)
+        sealed = [
+            segment
             for segment in log.segments
             if segment.state is SegmentState.SEALED and segment.message_count and segment.end_offset <= end
-            if not self.is_archived(log, segment)
+            if not self.guard.is_archived(log, segment)
         ]
-        written, facts = log.open_segment, log.synced_facts
-        is_known = written is not None and facts is not None and facts.base_offset == written.base_offset
-        if with_active and is_known and facts is not None and facts.size:
-            found.append(CapturedSegment(facts, False))
-        return tuple(found)
+        return captured_partition(log, sealed, with_active=with_active)
 
     # --- what a run finds out ---
 
     def _tell_confirmed(self, confirmed: Confirmed) -> None:
         """On the archive's thread. It is all that is confirmed, of all partitions that there are."""
-        self._loop.call_soon_threadsafe(self._progress.confirm, confirmed)
+        self._loop.call_soon_threadsafe(self.guard.confirm, confirmed)
 
     def _fence(self, fence: ArchiveTakenOver) -> None:
         self._is_fenced = True
-        self._progress.failure = str(fence)
+        self._failure = str(fence)
         _log.error("refusing all writes: %s", fence)
         self._catalog.refuse_changes(str(fence))
         for partition in self._partitions():
@@ -462,7 +421,7 @@ class Archiver:
     async def close(self) -> None:
         """Archive what is left, if the store is quick enough, and stop."""
         is_used = self._settings.active_interval and self._settings.moment is ArchiveMoment.SEAL
-        if is_used and self._progress.failure is None:
+        if is_used and self._failure is None:
             last = asyncio.create_task(self.run_once(with_active=True, is_final=True))
             await asyncio.wait((last,), timeout=self._settings.last_run_timeout / 1_000_000)
             self._stop.set()
@@ -477,30 +436,13 @@ class Archiver:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
+async def _leave_alone(_partition: Partition, segment: Segment, damages: Sequence[DamagedRange]) -> None:
+    segment.damages = tuple(damages)
+
+
 def _ignore(contact: "asyncio.Future[None]") -> None:
     """The first run begins again, and says what is wrong."""
     contact.exception()
-
-
-def _captured(log: PartitionLog, segments: tuple[CapturedSegment, ...]) -> CapturedPartition:
-    ledger = log.ledger.state
-    return CapturedPartition(
-        identity=log.identity,
-        directory=log.directory,
-        segments=segments,
-        local_segments=tuple(
-            (segment.base_offset, segment.end_offset) for segment in log.segments if segment.message_count
-        ),
-        start_offset=log.start_offset,
-        next_offset=log.next_offset,
-        reserved_end=log.reserved_end,
-        last_timestamp=max([ledger.numbers.last_timestamp, *(segment.last_timestamp for segment in log.segments)]),
-        purge_count=log.epoch,
-        gaps=tuple(ledger.gaps),
-        damages=tuple(ledger.damages),
-        corrections=tuple(ledger.corrections.items()),
-        offsets=tuple(log.offsets.items()),
-    )
 
 
 def register_archive_metrics(registry: Registry, archiver: Archiver | None) -> None:

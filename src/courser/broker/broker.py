@@ -146,14 +146,15 @@ class Broker:
             self.clock,
             settle=self.publishing.settle_below,
             first_open_offset=self.publishing.first_open_offset,
-            has_archive=self.archiver is not None,
+            archive=self.archiver.guard if self.archiver is not None else None,
         )
 
     def _make_archiver(self, draw: Callable[[int], bytes], store: Store | None) -> Archiver | None:
         archiver, settings = None, self.settings.archive
         if settings is not None:
             archiver = Archiver(self.data, self.catalog, self.partitions, settings, draw=draw, store=store)
-            self.retention.guard = archiver
+            self.retention.guard = archiver.guard
+            self.catalog.purge_end_of = archiver.guard.purgeable_end
             self.partitions.past = TieredReads(archiver.archive_of, settings.cache_size)
         register_archive_metrics(self.metrics, archiver)
         register_read_metrics(self.metrics, self.partitions.past)
@@ -194,6 +195,8 @@ class Broker:
         scrubber = Scrubber(self.partitions, data.file_system, data.path, self.pool, self.clock, self.settings)
         scrubber.register(self.metrics)
         scrubber.copies = self.archiver
+        if self.archiver is not None:
+            self.archiver.on_damage = scrubber.repair
         return scrubber
 
     def _make_scrapes(self) -> tuple[Lags, Scrapes]:

@@ -38,6 +38,7 @@ from courser.errors import (
     StorageFailure,
 )
 from courser.storage.durable_files import is_failed_sync
+from courser.storage.partition_log import PartitionLog
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -90,6 +91,8 @@ class CatalogService:
         """Increases with every change of the state."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when a change was applied to the state and to the open partitions, or failed."""
+        self.purge_end_of: Callable[[PartitionLog], int] = lambda log: log.next_offset
+        """The offset below which a purge deletes messages, asked while no message can be added."""
         self._turn = asyncio.Lock()
         self._background = Background()
         self._closing: set[asyncio.Task[bool]] = set()
@@ -179,7 +182,7 @@ class CatalogService:
     async def _carry_out(self, change: changes.AnyChange) -> Created:
         if not isinstance(change, changes.TopicPurge | changes.StreamPurge):
             return await self._make_durable(change)
-        async with prepared_purge(self._registry, self.state, change) as purge:
+        async with prepared_purge(self._registry, self.state, change, self.purge_end_of) as purge:
             return await self._make_durable(purge)
 
     async def _make_durable(self, change: changes.AnyChange) -> Created:

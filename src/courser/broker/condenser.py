@@ -7,8 +7,9 @@ keep the whole below a rate. What it knows of a partition is in memory only: aft
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
@@ -27,6 +28,7 @@ from courser.storage.condensing import (
     plan_condensed,
 )
 from courser.storage.ledger import SegmentFacts
+from courser.storage.partition_log import PartitionLog
 from courser.storage.segment import Segment
 
 _log = logging.getLogger(__name__)
@@ -60,6 +62,19 @@ class _Known:
     slice_count: int = 1
 
 
+class CondensingGuard(Protocol):
+    """Says what may be condensed: the archive, which is to have the same as the server."""
+
+    def condensable_end(self, log: PartitionLog) -> int:
+        """The offset up to which segments may be condensed."""
+
+    def may_have_older(self, log: PartitionLog) -> bool:
+        """Whether there may be messages of a log elsewhere that are not condensed."""
+
+    def hurry(self) -> None:
+        """Segments were condensed."""
+
+
 class Condenser:
     """``run`` is the background task; ``condense`` may be called at any time by tests, but not at the same time."""
 
@@ -71,20 +86,16 @@ class Condenser:
         *,
         settle: Callable[[PartitionIdentity, int], Awaitable[None]],
         first_open_offset: Callable[[PartitionIdentity], int | None],
-        has_archive: bool = False,
+        archive: CondensingGuard | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """``settle`` and ``first_open_offset`` are those of ``Publishing``.
-
-        With an archive, nothing is condensed: the archive has each segment once, as it was sealed.
-        """
+        """``settle`` and ``first_open_offset`` are those of ``Publishing``."""
         self._registry = registry
         self._settings = settings
         self._clock = clock
         self._settle = settle
         self._first_open_offset = first_open_offset
-        self._has_archive = has_archive
-        self._has_warned = False
+        self._archive = archive
         self._pause = pause
         self._known: dict[PartitionIdentity, _Known] = {}
 
@@ -102,11 +113,6 @@ class Condenser:
             if topic.effective.keep_latest_by_key
             for partition in topic.partitions
         ]
-        if self._has_archive:
-            if partitions and not self._has_warned:
-                self._has_warned = True
-                _log.warning("nothing is removed from topics with keep_latest_by_key while the archive is enabled")
-            return
         present = {partition.log.identity for partition in partitions}
         self._known = {identity: known for identity, known in self._known.items() if identity in present}
         for partition in partitions:
@@ -127,9 +133,13 @@ class Condenser:
         if new_size and 100 * new_size >= self._settings.condensing_percent * size:
             return True
         tombstone = known.next_tombstone_at
-        return bool(segments) and tombstone is not None and tombstone < self._tombstones_before()
+        return bool(segments) and tombstone is not None and tombstone < self._tombstones_before(partition.log)
 
-    def _tombstones_before(self) -> int:
+    def _tombstones_before(self, log: PartitionLog) -> int:
+        """Tombstones that were stored before this time may go; 0: none may."""
+        if self._archive is not None and self._archive.may_have_older(log):
+            # Without its tombstone, a message that only the archive has would count again.
+            return 0
         return self._clock.now() - self._settings.tombstone_delay
 
     def _segments(self, partition: Partition) -> tuple[Segment, ...]:
@@ -140,9 +150,10 @@ class Condenser:
         """
         log, deduplication = partition.log, self._settings.deduplication
         first_open = self._first_open_offset(log.identity)
+        archived_end = _EVERYTHING if self._archive is None else self._archive.condensable_end(log)
         return condensable_segments(
             log,
-            end_offset=_EVERYTHING if first_open is None else first_open,
+            end_offset=min(_EVERYTHING if first_open is None else first_open, archived_end),
             stored_before=_EVERYTHING if deduplication is None else self._clock.now() - deduplication.age_max,
         )
 
@@ -163,18 +174,30 @@ class Condenser:
                 segment_count += 1
                 removed_count += segment.message_count - facts.message_count
                 freed_size += segment.size - facts.size
+        if removed_count and removals.has_waiting_tombstones:
+            # The older messages of their keys are gone now.
+            self._known[log.identity] = replace(self._known[log.identity], next_tombstone_at=0)
+        if segment_count and self._archive is not None:
+            self._archive.hurry()
         return Condensed(segment_count, removed_count, freed_size)
 
     async def _survey(self, partition: Partition) -> Removals:
         """Find out what can be removed, with as many slices of keys as it takes."""
         log = partition.log
-        segments, horizon = self._segments(partition), self._tombstones_before()
+        segments, horizon = self._segments(partition), self._tombstones_before(log)
         slice_count = self._known.get(log.identity, _Known()).slice_count
         while True:
             removals = Removals(log, segments)
             try:
                 for number in range(slice_count):
-                    survey = KeySurvey(log, removals, KeySlice(number, slice_count), tombstones_before=horizon)
+                    survey = KeySurvey(
+                        log,
+                        removals,
+                        KeySlice(number, slice_count),
+                        tombstones_before=horizon,
+                        # The archive still has those messages until it has the condensed segments.
+                        tombstones_wait=self._archive is not None,
+                    )
                     await self._take(partition, survey.steps())
             except TooManyKeys:
                 slice_count *= 2

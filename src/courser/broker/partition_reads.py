@@ -66,7 +66,7 @@ class ReadablePartition:
         log = self.log
         missing = 0 if self.past is None else count - log.count_from(log.start_offset)
         if self.past is not None and missing > 0:
-            return self.past.offset_of_last(log, missing)
+            return await self.past.offset_of_last(log, missing)
         return await self._look_up(partial(log.offset_of_last, count))
 
     def count_from(self, offset: int) -> int:

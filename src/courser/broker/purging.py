@@ -7,7 +7,7 @@ new segment that the purge does not touch (``catalog/partitions.py``).
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from courser.broker.partition import Partition
@@ -17,6 +17,7 @@ from courser.catalog.entities import PurgedTopic, Stream, Topic
 from courser.catalog.partitions import is_behind, leave_behind
 from courser.catalog.state import CatalogState
 from courser.errors import CourserError, PartitionReadOnly, StorageFailure
+from courser.storage.partition_log import PartitionLog
 
 _log = logging.getLogger(__name__)
 
@@ -24,8 +25,10 @@ AnyPurge = changes.TopicPurge | changes.StreamPurge
 
 
 @asynccontextmanager
-async def prepared_purge(registry: PartitionRegistry, state: CatalogState, change: AnyPurge) -> AsyncIterator[AnyPurge]:
-    """Hold the writes of all partitions of a purge, and yield the change with their ends.
+async def prepared_purge(
+    registry: PartitionRegistry, state: CatalogState, change: AnyPurge, end_of: Callable[[PartitionLog], int]
+) -> AsyncIterator[AnyPurge]:
+    """Hold the writes of all partitions of a purge, and yield the change with their ends, which ``end_of`` knows.
 
     Partitions that still miss the purge at the end of the block are prepared to accept messages before it runs.
     """
@@ -41,7 +44,7 @@ async def prepared_purge(registry: PartitionRegistry, state: CatalogState, chang
         for _, found in opened:
             for partition in found.partitions if found is not None else ():
                 await stack.enter_async_context(partition.held_writes())
-        rows = [_row(topic, found) for topic, found in opened]
+        rows = [_row(topic, found, end_of) for topic, found in opened]
         try:
             if isinstance(change, changes.TopicPurge):
                 yield changes.TopicPurge(
@@ -56,11 +59,11 @@ async def prepared_purge(registry: PartitionRegistry, state: CatalogState, chang
                         leave_behind(partition.log, end)
 
 
-def _row(topic: Topic, opened: OpenTopic | None) -> PurgedTopic:
+def _row(topic: Topic, opened: OpenTopic | None, end_of: Callable[[PartitionLog], int]) -> PurgedTopic:
     logs = [partition.log for partition in opened.partitions] if opened is not None else []
     # Rebuilt metadata may not know how often a topic was purged, but its partitions do.
     count = max([topic.purge_count, *(log.epoch for log in logs)]) + 1
-    return PurgedTopic(topic.topic_id, count, tuple(log.next_offset for log in logs))
+    return PurgedTopic(topic.topic_id, count, tuple(map(end_of, logs)))
 
 
 async def purge_topics(

@@ -184,7 +184,9 @@ class DeletionGuard(Protocol):
     def remote_segments(self, log: PartitionLog) -> Sequence[SegmentFacts]:
         """The segments that only the archive has, oldest first."""
 
-    def deletable_end(self, log: PartitionLog, before_offset: int, *, is_expiry: bool) -> int:
+    def deletable_end(
+        self, log: PartitionLog, before_offset: int, *, is_expiry: bool = False, is_request: bool = False
+    ) -> int:
         """The offset up to which segments may be deleted now. Those up to ``before_offset`` should be soon."""
 
 
@@ -390,7 +392,12 @@ class Retention:
         log = partition.log
         before_offset = wanted
         if self.guard is not None:
-            before_offset = self.guard.deletable_end(log, wanted, is_expiry=reason is DeletionReason.EXPIRED)
+            before_offset = self.guard.deletable_end(
+                log,
+                wanted,
+                is_expiry=reason is DeletionReason.EXPIRED,
+                is_request=reason is DeletionReason.REQUESTED,
+            )
         gone = [segment for segment in log.segments if segment.end_offset <= before_offset]
         if not gone:
             return before_offset >= wanted

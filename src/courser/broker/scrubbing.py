@@ -8,7 +8,7 @@ intact copy, if there is one.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,7 @@ from courser.model.clock import Clock
 from courser.model.metrics import Registry
 from courser.storage.durable_files import read_if_there, replace_file, unlink_if_there
 from courser.storage.files import FileSystem
+from courser.storage.ledger import DamagedRange
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import SCRUBBER, TEMPORARY_SUFFIX, log_path
 from courser.storage.replacement import plan_replacement
@@ -178,7 +179,7 @@ class Scrubber:
     # --- one segment ---
 
     async def _check(self, partition: Partition, segment: Segment) -> None:
-        log, check = partition.log, SegmentCheck(partition.log, segment)
+        check = SegmentCheck(partition.log, segment)
         began = self._clock.monotonic()
         await self._wait_for(max(_SEGMENT_SIZE_MIN - segment.size, 0), began)
         try:
@@ -196,7 +197,12 @@ class Scrubber:
             return
         self.counters.segment_count += 1
         if check.damages:
-            self.counters.damage_count += note_damages(log, segment, check.damages)
+            await self.repair(partition, segment, check.damages)
+
+    async def repair(self, partition: Partition, segment: Segment, damages: Sequence[DamagedRange]) -> None:
+        """Report damage in a segment, and repair it if there is an intact copy."""
+        self.counters.damage_count += note_damages(partition.log, segment, damages)
+        if segment.state is SegmentState.SEALED:
             await self._repair(partition, segment)
 
     async def _wait_for(self, size: int, began: int) -> None:

@@ -79,11 +79,14 @@ class TieredReads:
             for piece in self.pieces(log, offset)
         )
 
-    def offset_of_last(self, log: PartitionLog, count: int) -> int:
+    async def offset_of_last(self, log: PartitionLog, count: int) -> int:
         """The offset of the first of the newest ``count`` messages that only the archive has."""
         for piece in reversed(self.pieces(log)):
             if count <= piece.message_count:
-                return piece.end_offset - count
+                archived = self._log(log) if piece.message_count < piece.end_offset - piece.first_offset else None
+                if archived is None:
+                    return piece.end_offset - count
+                return await self._run(partial(archived.offset_of_last, piece, count))
             count -= piece.message_count
         return self.start_offset(log)
 

@@ -121,7 +121,9 @@ DISK_FULL = Metric("courser_disk_full", _GAUGE, "1 while the disk is full or has
 ARCHIVE_UPLOADS = Metric("courser_archive_uploads_total", _COUNTER, "Objects uploaded to the archive.")
 ARCHIVE_UPLOADED_BYTES = Metric("courser_archive_uploaded_bytes_total", _COUNTER, "Bytes uploaded to the archive.")
 ARCHIVE_FAILURES = Metric(
-    "courser_archive_failures_total", _COUNTER, "Archive runs that failed, and partitions that failed in a run."
+    "courser_archive_failures_total",
+    _COUNTER,
+    "Archive runs that failed, partitions that failed in a run, and damaged segments.",
 )
 ARCHIVE_BACKLOG = Metric("courser_archive_backlog_bytes", _GAUGE, "Bytes of sealed segments that are not archived yet.")
 ARCHIVE_OLDEST_AGE = Metric(

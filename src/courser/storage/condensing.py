@@ -121,6 +121,8 @@ class Removals:
         """Tombstones from this offset on stay: older messages of their keys may have to stay too."""
         self.next_tombstone_at: int | None = None
         """When the oldest tombstone was stored that is too young to go; None if there is none."""
+        self.has_waiting_tombstones = False
+        """Whether tombstones stay only because older messages of their keys are still there."""
 
     # --- what the survey finds ---
 
@@ -184,12 +186,24 @@ class Removals:
 class KeySurvey:
     """Finds the newest offset of each key of a slice, and with it the messages that are superseded."""
 
-    def __init__(self, log: PartitionLog, removals: Removals, key_slice: KeySlice, *, tombstones_before: int) -> None:
-        """Tombstones that were stored before ``tombstones_before`` may go."""
+    def __init__(
+        self,
+        log: PartitionLog,
+        removals: Removals,
+        key_slice: KeySlice,
+        *,
+        tombstones_before: int,
+        tombstones_wait: bool = False,
+    ) -> None:
+        """Tombstones that were stored before ``tombstones_before`` may go.
+
+        ``tombstones_wait``: only those of keys without older messages, which a survey before this one has removed.
+        """
         self._log = log
         self._removals = removals
         self._slice = key_slice
         self._horizon = tombstones_before
+        self._tombstones_wait = tombstones_wait
         self._latest: dict[bytes, int] = {}
         self._old_tombstones: dict[bytes, int] = {}
 
@@ -232,10 +246,12 @@ class KeySurvey:
                 raise TooManyKeys
             latest[digest] = offset
             if not frame.payload:
-                if stored_at < self._horizon:
-                    self._old_tombstones[digest] = offset
-                else:
+                if stored_at >= self._horizon:
                     self._removals.note_young_tombstone(stored_at)
+                elif superseded is not None and self._tombstones_wait:
+                    self._removals.has_waiting_tombstones = True
+                else:
+                    self._old_tombstones[digest] = offset
 
 
 def _batches(log: PartitionLog, segment: Segment) -> Iterator[GoodBatch | None]:

@@ -1,0 +1,136 @@
+"""What the archive lets the server do with its local segments: delete them, purge them, condense them."""
+
+from collections.abc import Callable, Iterable
+
+from courser.archive.reader import PartitionArchive
+from courser.archive.settings import ArchiveMoment, ArchiveSettings
+from courser.archive.writer import Confirmed
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.ledger import SegmentFacts
+from courser.storage.partition_log import PartitionLog
+from courser.storage.segment import Segment
+
+
+class ArchiveGuard:
+    """What is archived, and what follows from it. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        settings: ArchiveSettings,
+        *,
+        is_known: Callable[[], bool],
+        archive_of: Callable[[PartitionLog], PartitionArchive | None],
+        hurry: Callable[[], None],
+    ) -> None:
+        """``is_known``: whether the store has answered. ``hurry`` begins the next run of the archiver now."""
+        self._settings = settings
+        self._is_known = is_known
+        self._archive_of = archive_of
+        self.hurry = hurry
+        self._confirmed: Confirmed = {}
+        self._wanted: dict[PartitionIdentity, int] = {}
+        """Up to which offset retention wants to delete, if only that is archived."""
+
+    # --- what is archived ---
+
+    def confirm(self, confirmed: Confirmed) -> None:
+        """What is archived of all partitions."""
+        self._confirmed = confirmed
+
+    def want(self, identity: PartitionIdentity, end_offset: int) -> None:
+        """Have a partition archived up to an offset, if it is not in any case."""
+        self._wanted[identity] = max(end_offset, self._wanted.get(identity, 0))
+
+    def forget_others(self, known: Iterable[PartitionIdentity]) -> None:
+        """Forget partitions that were deleted."""
+        kept = set(known)
+        self._wanted = {identity: end for identity, end in self._wanted.items() if identity in kept}
+
+    def wanted_end(self, log: PartitionLog) -> int:
+        """The offset up to which sealed segments are to be archived now."""
+        is_late = self._settings.moment is ArchiveMoment.EXPIRY
+        return self._wanted.get(log.identity, 0) if is_late else log.next_offset
+
+    def is_archived(self, log: PartitionLog, segment: Segment) -> bool:
+        """Whether the archive has confirmed a sealed segment."""
+        confirmed = self._confirmed.get(log.identity)
+        return confirmed is not None and (segment.base_offset, segment.size) in confirmed.segments
+
+    def has_messages(self, log: PartitionLog, segment: Segment) -> bool:
+        """Whether the archive has all messages of a segment, if perhaps in another form.
+
+        It may have been condensed since. Or it is damaged, and the archive has it in parts, as good as they were.
+        """
+        confirmed = self._confirmed.get(log.identity)
+        end_offset = 0 if confirmed is None else confirmed.ends.get(segment.base_offset, 0)
+        return not segment.message_count or segment.end_offset <= end_offset
+
+    def remote_segments(self, log: PartitionLog) -> list[SegmentFacts]:
+        """The segments that only the archive has, oldest first; none before the store has answered."""
+        archive = self._archive_of(log) if self._is_known() else None
+        pieces = archive.manifest.pieces if archive is not None else ()
+        return [
+            SegmentFacts(
+                piece.base_offset,
+                piece.end_offset,
+                piece.size,
+                piece.first_timestamp,
+                piece.last_timestamp,
+                piece.message_count,
+                piece.batch_count,
+            )
+            for piece in pieces
+            if piece.is_whole and piece.end_offset <= log.start_offset
+        ]
+
+    # --- what may be deleted ---
+
+    def deletable_end(
+        self, log: PartitionLog, before_offset: int, *, is_expiry: bool = False, is_request: bool = False
+    ) -> int:
+        """The offset up to which segments may be deleted now. The others are archived soon.
+
+        A damaged segment is deleted only at a client's request, if the archive has all that is left of it.
+        """
+        if is_expiry and not self._settings.protects_expired:
+            return before_offset
+        for segment in log.segments:
+            if segment.base_offset >= before_offset:
+                break
+            is_given_up = is_request and bool(segment.damages) and self.has_messages(log, segment)
+            if segment.message_count and not is_given_up and not self.is_archived(log, segment):
+                self.want(log.identity, before_offset)
+                self.hurry()
+                return segment.base_offset
+        return before_offset
+
+    def purgeable_end(self, log: PartitionLog) -> int:
+        """The offset up to which a purge may delete: what came after ``archive_topics`` stays."""
+        missing = (segment.base_offset for segment in log.segments if not self.has_messages(log, segment))
+        return next(missing, log.next_offset)
+
+    # --- what may be condensed ---
+
+    def condensable_end(self, log: PartitionLog) -> int:
+        """The offset up to which segments may be condensed.
+
+        Only archived ones are: whatever supersedes a message is then in the archive before the message goes.
+        """
+        if self._settings.moment is ArchiveMoment.EXPIRY:
+            # The archive is no copy of what the server has.
+            return log.next_offset
+        missing = (
+            segment.base_offset
+            for segment in log.segments
+            if segment.message_count and not self.is_archived(log, segment)
+        )
+        return next(missing, log.next_offset)
+
+    def may_have_older(self, log: PartitionLog) -> bool:
+        """Whether the archive may have messages of a log that condensing does not reach."""
+        if not self._is_known():
+            return True
+        archive = self._archive_of(log)
+        if archive is None or archive.start_offset is None:
+            return False
+        return self._settings.moment is ArchiveMoment.EXPIRY or archive.start_offset < log.start_offset
