@@ -86,12 +86,12 @@ class _Data:
     def __init__(self, bench: Bench, path: Path) -> None:
         self.path = path
         self._bench = bench
-        self.segment_size = max(bench.scale.read_size // SEGMENT_COUNT, MIB)
+        self.segment_size = max(bench.scale.append_size // SEGMENT_COUNT, MIB)
 
     async def make(self) -> None:
         wires = wire_batches(Shape.SAME, self._bench.scale.message_count)
         async with running(self.path, broker_settings(self.segment_size)) as broker:
-            await fill(partition_of(broker), wires, self._bench.scale.read_size)
+            await fill(partition_of(broker), wires, self._bench.scale.append_size)
             await partition_of(broker).roll()
 
     @property

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,32 @@ def test_a_directory_is_a_store(tmp_path: Path) -> None:
     with pytest.raises(ObjectMissing):
         store.read("v1/s/a")
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["b"]
+
+
+def test_a_directory_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
+    store = DiskStore(LocalFileSystem(), tmp_path, NONCE)
+    assert store.put_new("v1/s/a", b"a")
+    shutil.rmtree(tmp_path / "v1")
+    assert store.put_new("v1/s/a", b"b")
+    assert store.read("v1/s/a") == b"b"
+
+
+def test_directories_are_synced_once() -> None:
+    class CountingFiles(FakeFileSystem):
+        synced: list[Path]
+
+        def sync_directory(self, path: Path) -> None:
+            self.synced.append(path)
+            super().sync_directory(path)
+
+    file_system = CountingFiles(random.Random(1))
+    file_system.plant_directory(Path("/archive"))
+    file_system.synced = []
+    store = DiskStore(file_system, Path("/archive"), NONCE)
+    store.put_new("v1/a/b", b"1")
+    file_system.synced.clear()
+    store.put_new("v1/a/c", b"2")
+    assert file_system.synced == [Path("/archive/v1/a")], "for the name of the object"
 
 
 def test_a_power_cut_leaves_the_whole_object_or_none() -> None:

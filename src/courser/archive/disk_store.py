@@ -26,6 +26,8 @@ class DiskStore:
         """``nonce`` keeps the temporary files of several processes apart."""
         self._file_system = file_system
         self._directory = directory
+        self._made: set[Path] = set()
+        """Directories that are durable. To sync those of every object again costs more than to write a small one."""
         self._names = (f".{nonce.hex()}-{number}{TEMPORARY_SUFFIX}" for number in itertools.count())
 
     @property
@@ -54,18 +56,33 @@ class DiskStore:
 
     def _put(self, key: str, parts: Iterable[Buffer]) -> bool:
         path = self._path(key)
-        make_directories(self._file_system, path.parent, below=self._directory)
         temporary = path.parent / next(self._names)
-        file = self._file_system.open(temporary, writable=True, create=True)
+        file = self._create(temporary)
         try:
             size = 0
             for part in parts:
-                size += write_all(file, size, [part])
+                written = write_all(file, size, [part])
+                # The disk writes while the next part is read and hashed: the sync has less to wait for.
+                file.start_writeback(size, written)
+                size += written
             sync_file(file)
             return self._name(temporary, path)
         finally:
             file.close()
             unlink_if_there(self._file_system, temporary)
+
+    def _create(self, path: Path) -> File:
+        """A new file. Its directory is made, and made durable, when this process uses it for the first time."""
+        directory = path.parent
+        if directory in self._made:
+            try:
+                return self._file_system.open(path, writable=True, create=True)
+            except FileNotFoundError:
+                # Somebody has removed it: another disk may be mounted there now.
+                self._made.clear()
+        make_directories(self._file_system, directory, below=self._directory)
+        self._made.add(directory)
+        return self._file_system.open(path, writable=True, create=True)
 
     def _name(self, temporary: Path, path: Path) -> bool:
         """Give the object its name; False if the name is taken."""
