@@ -10,7 +10,9 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 
+from benchmarks.appending import Timing, Watch
 from benchmarks.engine import new_engine
 from benchmarks.harness import Bench, Row
 from benchmarks.reading import READ_SIZE_MAX
@@ -116,39 +118,53 @@ def _decode(data: memoryview) -> memoryview:
 async def _traffic(bench: Bench, sample: Sample, name: str, encoding: Encoding) -> list[Row]:
     """Sends and polls, encoded and plain in turn."""
     found = [(await _round(bench, sample, encoding), await _round(bench, sample, PLAIN)) for _ in _rounds(bench)]
-    return [
-        Row(
-            measure=f"{way}, {name}, {sample.name}",
-            unit="MB/s",
-            engine=[encoded[number] for encoded, _ in found],
-            bare=[plain[number] for _, plain in found],
-            bare_name="stored as it is",
-        )
-        for number, way in enumerate(("sends", "polls"))
-    ]
+    rows = []
+    for number, way in enumerate(("sends", "polls")):
+        encoded, plain = [pair[0][number] for pair in found], [pair[1][number] for pair in found]
+        label = f"{way}, {name}, {sample.name}"
+        rows += [
+            Row(
+                measure=label,
+                unit="MB/s",
+                engine=[timing.speed for timing in encoded],
+                bare=[timing.speed for timing in plain],
+                bare_name="stored as it is",
+            ),
+            Row(
+                measure=f"{label}, p99",
+                unit="ms",
+                engine=[timing.latency(0.99) for timing in encoded],
+                bare=[timing.latency(0.99) for timing in plain],
+                bare_name="stored as it is",
+            ),
+        ]
+    return rows
 
 
-async def _round(bench: Bench, sample: Sample, encoding: Encoding) -> tuple[float, float]:
-    """MB/s of sends, and of polls."""
+async def _round(bench: Bench, sample: Sample, encoding: Encoding) -> tuple[Timing, Timing]:
+    """Sends, and polls. Sizes are those of messages before compression."""
     repeats = max(bench.scale.append_size // 8 // sample.size, 1)
+    size = sample.size * repeats
     with bench.fresh_directory() as path:
         async with new_engine(path) as engine:
             partition = engine.create(LogSettings(encoding=encoding, keys=KeyRing([KEY])))
-            begin = time.perf_counter()
-            for _ in range(repeats):
-                for batch in sample.batches:
-                    await partition.append(batch)
-            middle = time.perf_counter()
+            sends, polls = Watch(), Watch()
+            for batch in islice(cycle(sample.batches), repeats * len(sample.batches)):
+                sends.start()
+                await partition.append(batch)
+                sends.sent()
+                sends.stop()
             buffer, offset = ReadBuffer(), 0
             while offset < partition.log.next_offset:
                 buffer.reset()
+                polls.start()
                 result = await partition.read(
                     offset, count=sample.batches[0].count, size_max=READ_SIZE_MAX, buffer=buffer
                 )
+                polls.sent()
+                polls.stop()
                 offset = result.next_offset
-            end = time.perf_counter()
-    size = sample.size * repeats / 1e6
-    return size / (middle - begin), size / (end - middle)
+    return sends.timing(size), polls.timing(size)
 
 
 def _deduplication(bench: Bench) -> Iterator[Row]:

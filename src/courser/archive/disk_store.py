@@ -40,6 +40,11 @@ class DiskStore:
         """It reports sizes only."""
         return False
 
+    @property
+    def keeps_parts(self) -> bool:
+        """It writes one after the other."""
+        return False
+
     def put_new(self, key: str, data: bytes) -> bool:
         """Create an object; False if it exists."""
         try:

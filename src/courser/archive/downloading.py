@@ -19,7 +19,7 @@ from courser.storage.files import File, read_into
 
 _REQUEST_COUNT = 4
 """Requests at a time: as many parts are in memory."""
-_STEP_SIZE = 1024 * 1024
+STEP_SIZE = 1024 * 1024
 """Bytes of a file that are read at a time: they are still in the processor's cache when they are hashed or written."""
 
 
@@ -73,7 +73,7 @@ def _steps(file: File, key: str, size: int) -> Iterator[Buffer]:
 
 def file_steps(file: File, position: int, size: int) -> Iterator[memoryview]:
     """A range of a file; less if the file is shorter. A step is valid until the next one is asked for."""
-    buffer = np.empty(min(_STEP_SIZE, size), np.uint8).data
+    buffer = np.empty(min(STEP_SIZE, size), np.uint8).data
     end = position + size
     while position < end:
         filled = read_into(file, position, buffer[: end - position])

@@ -46,6 +46,7 @@ class ObjectStore:
             raise StoreRefused(self.name, "the library obstore is not installed: pip install 'courser[s3]'")
         self._prefix = f"{prefix}/" if prefix else ""
         self.reports_md5 = settings.kind is StoreKind.S3
+        self.keeps_parts = True
         try:
             self._once = _open(settings, try_count=0)
             self._patient = _open(settings, try_count=_READ_TRY_COUNT)

@@ -56,6 +56,10 @@ class Store(Protocol):
     def reports_md5(self) -> bool:
         """Whether the tag of an object may be the MD5 of its bytes: then it need not be read back to be checked."""
 
+    @property
+    def keeps_parts(self) -> bool:
+        """Whether an upload still needs a part when it asks for the next one."""
+
     def put_new(self, key: str, data: bytes) -> bool:
         """Create a small object. Return False if the store says that it exists, whoever made it.
 
@@ -165,6 +169,7 @@ class StoppableStore:
         self._stop = stop
         self.name = store.name
         self.reports_md5 = store.reports_md5
+        self.keeps_parts = store.keeps_parts
 
     def _ask(self, key: str, request: Callable[[], Answer]) -> Answer:
         self._check(key)

@@ -14,7 +14,7 @@ from threading import Event
 import numpy as np
 import xxhash
 
-from courser.archive.downloading import file_steps, hash_object
+from courser.archive.downloading import STEP_SIZE, file_steps, hash_object
 from courser.archive.errors import ArchiveFailure, ArchiveInterrupted
 from courser.archive.store import Store, StoredObject
 from courser.model.buffers import Buffer
@@ -98,7 +98,9 @@ def upload(store: Store, key: str, source: Range, part_size: int, pace: Pace) ->
     """
     hashes = _Hashes(with_tag=store.reports_md5)
     try:
-        found = _send(store, key, _Reading(source, part_size, pace, hashes, key))
+        is_shared = not store.keeps_parts
+        reading = _Reading(source, min(part_size, STEP_SIZE) if is_shared else part_size, pace, hashes, key, is_shared)
+        found = _send(store, key, reading)
         digest = hashes.whole.digest()
         if not _is_right(store, found, source.size, hashes.tag, digest, part_size):
             raise ArchiveFailure("verify", key, "the store has other bytes than were sent")
@@ -131,7 +133,9 @@ def _send(store: Store, key: str, read: "_Reading") -> StoredObject:
 class _Reading:
     """Gives the parts of a file to a store, and keeps the failures that are not the store's."""
 
-    def __init__(self, source: Range, part_size: int, pace: Pace, hashes: _Hashes, key: str) -> None:
+    def __init__(self, source: Range, part_size: int, pace: Pace, hashes: _Hashes, key: str, is_shared: bool) -> None:
+        """``is_shared``: all parts use the same memory."""
+        self._is_shared = is_shared
         self._source = source
         self._part_size = part_size
         self._pace = pace
@@ -141,13 +145,15 @@ class _Reading:
         self.is_complete = False
 
     def parts(self) -> Iterator[Buffer]:
-        source = self._source
+        source, memory = self._source, memoryview(b"")
         for start in range(0, max(source.size, 1), self._part_size):
             size = min(self._part_size, source.size - start)
             try:
                 self._pace.spend(size, self._key)
-                # Memory of its own, because the store may still send the last one. Not a bytearray, which is zeroed.
-                part = np.empty(size, np.uint8).data
+                if size > len(memory) or not self._is_shared:
+                    # Not a bytearray, which would be zeroed first.
+                    memory = np.empty(size, np.uint8).data
+                part = memory[:size]
                 if read_into(source.file, source.position + start, part) < size:
                     raise _too_short(source)
             except (OSError, ArchiveInterrupted) as failure:

@@ -51,6 +51,7 @@ class FakeStore:
     def __init__(self, random: random.Random, *, fault_rate: float = 0.0, list_delay: int = 0) -> None:
         self.name = "fake store"
         self.reports_md5 = False
+        self.keeps_parts = True
         self.random = random
         self.objects: dict[str, bytes] = {}
         self.faults: deque[StoreFault | None] = deque()
