@@ -208,6 +208,7 @@ async def http_listener(
         check_trusted=None if trusted is None else trusted.check,
         sessions=broker.sessions,
         subscriptions=broker.subscriptions,
+        scans=broker.scans,
         members=broker.connectionless,
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,

@@ -2,12 +2,9 @@
 
 import asyncio
 import base64
-import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,45 +13,9 @@ from courser.model.quantities import SECOND
 from courser.testing.clocks import ManualClock
 from courser.transports.settings import ConnectionSettings
 from courser.wire.rest_events import Cursor, decode_cursor
+from tests.http import event_streams
+from tests.http.event_streams import Stream
 from tests.http.serving import HttpClient, HttpServer, make_topic, message, send, serving, until
-
-
-@dataclass(frozen=True)
-class Event:
-    """An event, or a comment, whose kind is empty."""
-
-    kind: str
-    event_id: str
-    data: Any
-
-
-@dataclass
-class Stream:
-    """A reply that goes on."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    headers: Mapping[str, str]
-    text: str = ""
-
-    async def block(self) -> str:
-        """The next block of lines."""
-        while "\n\n" not in self.text:
-            size = int(await self.reader.readline(), 16)
-            self.text += (await self.reader.readexactly(size)).decode()
-            assert await self.reader.readexactly(2) == b"\r\n"
-            if not size:
-                raise EOFError
-        block, _, self.text = self.text.partition("\n\n")
-        return block
-
-    async def event(self) -> Event:
-        """The next event; comments are passed over."""
-        while True:
-            lines = [line.partition(": ")[::2] for line in (await self.block()).split("\n")]
-            fields = dict(lines)
-            if "data" in fields:
-                return Event(fields["event"], fields.get("id", ""), json.loads(fields["data"]))
 
 
 @asynccontextmanager
@@ -67,17 +28,8 @@ async def listening(client: HttpClient, query: str, last_event_id: str = "") -> 
 
 @asynccontextmanager
 async def opened(client: HttpClient, query: str, last_event_id: str = "") -> AsyncIterator[Stream]:
-    reader, writer = await client.open()
-    more = f"last-event-id: {last_event_id}\r\n" if last_event_id else ""
-    head = f"GET /events?{query} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {client.token}\r\n{more}\r\n"
-    writer.write(head.encode())
-    try:
-        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        assert " 200 " in lines[0], lines
-        headers = dict(line.split(": ", 1) for line in lines[1:] if line)
-        yield Stream(reader, writer, headers)
-    finally:
-        writer.close()
+    async with event_streams.opened(client, f"/events?{query}", last_event_id) as stream:
+        yield stream
 
 
 async def test_an_event_says_where_a_message_is(server: HttpServer, root: HttpClient, topic: str) -> None:

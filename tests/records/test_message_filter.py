@@ -145,3 +145,51 @@ def test_what_is_no_condition(condition: str, problem: str) -> None:
 def test_there_is_a_limit_to_conditions() -> None:
     with pytest.raises(ValueError, match="17 conditions are more than the limit of 16"):
         MessageFilter(["x"] * (FILTER_COUNT_MAX + 1))
+
+
+# --- what can be ruled out without decoding ---
+
+VALUES = [
+    "7",
+    "99.5",
+    "true",
+    "null",
+    "Ann",
+    "nn",
+    "shop",
+    "beef",
+    "3",
+    "1000",
+    "x=y",
+    "ü",
+    "[1]",
+    "a/b",
+    "99999",
+    "-5",
+]
+PAYLOADS = [
+    ORDER,
+    b'{"id": 7.0, "a": 1e3, "b": "A\\u006en", "c": "a\\/b", "d": [ 1 ]}',
+    b'{"id": 6.99999999999999999999, "a": 1000, "b": "\\u00fc", "c": "a/b", "d": [1]}',
+    '{"id": "7", "a": "1000", "b": "ü", "c": -5, "d": -5.0}'.encode(),
+    b"7",
+    b"1e3",
+    b"no JSON: Ann 7",
+]
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("sign", ["=", "~", "!=", "<"])
+@pytest.mark.parametrize("part", [".id", ".a", ".b", ".c", ".d", "$", "text", "key", "header.source", "header.raw"])
+def test_what_is_ruled_out_does_not_match(part: str, sign: str, value: str) -> None:
+    wanted = MessageFilter([part + sign + value])
+    for payload in PAYLOADS:
+        if wanted.matches(payload, HEADERS):
+            assert wanted.may_match(b"\x01\x02" + payload + HEADERS), payload
+
+
+@pytest.mark.parametrize("condition", ["Bob", "text=Ann2", ".customer.name=Bob", ".id=8123", "key=customer-8"])
+def test_bytes_without_the_value_are_ruled_out(condition: str) -> None:
+    wanted = MessageFilter(["Ann", condition])
+    assert not wanted.may_match(ORDER + HEADERS)
+    assert MessageFilter(["Ann"]).may_match(ORDER + HEADERS)

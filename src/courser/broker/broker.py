@@ -41,6 +41,7 @@ from courser.broker.quotas import Quotas
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.request_metrics import RequestMetrics
 from courser.broker.retention import Retention
+from courser.broker.scanning import Scans
 from courser.broker.scraping import Scrapes
 from courser.broker.scrubbing import Scrubber
 from courser.broker.sessions import Session, Sessions
@@ -130,6 +131,7 @@ class Broker:
         """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
         self.polls = Polls(self.catalog.state, self.partitions, self.groups, self.buffers, settings)
         self.subscriptions = Subscriptions(self.catalog, self.access, self.finder, self.partitions, self.polls)
+        self.scans = Scans(self.finder, self.partitions, limits)
         self.catalog.on_change = self.subscriptions.metadata_changed
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
         self.figures = Figures(self.partitions, self.retention, settings.topic_defaults, data.path)
@@ -326,6 +328,7 @@ class Broker:
     async def close(self) -> bool:
         """Stop: everything synced, files closed, the directory given back. Return whether it was a clean stop."""
         await self.scrapes.close()
+        self.scans.close()
         await self.publishing.close()
         await self.staging.close()
         if self.archiver is not None:

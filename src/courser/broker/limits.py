@@ -32,6 +32,10 @@ class BrokerLimits:
     """Partitions that all waits for arrivals together may wait for: about 50 MiB."""
     row_count_of_user_max: int = 50_000
     """The same for one user, so that nobody uses it up: 50 connections that each wait for a thousand partitions."""
+    scan_count_max: int = 8
+    """Searches over HTTP at the same time: each holds up to 32 MiB, and they take turns."""
+    scan_count_of_user_max: int = 6
+    """The same for one user: a quarter is always left for other users."""
     sink_count_of_user_max: int = SINK_COUNT_MAX * 3 // 4
     """Sinks of one user: a quarter of all is left for other users."""
     unfinished_count_max: int = 1000

@@ -5,10 +5,9 @@ take their turn in between. A large message is not decoded: it may match, and th
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-from courser.records import layout
-from courser.records.frames import iterate_frames
+from courser.records.frames import iterate_messages
 from courser.records.message_filter import MessageFilter
 
 SEARCH_COUNT = 2000
@@ -31,7 +30,8 @@ async def search(
     first: int | None = None
     end = 0
     count = size = 0
-    for offset, payload, headers in _messages(pieces):
+    for offset, _, _, frame in iterate_messages(pieces):
+        payload, headers = frame.payload, frame.user_headers
         count, size = count + 1, size + len(payload) + len(headers)
         if count > _TURN_COUNT or size > _TURN_SIZE:
             count = size = 0
@@ -42,14 +42,3 @@ async def search(
             first = offset if first is None else first
             end = offset + 1
     return None if first is None else (first, end)
-
-
-def _messages(pieces: Sequence[memoryview]) -> Iterator[tuple[int, memoryview, memoryview]]:
-    """Offset, payload and user headers of each message."""
-    for records in pieces:
-        start = 0
-        while start < len(records):
-            _, base_offset, _, _, length, _, count = layout.WIRE_HEADER.unpack_from(records, start)
-            for frame in iterate_frames(records[start + layout.BATCH_HEADER_SIZE : start + length], count):
-                yield base_offset + frame.offset_delta, frame.payload, frame.user_headers
-            start += length

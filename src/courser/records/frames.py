@@ -4,7 +4,7 @@ A *body* is the consecutive frames of one batch. One walk (``frame_walk``) finds
 about them. Nothing on the path of a send or a poll creates an object per message.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -140,3 +140,14 @@ def iterate_frames(body: memoryview, count: int) -> Iterator[Frame]:
             user_headers=body[payload_end : payload_end + user_headers_length],
         )
         position = payload_end + user_headers_length
+
+
+def iterate_messages(pieces: Iterable[memoryview]) -> Iterator[tuple[int, int, int, Frame]]:
+    """Every message of batch records: its offset, its time at the server and at its producer, and what it contains."""
+    for piece in pieces:
+        start = 0
+        while start < len(piece):
+            _, base_offset, timestamp, origin, length, _, count = layout.WIRE_HEADER.unpack_from(piece, start)
+            for frame in iterate_frames(piece[start + layout.BATCH_HEADER_SIZE : start + length], count):
+                yield base_offset + frame.offset_delta, timestamp, origin + frame.timestamp_delta, frame
+            start += length

@@ -6,6 +6,7 @@ The server and the client evaluate the same text. ``docs/formats/private-command
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -31,6 +32,21 @@ _CONDITION = re.compile(
     re.DOTALL,
 )
 _STEP = re.compile(r"""\.?\[(?P<number>\d{1,9})\]|\.?\["(?P<quoted>[^"]*)"\]|\.(?P<name>[^.\[\]"]+)""")
+_EXPONENT = re.compile(rb"[:,\[\s]-?[0-9]+(?:\.[0-9]+)?[eE]")
+"""A number such as 1e3: its text does not contain the digits of 1000."""
+_NEARLY_WHOLE = b".999"
+"""A number such as 6.99999999999999999 is read as 7."""
+_NEARLY_WHOLE_MAX = 10**13
+"""Numbers up to here have at least three digits after the point, so others are only read as one of them with such an
+end."""
+_REPLACEMENT = "\ufffd"
+"""Stands for bytes that are no text."""
+_CONSTANTS = ("true", "false", "null")
+_PLAIN = re.compile(r"""[^"\\/\[{\x00-\x1f\x7f][^"\\/\x00-\x1f\x7f]*""")
+"""A text that a JSON string contains as it is, unless it is written with \\u. No list and no object."""
+_WORD = re.compile(r"[\w-]*[^\W\deE_][\w-]*")
+"""Letters and digits that are not a part of a number."""
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2})+")
 _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -84,10 +100,23 @@ class _Subject:
         return value
 
 
+class _Part(Enum):
+    """What a condition is about."""
+
+    PAYLOAD = auto()
+    JSON = auto()
+    """A value inside the JSON."""
+    DOCUMENT = auto()
+    """All of the JSON."""
+    HEADER = auto()
+    """A user header, or the key."""
+
+
 class _Condition:
     """One comparison of a part of the message with a constant."""
 
-    def __init__(self, find: Callable[[_Subject], object], sign: str, value: str) -> None:
+    def __init__(self, part: _Part, find: Callable[[_Subject], object], sign: str, value: str) -> None:
+        self.part = part
         self._find = find
         self._is_negated = sign in ("!=", "!~")
         self._sign = sign.removeprefix("!") if self._is_negated else sign
@@ -99,6 +128,38 @@ class _Condition:
         """Whether the message satisfies it. What a message does not have is equal to nothing."""
         actual = self._find(subject)
         return (actual is not _ABSENT and self._compare(actual)) is not self._is_negated
+
+    def may_hold(self, data: bytes) -> bool:
+        """Whether a message in these bytes can satisfy it. False is certain; it is found out without decoding."""
+        if not self._is_literal or self._bytes in data:
+            return True
+        if self.part is not _Part.JSON:
+            return False
+        # In JSON, a letter can be written with \\u, and a number with an exponent, or with too many digits.
+        if b"\\u" in data:
+            return True
+        return self._number is not None and (_NEARLY_WHOLE in data or _EXPONENT.search(data) is not None)
+
+    @cached_property
+    def _is_literal(self) -> bool:
+        """Whether a message that satisfies it contains the bytes of the value, if they are written in the usual way."""
+        if self._is_negated or self._sign not in ("=", "~"):
+            return False
+        match self.part:
+            case _Part.PAYLOAD:
+                return True
+            case _Part.DOCUMENT:
+                return False
+            case _Part.HEADER:
+                # Numbers are binary there, and bytes that are no text are compared as hexadecimal digits.
+                is_text = self._number is None and self._text not in _CONSTANTS and _REPLACEMENT not in self._text
+                return self._sign == "=" and is_text and _HEX.fullmatch(self._text) is None
+        if self._sign == "~":
+            # Lists and objects are compared without the spaces that they may have.
+            return _WORD.fullmatch(self._text) is not None
+        if self._number is None:
+            return _PLAIN.fullmatch(self._text) is not None
+        return isinstance(self._number, int) and str(self._number) == self._text and _is_distinct(self._number)
 
     def _compare(self, actual: object) -> bool:
         is_number = isinstance(actual, int | float) and not isinstance(actual, bool) and self._number is not None
@@ -129,6 +190,15 @@ class MessageFilter:
         self.texts = tuple(condition for condition in conditions if _CONDITION.fullmatch(condition) is None)
         """The conditions that compare nothing: texts to find in the payload."""
 
+    @property
+    def needs_json(self) -> bool:
+        """Whether a condition is about a value inside the JSON."""
+        return any(condition.part in (_Part.JSON, _Part.DOCUMENT) for condition in self._parsed)
+
+    def may_match(self, data: bytes) -> bool:
+        """Whether one of the messages in ``data``, which has all of their bytes, can match. Much faster than to try."""
+        return all(condition.may_hold(data) for condition in self._parsed)
+
     def matches(self, payload: bytes, headers: bytes) -> bool:
         """Whether a message with this payload and this block of user headers satisfies all conditions."""
         subject = _Subject(payload, headers)
@@ -145,15 +215,15 @@ def _parse(condition: str) -> _Condition:
     if found is None:
         if not condition:
             raise ValueError("a condition must not be empty")
-        return _Condition(lambda subject: subject.payload, "~", condition)
+        return _Condition(_Part.PAYLOAD, lambda subject: subject.payload, "~", condition)
     sign, value = found["sign"].replace("==", "="), found["value"]
     if found["part"] == "text":
-        return _Condition(lambda subject: subject.payload, sign, value)
+        return _Condition(_Part.PAYLOAD, lambda subject: subject.payload, sign, value)
     if found["path"] is not None:
         path = _parse_path(found["path"].strip())
-        return _Condition(lambda subject: subject.value_at(path), sign, value)
+        return _Condition(_Part.JSON if path else _Part.DOCUMENT, lambda subject: subject.value_at(path), sign, value)
     name = (found["header"] or "").strip()
-    return _Condition(lambda subject: subject.headers.get(name, _ABSENT), sign, value)
+    return _Condition(_Part.HEADER, lambda subject: subject.headers.get(name, _ABSENT), sign, value)
 
 
 def _parse_path(text: str) -> _Path:
@@ -181,6 +251,16 @@ def _number(text: str) -> int | float | None:
         except ValueError:
             continue
     return None
+
+
+def _is_distinct(number: int) -> bool:
+    """Whether no number with other digits before the point is read as equal to it, except one that is nearly whole."""
+    if abs(number) < _NEARLY_WHOLE_MAX:
+        return True
+    try:
+        return int(float(number)) != number
+    except OverflowError:
+        return True
 
 
 def _text(value: object) -> str:

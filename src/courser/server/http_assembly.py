@@ -41,6 +41,7 @@ async def make_http_services(settings: ServerSettings, broker: Broker, services:
         check_trusted=_trusted_check(settings, broker, tokens),
         sessions=broker.sessions,
         subscriptions=broker.subscriptions,
+        scans=broker.scans,
         members=broker.connectionless,
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,

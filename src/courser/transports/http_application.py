@@ -37,6 +37,7 @@ from courser.transports.http_exchange import (
     text_answer,
 )
 from courser.transports.http_members import MemberRoutes
+from courser.transports.http_search import SearchRoute
 from courser.transports.session_loop import InternalFailure
 from courser.transports.settings import ConnectionSettings, HttpSettings
 from courser.wire import prometheus
@@ -101,6 +102,7 @@ class HttpApplication:
         if settings.console is not None:
             self._console = Console(services, self._commands, settings.console, connections.login_frame_size_max)
         self._base_path = b"" if settings.console is None else settings.console.base_path.encode()
+        self._searches = SearchRoute(services)
         self._request_count = services.metrics.counter(HTTP_REQUESTS)
         self._date = (0, "")
         self._router: Router[_Route] = Router()
@@ -123,6 +125,7 @@ class HttpApplication:
             "get_api_page": self._answer_api_page,
             "refresh_token": self._answer_refresh,
             "subscribe_to_events": self._events.subscribe,
+            "search_messages": self._searches.search,
             "create_member": members.create,
             "get_member": members.get,
             "poll_as_member": members.poll,
@@ -152,6 +155,7 @@ class HttpApplication:
         """The server stops: long polls end with what they have, and streams of events end."""
         self._commands.hurry()
         self._events.stop()
+        self._searches.stop()
 
     def is_hot(self, method: bytes, path: bytes) -> bool:
         """Whether it is a send or a poll. Keys of trusted issuers may have to be fetched, with a timeout."""

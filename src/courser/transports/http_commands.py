@@ -11,6 +11,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.access_tokens import Access, AccessTokens
 from courser.broker.connectionless import ConnectionlessMembers
+from courser.broker.scanning import Scans
 from courser.broker.sessions import Session, Sessions
 from courser.broker.subscriptions import Subscriptions
 from courser.broker.waiting import Waiting
@@ -35,6 +36,7 @@ class HttpServices:
     """Checks a token of a trusted issuer; returns None for tokens of others. None: no issuer is trusted."""
     sessions: Sessions
     subscriptions: Subscriptions
+    scans: Scans
     members: ConnectionlessMembers
     """Members of consumer groups over HTTP."""
     reply_sent: Callable[[Session], None]

@@ -34,7 +34,7 @@ from courser.wire.rest_events import (
 _OK = 200
 _KEEP_ALIVE_INTERVAL = 15.0
 """Seconds without an event after which a comment is sent: proxies close connections that say nothing."""
-_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+EVENT_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 """Proxies must pass each event on at once."""
 
 
@@ -72,9 +72,9 @@ class EventRoute:
             reason = "these topics have too many partitions for one stream of events: subscribe to fewer"
             raise CommandRejected(ErrorCode.SERVER_BUSY, reason)
         if exchange.method == "HEAD":
-            return Answer(_OK, content_type=EVENTS_TYPE, headers=_HEADERS)
+            return Answer(_OK, content_type=EVENTS_TYPE, headers=EVENT_HEADERS)
         stream = _Stream(self._services, exchange, session, subscription, names, cursor, self.keep_alive_interval)
-        return Answer(_OK, content_type=EVENTS_TYPE, headers=_HEADERS, pieces=stream.pieces())
+        return Answer(_OK, content_type=EVENTS_TYPE, headers=EVENT_HEADERS, pieces=stream.pieces())
 
     def _close_session(self, session: Session) -> None:
         self._sessions.discard(session)

@@ -7,7 +7,7 @@ A client that was disconnected sends the last one back, and gets exactly what fo
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -113,11 +113,11 @@ def decode_events(pairs: Sequence[tuple[str, str]], last_event_id: str) -> Event
         raise RestRefused(BAD_REQUEST, "invalid query: topic is missing")
     return EventRequest(
         topics=list(dict.fromkeys(topics)),
-        start=_word(query, "kind", EVENT_STARTS, _NEW),
+        start=word_of(query, "kind", EVENT_STARTS, _NEW),
         value=from_query(query, "value", Kind.U64, "0"),
         count=from_query(query, "count", Kind.U32, "1"),
         consumer=identifier_of(query.get("consumer_id", "1")),
-        payload_form=_word(query, "payload", {form.value: form for form in PayloadForm}, PayloadForm.NONE.value),
+        payload_form=word_of(query, "payload", {form.value: form for form in PayloadForm}, PayloadForm.NONE.value),
         resume=decode_cursor(last_event_id) if last_event_id else None,
     )
 
@@ -132,7 +132,8 @@ def _topic_of(text: str) -> TopicName:
     )
 
 
-def _word(query: Mapping[str, str], name: str, words: Mapping[str, Any], default: str) -> Any:
+def word_of(query: Mapping[str, str], name: str, words: Mapping[str, Any], default: str) -> Any:
+    """What a word of the query stands for. Raises ``RestRefused``."""
     word = query.get(name, default)
     if word not in words:
         raise RestRefused(BAD_REQUEST, f"invalid query: {name}: {word[:40]!r} is none of {', '.join(words)}")
@@ -160,7 +161,7 @@ def encode_start(cursor: Cursor, topics: Mapping[TopicAddress, TopicName]) -> by
         _named(topics[address]) | {"offsets": {str(row): exact(offset) for row, offset in rows.items()}}
         for address, rows in cursor.offsets.items()
     ]
-    return _RETRY + _event("subscribed", msgspec.json.encode({"topics": starts}), cursor.encode())
+    return _RETRY + encode_event("subscribed", msgspec.json.encode({"topics": starts}), cursor.encode())
 
 
 def encode_delivery(delivery: Delivery, address: TopicAddress, name: TopicName, cursor: Cursor) -> bytes:
@@ -178,35 +179,32 @@ def _delivery_events(delivery: Delivery, address: TopicAddress, name: TopicName,
         bounds = {"first_offset": exact(gap.first_offset), "end_offset": exact(gap.end_offset)}
         is_last = not messages and index == len(delivery.gaps)
         data = msgspec.json.encode(place | bounds | {"reason": gap.reason})
-        yield _event("gap", data, cursor.encode() if is_last else None)
+        yield encode_event("gap", data, cursor.encode() if is_last else None)
     has_every_id = cursor.row_count <= _ROW_COUNT_OF_ID_MAX
     # Without its closing brace: each message adds its own fields.
     head = msgspec.json.encode(place)[:-1] + b","
     for index, (offset, message) in enumerate(messages, start=1):
         is_last = index == len(messages)
         cursor.move(address, partition_id, delivery.next_offset if is_last else offset + 1)
-        yield _event("message", head + bytes(message)[1:], cursor.encode() if is_last or has_every_id else None)
+        yield encode_event("message", head + bytes(message)[1:], cursor.encode() if is_last or has_every_id else None)
 
 
 def encode_end(name: TopicName, error: CourserError) -> bytes:
     """Nothing more comes from a topic."""
     failure = msgspec.Raw(encode_failure(None, error)[1])
-    return _event("ended", msgspec.json.encode(_named(name) | {"error": failure}))
+    return encode_event("ended", msgspec.json.encode(_named(name) | {"error": failure}))
 
 
 def encode_stop(error: CourserError) -> bytes:
     """Nothing more comes at all."""
-    return _event("stopped", encode_failure(None, error)[1])
+    return encode_event("stopped", encode_failure(None, error)[1])
 
 
 def _named(name: TopicName) -> dict[str, Any]:
     return {"stream": name[0], "topic": name[1]}
 
 
-_Kind = Literal["subscribed", "message", "gap", "ended", "stopped"]
-
-
-def _event(kind: _Kind, data: bytes, event_id: bytes | None = None) -> bytes:
-    """JSON has no line breaks, so one line is enough."""
+def encode_event(kind: str, data: bytes, event_id: bytes | None = None) -> bytes:
+    """One event. JSON has no line breaks, so one line is enough."""
     head = b"" if event_id is None else b"id: %b\n" % event_id
     return head + b"event: %b\ndata: %b\n\n" % (kind.encode(), data)

@@ -4,7 +4,7 @@ Payloads are base64. Ids have 128 bits and offsets 64: both are written as exact
 """
 
 from binascii import b2a_base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -19,7 +19,6 @@ from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, 
 from courser.model.quantities import parse_byte_size, parse_duration
 from courser.records import layout
 from courser.records.batch import Batch, NewMessage, build_batch
-from courser.records.frames import Frame, iterate_frames
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers, is_typed, iterate_user_headers
 from courser.wire.rest_fields import (
     BAD_REQUEST,
@@ -335,17 +334,6 @@ def _header_object(block: memoryview) -> bytes:
             if header.key_kind is HeaderKind.STRING
         }
     )
-
-
-def iterate_messages(polled: Polled) -> Iterator[tuple[int, int, int, Frame]]:
-    """Every message: its offset, its time at the server and at its producer, and what it contains."""
-    for piece in polled.pieces:
-        start = 0
-        while start < len(piece):
-            _, base_offset, timestamp, origin, length, _, count = layout.WIRE_HEADER.unpack_from(piece, start)
-            for frame in iterate_frames(piece[start + layout.BATCH_HEADER_SIZE : start + length], count):
-                yield base_offset + frame.offset_delta, timestamp, origin + frame.timestamp_delta, frame
-            start += length
 
 
 def encode_headers(block: memoryview) -> bytes:

@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
+from courser.api.scans import HIT_COUNT_MAX, ScanOrder
 from courser.api.subscriptions import PayloadForm
+from courser.records.message_filter import FILTER_COUNT_MAX, FILTER_SIZE_MAX
 from courser.wire.rest_events import EVENT_STARTS, EVENTS_TYPE
 from courser.wire.rest_fields import U32_MAX, U64_MAX, JsonPermissions
 from courser.wire.rest_members import MemberBody, MemberOffsetBody, MemberView
@@ -158,6 +160,43 @@ _CONSOLE_ROUTES = (
         status=204,
         media_type=None,
     ),
+_OFFSET_SCHEMA = {"type": "integer", "minimum": 0, "maximum": U64_MAX}
+_SEARCH = (
+    Parameter(
+        "filter",
+        "A condition such as text, key=a, header.source=shop or .order.id=17. May be repeated: all must be satisfied.",
+        {"type": "array", "items": {"type": "string", "maxLength": FILTER_SIZE_MAX}, "maxItems": FILTER_COUNT_MAX},
+    ),
+    Parameter(
+        "order",
+        "Which messages come first.",
+        {"type": "string", "enum": [order.value for order in ScanOrder], "default": ScanOrder.NEWEST.value},
+    ),
+    Parameter(
+        "count",
+        "How many messages to find.",
+        {"type": "integer", "minimum": 1, "maximum": HIT_COUNT_MAX, "default": 100},
+    ),
+    Parameter(
+        "partition_id",
+        "Only this partition. May be repeated.",
+        {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": U32_MAX}},
+    ),
+    Parameter("first_offset", "Only messages from this offset on.", _OFFSET_SCHEMA),
+    Parameter("end_offset", "Only messages before this offset.", _OFFSET_SCHEMA),
+    Parameter("first_time", "Only messages from this time on, in microseconds.", _OFFSET_SCHEMA),
+    Parameter("end_time", "Only messages before this time, in microseconds.", _OFFSET_SCHEMA),
+    Parameter(
+        "payload",
+        "How the payload is written.",
+        {"type": "string", "enum": [form.value for form in PayloadForm], "default": PayloadForm.BASE64.value},
+    ),
+    Parameter(
+        "payload_bytes",
+        "Bytes of a payload that are returned: a number, or a text such as 1 MiB. The rest is left out.",
+        {"type": "string", "default": "16KiB"},
+    ),
+    Parameter("positions", "Continue where an earlier search stopped: what its last event says.", {"type": "string"}),
 )
 
 _ROUTES = (
@@ -254,6 +293,14 @@ _ROUTES = (
                 place="header",
             ),
         ),
+    ),
+    OwnRoute(
+        name="search_messages",
+        method="GET",
+        path="/streams/{stream}/topics/{topic}/search",
+        summary="Server-sent events with the messages of a topic that satisfy conditions, in the order of time.",
+        media_type=EVENTS_TYPE,
+        parameters=_SEARCH,
     ),
     OwnRoute(
         name="create_member",

@@ -15,10 +15,10 @@ from courser.api.subscriptions import Delivery, PayloadForm, Selection
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.identifiers import Identifier
 from courser.model.messaging import PollingKind
-from courser.records.frames import Frame
+from courser.records.frames import iterate_messages
 from courser.wire.rest_failures import encode_failure
 from courser.wire.rest_fields import U32_MAX, U64_MAX
-from courser.wire.rest_messages import encode_headers, iterate_messages
+from courser.wire.rest_messages import encode_headers
 
 _EXACT_MAX = 2**53 - 1
 """The largest number that every JSON reader takes exactly."""
@@ -171,23 +171,23 @@ def encode_delivery(delivery: Delivery) -> bytes:
 
 def encode_messages(polled: Polled, form: PayloadForm) -> Iterator[tuple[int, msgspec.Raw]]:
     """The offset of each message, and the message as JSON."""
-    for offset, timestamp, origin_timestamp, frame in iterate_messages(polled):
+    for offset, timestamp, origin_timestamp, frame in iterate_messages(polled.pieces):
         fields: dict[str, Any] = {
             "offset": exact(offset),
             "id": str(frame.message_id),
             "timestamp": exact(timestamp),
             "origin_timestamp": exact(origin_timestamp),
         }
-        yield offset, msgspec.Raw(msgspec.json.encode(fields | _contents(frame, form)))
+        yield offset, msgspec.Raw(msgspec.json.encode(fields | contents_of(frame.payload, frame.user_headers, form)))
 
 
-def _contents(frame: Frame, form: PayloadForm) -> dict[str, Any]:
+def contents_of(payload: memoryview, user_headers: memoryview, form: PayloadForm) -> dict[str, Any]:
     """The payload in the wanted form, if it has that form, and the user headers."""
     if form is PayloadForm.NONE:
         return {}
-    payload, encoding = _payload(frame.payload, form)
-    headers = {"user_headers": msgspec.Raw(encode_headers(frame.user_headers))} if frame.user_headers else {}
-    return {"payload": payload, "encoding": encoding.value} | headers
+    shown, encoding = _payload(payload, form)
+    headers = {"user_headers": msgspec.Raw(encode_headers(user_headers))} if user_headers else {}
+    return {"payload": shown, "encoding": encoding.value} | headers
 
 
 def _payload(payload: memoryview, form: PayloadForm) -> tuple[str | msgspec.Raw, PayloadForm]:

@@ -1,0 +1,86 @@
+"""Turns of scans: pieces of logs are read and looked at one after another, by one thread, with pauses.
+
+While others use the server, scans get only a small part of its time: sends must not become slower because somebody
+looks for a message.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from courser.broker.partition import Partition
+from courser.broker.waiting import Waiting
+from courser.storage.read_result import ReadBuffer, ReadResult
+
+PIECE_SIZE = 512 * 1024
+"""Bytes that are looked at without a pause; a single message may be larger."""
+_BUSY_INTERVAL = 0.02
+"""Seconds over which the use of the server is measured, at least."""
+_BUSY_SHARE = 0.1
+"""Of the time of a core: above it, others use the server."""
+_POLITE_SHARE = 0.05
+"""Of the time of a core that scans get then."""
+_PAUSE_MAX = 0.5
+"""Seconds: a scan always goes on."""
+
+
+class Timed(Protocol):
+    """What a thread found out, and how long that took."""
+
+    @property
+    def spent(self) -> float:
+        """Seconds of processor time."""
+
+
+AnyTimed = TypeVar("AnyTimed", bound=Timed)
+
+
+class Pace:
+    """How long scans pause. Times are in seconds."""
+
+    def __init__(self, now: float, process_time: float) -> None:
+        self._measured_at = now
+        self._process_time = process_time
+        self._own_time = 0.0
+        self.is_busy = False
+        """Whether others used the server during the last pieces."""
+
+    def pause_after(self, spent: float, now: float, process_time: float) -> float:
+        """How long to pause after a piece that took so long. ``process_time`` is that of all threads so far."""
+        self._own_time += spent
+        passed = now - self._measured_at
+        if passed >= _BUSY_INTERVAL:
+            others = process_time - self._process_time - self._own_time
+            self.is_busy = others > passed * _BUSY_SHARE
+            self._measured_at, self._process_time, self._own_time = now, process_time, 0.0
+        return min(spent / _POLITE_SHARE - spent, _PAUSE_MAX) if self.is_busy else 0.0
+
+
+class ScanTurns:
+    """Lets scans take turns."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._pace = Pace(time.monotonic(), time.process_time())
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="scan")
+
+    def close(self) -> None:
+        """Wait for the piece that is being looked at. Scans that are under way fail."""
+        self._thread.shutdown(cancel_futures=True)
+
+    async def take(
+        self, partition: Partition, offset: int, count: int, buffer: ReadBuffer, look: Callable[[ReadResult], AnyTimed]
+    ) -> tuple[ReadResult, AnyTimed]:
+        """Read up to ``count`` messages into ``buffer``, and let the thread look at them."""
+        async with self._turn:
+            buffer.reset()
+            began = time.thread_time()
+            found = partition.try_read(offset, count, PIECE_SIZE, buffer)
+            spent = time.thread_time() - began
+            result = await found if isinstance(found, Waiting) else found
+            looked = await asyncio.get_running_loop().run_in_executor(self._thread, look, result)
+            # Others come first, also without a pause.
+            await asyncio.sleep(self._pace.pause_after(spent + looked.spent, time.monotonic(), time.process_time()))
+        return result, looked
