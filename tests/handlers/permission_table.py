@@ -131,6 +131,11 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.ConfirmAssignment: GET_TOPIC,
     c.GetTopicDurability: GET_TOPIC,
     c.GetTopicMaintenance: GET_TOPIC,
+    c.GetOffsetsAtTime: POLL,
+    # What is in the answer depends on who asks: tests of retention show it.
+    c.GetRetentionPlan: ANYBODY,
+    c.VerifySegment: CHANGE_TOPIC,
+    c.GetStartReport: READ_SERVER,
     c.WaitForArrivals: POLL,
     c.WaitForTopics: POLL,
     c.FindMessages: POLL,

@@ -171,6 +171,13 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return identifiers(command, "stream", "topic", "group") + struct.pack("<Q", command.generation)
         case c.GetSegments():
             return identifiers(command, "stream", "topic") + struct.pack("<I", command.partition_id)
+        case c.VerifySegment():
+            place_of_segment = struct.pack("<IQ", command.partition_id, command.first_offset)
+            return identifiers(command, "stream", "topic") + place_of_segment
+        case c.GetOffsetsAtTime():
+            return identifiers(command, "stream", "topic") + struct.pack("<Q", command.timestamp)
+        case c.GetRetentionPlan():
+            return struct.pack("<Q", command.until)
         case c.FindMessages():
             numbers = struct.pack("<IQI", command.partition_id, command.offset, len(command.conditions))
             encoded = [condition.encode() for condition in command.conditions]
@@ -442,6 +449,30 @@ def _partition_lag(cursor: Cursor) -> r.PartitionLag:
     return r.PartitionLag(partition_id, *rest)
 
 
+def _retention_plan(cursor: Cursor) -> r.RetentionPlan:
+    until, is_enabled, count = cursor.unpack("Q?I")
+    rows = []
+    for _ in range(count):
+        place, reason, figures = cursor.unpack("III"), cursor.text8(), cursor.unpack("QQIQQQ?")
+        rows.append(r.PlannedDeletion(*(*place, reason, *figures)))
+    return r.RetentionPlan(until, is_enabled, rows)
+
+
+def _verified_segment(cursor: Cursor) -> r.VerifiedSegment:
+    first_offset, next_offset, size, is_repaired = cursor.unpack("QQQ?")
+    bounds = first_offset, next_offset, size
+    return r.VerifiedSegment(
+        *bounds, is_repaired, [r.Damage(*cursor.unpack("IQQQQQ")) for _ in range(cursor.number("I"))]
+    )
+
+
+def _start_report(cursor: Cursor) -> r.StartReport:
+    started_at, last_stop = cursor.number("Q"), cursor.text8()
+    finding_count, count = cursor.unpack("II")
+    findings = [r.StartFinding(cursor.text8(), cursor.text32()) for _ in range(count)]
+    return r.StartReport(started_at, last_stop, finding_count, findings)
+
+
 def _maintenance(cursor: Cursor) -> r.TopicMaintenance:
     deletions = [
         r.Deletion(cursor.number("Q"), cursor.text8(), *cursor.unpack("IQQIQQ")) for _ in range(cursor.number("I"))
@@ -517,6 +548,12 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.SegmentList: _segments,
     r.TopicDurability: _durability,
     r.TopicMaintenance: _maintenance,
+    r.OffsetsAtTime: lambda cursor: r.OffsetsAtTime(
+        [r.PartitionOffset(*cursor.unpack("IQ")) for _ in range(cursor.number("I"))]
+    ),
+    r.RetentionPlan: _retention_plan,
+    r.VerifiedSegment: _verified_segment,
+    r.StartReport: _start_report,
     r.Arrivals: _arrivals,
     r.ArrivalsInTopics: lambda cursor: r.ArrivalsInTopics(tuple(cursor.number("I") for _ in range(cursor.number("I")))),
     r.FoundMessages: lambda cursor: r.FoundMessages(*cursor.unpack("QQQ")),

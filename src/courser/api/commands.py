@@ -60,6 +60,7 @@ from courser.api.staging_commands import (
     StagedPartName,
     StageMessages,
 )
+from courser.api.storage_commands import GetOffsetsAtTime, GetRetentionPlan, GetStartReport, VerifySegment
 from courser.api.table import CommandRow, command
 from courser.model.identifiers import Consumer, Identifier
 from courser.model.messaging import Partitioning, PollingKind
@@ -82,11 +83,14 @@ __all__ = [
     "FinishStage",
     "GetGroupLag",
     "GetMetrics",
+    "GetOffsetsAtTime",
     "GetPartitionBounds",
+    "GetRetentionPlan",
     "GetSegments",
     "GetSink",
     "GetSinks",
     "GetStagedParts",
+    "GetStartReport",
     "GetTokens",
     "GetTopicDurability",
     "GetTopicMaintenance",
@@ -101,6 +105,7 @@ __all__ = [
     "StagedPartName",
     "UpdatePermissions",
     "UpdateUser",
+    "VerifySegment",
     "WaitForArrivals",
     "WaitForTopics",
 ]

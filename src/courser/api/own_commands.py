@@ -53,7 +53,13 @@ class FindMessages(Command, frozen=True):
     """All of them must be satisfied."""
 
 
-@command(60002, r.TopicBounds, Action.POLL_MESSAGES, Action.SEND_MESSAGES)
+@command(
+    60002,
+    r.TopicBounds,
+    Action.POLL_MESSAGES,
+    Action.SEND_MESSAGES,
+    http="GET /streams/{stream}/topics/{topic}/bounds",
+)
 class GetPartitionBounds(Command, frozen=True):
     """First and next offset of every partition of a topic, with the topic's identity."""
 
@@ -105,7 +111,12 @@ class GetTopicDurability(Command, frozen=True):
 # --- consumer groups, from outside --------------------------------------------------------------------
 
 
-@command(60018, r.GroupLag, Action.READ_TOPIC)
+@command(
+    60018,
+    r.GroupLag,
+    Action.READ_TOPIC,
+    http="GET /streams/{stream}/topics/{topic}/consumer-groups/{group}/lag",
+)
 class GetGroupLag(Command, frozen=True):
     """How far a consumer group is behind, in messages and in time."""
 
@@ -114,7 +125,13 @@ class GetGroupLag(Command, frozen=True):
     group: Identifier
 
 
-@command(60012, None, Action.READ_TOPIC, is_audited=True)
+@command(
+    60012,
+    None,
+    Action.READ_TOPIC,
+    is_audited=True,
+    http="PUT /streams/{stream}/topics/{topic}/consumer-groups/{group}/offsets",
+)
 class ResetGroupOffsets(Command, frozen=True):
     """Set where a consumer group continues to read, without being a member; all partitions or none."""
 

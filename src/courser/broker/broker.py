@@ -48,7 +48,7 @@ from courser.broker.sessions import Session, Sessions
 from courser.broker.settings import BrokerSettings
 from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.staging import Staging
-from courser.broker.start_report import log_catalog, log_partitions
+from courser.broker.start_report import StartFindings
 from courser.broker.statistics import Machine
 from courser.broker.stored_offsets import StoredOffsets
 from courser.broker.subscriptions import Subscriptions
@@ -91,6 +91,8 @@ class Broker:
         self.settings = settings
         self.clock = data.clock
         self.pool = pool
+        self.start_findings = StartFindings(data.clock.now(), data.stop)
+        self.start_findings.note_catalog(opened)
         self.metrics = Registry()
         """Everything that is counted here; the server adds what it counts itself."""
         self.request_metrics = RequestMetrics(self.metrics)
@@ -263,7 +265,6 @@ class Broker:
         try:
             await loop.run_in_executor(pool, partial(_prepare, data, settings, draw(16), archive_store))
             opened = await loop.run_in_executor(pool, partial(_open_catalog, data, settings))
-            log_catalog(opened)
             broker = cls(data, settings, pool, opened, draw, archive_store)
             await broker._begin(opened, make_root)
         except BaseException:
@@ -283,7 +284,7 @@ class Broker:
             await self.partitions.open_all(
                 list(state.streams.values()), self.data.stop, lost=lost, unopened=self.data.unopened
             )
-            log_partitions(self.partitions)
+            self.start_findings.note_partitions(self.partitions)
             self.disk_watch.skip_known()
             self.catalog.note_behind(opened.reconciliation.behind)
             # From here on this start is the last one: a crash before it is repeated with the same facts.

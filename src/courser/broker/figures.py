@@ -10,6 +10,7 @@ from courser.broker.retention import Retention, SegmentLife
 from courser.broker.topic_settings import effective_options, explicit_options
 from courser.catalog import entities
 from courser.catalog.entities import Stream, Topic
+from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import TopicAddress
 from courser.model.topic_options import TopicOptions
 from courser.storage.ledger import DamagedRange, SegmentFacts
@@ -81,6 +82,21 @@ class Figures:
         rows = [] if archive is None else [_remote_segment(facts) for facts in archive.remote_segments(log)]
         rows += [_segment(segment, self._retention.life_of(topic, log, segment)) for segment in log.segments]
         return r.SegmentList(partition_id, str(directory), rows)
+
+    def sealed_segment(self, address: TopicAddress, partition_id: int, first_offset: int) -> tuple[Partition, Segment]:
+        """A segment that is not written any more. Raises 3007, or 20 if there is no such segment."""
+        partition = self._partitions.at(address).partition(partition_id)
+        for segment in partition.log.segments:
+            if segment.base_offset == first_offset and segment.state is SegmentState.SEALED:
+                return partition, segment
+        reason = f"partition {partition_id} has no sealed segment {first_offset} on its disk"
+        raise CommandRejected(ErrorCode.RESOURCE_NOT_FOUND, reason)
+
+    def verified(self, partition: Partition, segment: Segment, *, is_repaired: bool) -> r.VerifiedSegment:
+        """What a check of a segment found."""
+        damages = [_damage(partition.log.identity.partition_id, damage) for damage in segment.damages]
+        bounds = segment.base_offset, segment.end_offset, segment.size
+        return r.VerifiedSegment(*bounds, is_repaired, damages)
 
     def maintenance(self, address: TopicAddress) -> r.TopicMaintenance:
         """What was deleted from a topic since the start, and what is damaged in it."""

@@ -210,7 +210,7 @@ class Retention:
         self.settle: Callable[[PartitionIdentity, int], Awaitable[None]] | None = None
         """Called before what lies in a partition below an offset is deleted: a publish may still look for it."""
 
-    def _expiry_time(self) -> int:
+    def expiry_time(self) -> int:
         """The time used for expiry: the clock, without a recent step forward that may be wrong."""
         now, monotonic, step = self._clock.now(), self._clock.monotonic(), self._clock.step
         if step != self._step:
@@ -271,7 +271,7 @@ class Retention:
 
     async def clean(self, topic: OpenTopic) -> None:
         """Apply the limits of one topic. A disk failure is logged and retried in the next run."""
-        limits = self._limits(topic)
+        limits = self.limits_of(topic)
         if limits == Limits():
             return
         async with self._turn:
@@ -286,8 +286,8 @@ class Retention:
                 if partition.log.closing_count and partition.log.failure is None:
                     await partition.seal()
             for _ in range(_ROUND_COUNT_MAX):
-                now = self._expiry_time()
-                steps = plan([_facts(partition, now) for partition in partitions], limits, now)
+                now = self.expiry_time()
+                steps = plan([retained_segments(partition, now) for partition in partitions], limits, now)
                 for step in steps:
                     if not await self._carry_out(topic, partitions[step.partition_id], step):
                         # The steps after it assume that these segments are gone.
@@ -349,7 +349,7 @@ class Retention:
             return SegmentLife.ACTIVE
         if self.guard is not None and self.guard.is_archived(log, segment):
             return SegmentLife.ARCHIVED
-        expiry, now = expiry_of(topic.effective), self._expiry_time()
+        expiry, now = expiry_of(topic.effective), self.expiry_time()
         if expiry is not None and segment.message_count and _expires_from(segment, now) <= now - expiry:
             return SegmentLife.EXPIRED
         return SegmentLife.ROLLED
@@ -371,7 +371,8 @@ class Retention:
             before_offset = segment.end_offset
         await self._trim(topic, partition, before_offset, DeletionReason.REQUESTED)
 
-    def _limits(self, topic: OpenTopic) -> Limits:
+    def limits_of(self, topic: OpenTopic) -> Limits:
+        """The limits that apply to a topic."""
         size = topic.size_limit if self._settings.delete_oldest_segments else None
         effective, is_archived = topic.effective, self.guard is not None
         return Limits(
@@ -434,7 +435,8 @@ class Retention:
         )
 
 
-def _facts(partition: Partition, now: int) -> list[RetainedSegment]:
+def retained_segments(partition: Partition, now: int) -> list[RetainedSegment]:
+    """The segments of a partition that have messages, oldest first."""
     if partition.log.failure is not None:
         # Nothing can be deleted here: the limits apply to the other partitions only.
         return []

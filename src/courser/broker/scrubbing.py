@@ -41,6 +41,8 @@ _SEGMENT_SIZE_MIN = 64 * 1024
 """Bytes that a segment counts as at least: opening thousands of small files is work too."""
 _SAVE_INTERVAL = 60_000_000
 """Microseconds between two writes of the file: as much of a round may be repeated after a restart."""
+_VERIFY_RATE = 256 * 1024 * 1024
+"""Bytes per second when somebody waits for the result: a disk that reads faster has time for polls."""
 _CHECK_INTERVAL = 60.0
 """Seconds between two checks whether the next round is due: the clock may be set."""
 _SECOND = 1_000_000
@@ -116,6 +118,7 @@ class Scrubber:
         self._pause = pause
         self._saved_at: int | None = None
         self._progress: ScrubProgress | None = None
+        self._verifying = asyncio.Lock()
         self.counters = ScrubCounters()
         self.copies: GoodCopies | None = None
         """Where damaged segments are repaired from; None: they stay as they are."""
@@ -178,26 +181,44 @@ class Scrubber:
 
     # --- one segment ---
 
+    async def verify(self, partition: Partition, segment: Segment) -> bool:
+        """Check a sealed segment now, because somebody asks. Returns whether it was damaged and is repaired.
+
+        One after another, and faster than a round.
+
+        Raises:
+            StorageFailure: the disk cannot be read.
+        """
+        async with self._verifying:
+            return await self._read_all(partition, segment, max(self._rate, _VERIFY_RATE))
+
     async def _check(self, partition: Partition, segment: Segment) -> None:
+        await self._wait_for(max(_SEGMENT_SIZE_MIN - segment.size, 0), self._clock.monotonic(), self._rate)
+        # What the disk cannot read is logged and counted.
+        with contextlib.suppress(StorageFailure):
+            await self._read_all(partition, segment, self._rate)
+
+    async def _read_all(self, partition: Partition, segment: Segment, rate: int) -> bool:
+        """Read a segment and note what is damaged. Returns whether damage was repaired."""
         check = SegmentCheck(partition.log, segment)
-        began = self._clock.monotonic()
-        await self._wait_for(max(_SEGMENT_SIZE_MIN - segment.size, 0), began)
         try:
             began = self._clock.monotonic()
             while _is_there(partition, segment) and (size := await partition.advance_check(check, _STEP_SIZE)):
                 self.counters.size += size
-                await self._wait_for(size, began)
+                await self._wait_for(size, began, rate)
                 began = self._clock.monotonic()
         except StorageFailure as failure:
             if _is_there(partition, segment):
                 self.counters.unreadable_count += 1
                 _log.error("the scrubber could not read a sealed segment: %s", failure)
-            return
+            raise
         if not _is_there(partition, segment):
-            return
+            return False
         self.counters.segment_count += 1
-        if check.damages:
-            await self.repair(partition, segment, check.damages)
+        if not check.damages:
+            return False
+        await self.repair(partition, segment, check.damages)
+        return not segment.damages
 
     async def repair(self, partition: Partition, segment: Segment, damages: Sequence[DamagedRange]) -> None:
         """Report damage in a segment, and repair it if there is an intact copy."""
@@ -205,10 +226,10 @@ class Scrubber:
         if segment.state is SegmentState.SEALED:
             await self._repair(partition, segment)
 
-    async def _wait_for(self, size: int, began: int) -> None:
-        """Pause until so many bytes have had their time."""
+    async def _wait_for(self, size: int, began: int, rate: int) -> None:
+        """Pause until so many bytes have had their time, at so many bytes per second."""
         passed = (self._clock.monotonic() - began) / _SECOND
-        await self._pause(max(size / self._rate - passed, 0))
+        await self._pause(max(size / rate - passed, 0))
 
     async def _repair(self, partition: Partition, segment: Segment) -> None:
         """Replace a damaged segment by an intact copy, if there is one."""

@@ -1,47 +1,82 @@
-"""Log what a start found and did: damage as an error, things that an operator may want to check as a warning."""
+"""What a start found and did: damage as an error, things that an operator may want to check as a warning."""
 
 import logging
+from collections.abc import Iterator, Sequence
 
+from courser.api.replies import StartFinding, StartReport
 from courser.broker.partition_registry import PartitionRegistry
 from courser.catalog.opening import OpenedCatalog
+from courser.storage.recovery_cases import StopKind
 
 _log = logging.getLogger(__name__)
 
+_FINDING_COUNT_MAX = 1000
+"""Findings that are kept for the report. The log has all of them."""
+_INFO, _WARNING, _ERROR = "info", "warning", "error"
+_LEVELS = {_INFO: logging.INFO, _WARNING: logging.WARNING, _ERROR: logging.ERROR}
 
-def log_catalog(opened: OpenedCatalog) -> None:
-    """Log what was found in the metadata and the directories."""
+
+class StartFindings:
+    """Everything that a start found, logged and kept."""
+
+    def __init__(self, started_at: int, stop: StopKind) -> None:
+        self._started_at = started_at
+        self._stop = stop
+        self._count = 0
+        self._findings: dict[str, list[StartFinding]] = {_ERROR: [], _WARNING: [], _INFO: []}
+
+    def note_catalog(self, opened: OpenedCatalog) -> None:
+        """What was found in the metadata and the directories."""
+        self._note(_catalog_findings(opened))
+
+    def note_partitions(self, partitions: PartitionRegistry) -> None:
+        """What was found in the partitions."""
+        self._note(_partition_findings(partitions))
+
+    def _note(self, findings: Iterator[tuple[str, str]]) -> None:
+        for level, text in findings:
+            _log.log(_LEVELS[level], "%s", text)
+            self._count += 1
+            if len(self._findings[level]) < _FINDING_COUNT_MAX:
+                self._findings[level].append(StartFinding(level, text))
+
+    def report(self) -> StartReport:
+        """For operators."""
+        findings: Sequence[StartFinding] = [row for rows in self._findings.values() for row in rows]
+        return StartReport(self._started_at, self._stop.value, self._count, list(findings[:_FINDING_COUNT_MAX]))
+
+
+def _catalog_findings(opened: OpenedCatalog) -> Iterator[tuple[str, str]]:
     found, rebuild = opened.reconciliation, opened.rebuild
     if rebuild is not None:
         for problem in rebuild.problems:
-            _log.warning("metadata rebuilt reason=%s", problem)
+            yield _WARNING, f"metadata rebuilt reason={problem}"
         for path in rebuild.adopted:
-            _log.warning("directory adopted path=%s", path)
+            yield _WARNING, f"directory adopted path={path}"
         for loss in rebuild.lost:
-            _log.error("metadata lost what=%s", loss)
+            yield _ERROR, f"metadata lost what={loss}"
     for lost in found.lost:
-        place = lost.stream_id, lost.topic_id, lost.partition_id
-        _log.error("partition lost stream=%d topic=%d partition=%d path=%s", *place, lost.path)
+        place = f"stream={lost.stream_id} topic={lost.topic_id} partition={lost.partition_id}"
+        yield _ERROR, f"partition lost {place} path={lost.path}"
     for path in found.unknown:
-        _log.warning("leaving a directory that is not in the metadata path=%s", path)
+        yield _WARNING, f"leaving a directory that is not in the metadata path={path}"
     for path, reason in found.bad_descriptors:
-        _log.warning("rewrote a descriptor from the metadata path=%s reason=%s", path, reason)
+        yield _WARNING, f"rewrote a descriptor from the metadata path={path} reason={reason}"
     for path in found.remade:
-        _log.info("recreated a directory whose creation was interrupted path=%s", path)
+        yield _INFO, f"recreated a directory whose creation was interrupted path={path}"
     for removed in found.removed:
-        _log.info("removed a deleted directory path=%s", removed)
+        yield _INFO, f"removed a deleted directory path={removed}"
 
 
-def log_partitions(partitions: PartitionRegistry) -> None:
-    """Log what was found in the partitions."""
+def _partition_findings(partitions: PartitionRegistry) -> Iterator[tuple[str, str]]:
     for topic in partitions:
         for partition in topic.partitions:
             log = partition.log
             for finding in log.findings:
-                level = logging.WARNING if finding.is_warning else logging.INFO
-                level = logging.ERROR if finding.is_damage else level
-                _log.log(level, "recovery case=%s path=%s: %s", finding.letter, finding.path, finding.text)
+                level = _ERROR if finding.is_damage else _WARNING if finding.is_warning else _INFO
+                yield level, f"recovery case={finding.letter} path={finding.path}: {finding.text}"
             if log.is_offline:
-                place = topic.stream_id, topic.topic_id, log.identity.partition_id
-                _log.error("partition is offline stream=%d topic=%d partition=%d path=%s", *place, log.directory)
+                place = f"stream={topic.stream_id} topic={topic.topic_id} partition={log.identity.partition_id}"
+                yield _ERROR, f"partition is offline {place} path={log.directory}"
             elif log.failure is not None:
-                _log.error("partition is read-only path=%s reason=%s", log.directory, log.failure)
+                yield _ERROR, f"partition is read-only path={log.directory} reason={log.failure}"

@@ -379,6 +379,60 @@ class Administration(Asking):
         """
         return await self._ask(c.GetTopicMaintenance(*place_of(stream, topic)), r.TopicMaintenance)
 
+    async def get_offsets_at_time(
+        self, stream: Identifier, topic: Identifier | None = None, *, timestamp: int
+    ) -> r.OffsetsAtTime:
+        """For every partition, the offset of the first message that is not older than a time in microseconds.
+
+        Raises:
+            NotFound: the stream or topic does not exist.
+
+        Example:
+            for partition in (await client.get_offsets_at_time("shop/orders", timestamp=0)).partitions:
+                print(partition.partition_id, partition.offset)
+        """
+        return await self._ask(c.GetOffsetsAtTime(*place_of(stream, topic), timestamp), r.OffsetsAtTime)
+
+    async def get_retention_plan(self, until: int) -> r.RetentionPlan:
+        """What the cleaner will have deleted by a time in microseconds, in all topics that this user may view.
+
+        New messages are not foreseen: they may push older ones out of a topic with a limited size.
+
+        Example:
+            plan = await client.get_retention_plan(until=time.time_ns() // 1000 + 24 * 3600 * 1_000_000)
+            print(sum(deletion.size for deletion in plan.deletions))
+        """
+        return await self._ask(c.GetRetentionPlan(until), r.RetentionPlan)
+
+    async def verify_segment(
+        self, stream: Identifier, topic: Identifier | None = None, partition_id: int = 0, *, first_offset: int
+    ) -> r.VerifiedSegment:
+        """Read a sealed segment from end to end and check all of it. The server does one after another.
+
+        Raises:
+            NotFound: the stream, topic or partition does not exist, or has no such segment on its disk.
+            ServerFailure: the disk cannot be read.
+
+        Example:
+            for segment in (await client.get_segments("shop/orders", partition_id=0)).segments:
+                if segment.is_sealed and segment.location == "local":
+                    await client.verify_segment("shop/orders", first_offset=segment.first_offset)
+        """
+        command = c.VerifySegment(*place_of(stream, topic), partition_id, first_offset)
+        return await self._ask(command, r.VerifiedSegment)
+
+    async def get_start_report(self) -> r.StartReport:
+        """How the last session of the server ended, and what its start found and repaired.
+
+        Raises:
+            NotAllowed: the user may not view the server.
+
+        Example:
+            report = await client.get_start_report()
+            print(report.last_stop, report.finding_count)
+        """
+        return await self._ask(c.GetStartReport(), r.StartReport)
+
     async def get_topic_durability(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicDurability:
         """The durability level in effect, and what a power cut may lose at ``bounded``.
 

@@ -39,6 +39,12 @@ async def get_metrics(broker: Broker, session: Session, command: c.GetMetrics) -
     return r.MetricsText(await broker.scrapes.text())
 
 
+async def get_start_report(broker: Broker, session: Session, command: c.GetStartReport) -> r.StartReport:
+    """What the log says about the start, as long as the server runs."""
+    broker.finder.check(session, command)
+    return broker.start_findings.report()
+
+
 async def get_snapshot(broker: Broker, session: Session, command: c.GetSnapshot) -> r.SnapshotArchive:
     """For those who may read the server: logs and configuration are not for everybody."""
     broker.finder.check(session, command)

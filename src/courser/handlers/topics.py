@@ -5,13 +5,16 @@ import uuid
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.broker import Broker
+from courser.broker.partition_registry import OpenTopic
+from courser.broker.retention_forecast import planned_deletions
 from courser.broker.sessions import Session
 from courser.broker.topic_settings import check_options, describe_durability, merged_options, stored_options
 from courser.catalog import changes
 from courser.catalog.entities import Topic
-from courser.catalog.rules import PARTITION_COUNT_MAX
+from courser.catalog.rules import PARTITION_COUNT_MAX, ROOT_USER_ID
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import TopicAddress
+from courser.model.permissions import Action
 
 
 async def get_topic(broker: Broker, session: Session, command: c.GetTopic) -> r.TopicDetails:
@@ -108,6 +111,37 @@ async def get_segments(broker: Broker, session: Session, command: c.GetSegments)
 async def get_topic_maintenance(broker: Broker, session: Session, command: c.GetTopicMaintenance) -> r.TopicMaintenance:
     """What was deleted, and what is damaged."""
     return broker.figures.maintenance(broker.finder.address(session, command))
+
+
+async def verify_segment(broker: Broker, session: Session, command: c.VerifySegment) -> r.VerifiedSegment:
+    """Damage that is found is known to readers from now on."""
+    address = broker.finder.address(session, command)
+    partition, segment = broker.figures.sealed_segment(address, command.partition_id, command.first_offset)
+    is_repaired = await broker.scrubber.verify(partition, segment)
+    return broker.figures.verified(partition, segment, is_repaired=is_repaired)
+
+
+async def get_retention_plan(broker: Broker, session: Session, command: c.GetRetentionPlan) -> r.RetentionPlan:
+    """Topics that the user may not view are left out."""
+    user = broker.access.user(session)
+
+    def is_visible(topic: OpenTopic) -> bool:
+        place = topic.stream_id, topic.topic_id
+        return user.user_id == ROOT_USER_ID or broker.access.allows(user.permissions, Action.READ_TOPIC, *place)
+
+    topics = [broker.partitions.topics[key] for key in sorted(broker.partitions.topics)]
+    rows = await planned_deletions(broker.retention, filter(is_visible, topics), command.until)
+    return r.RetentionPlan(command.until, broker.settings.cleaner_enabled, rows)
+
+
+async def get_offsets_at_time(broker: Broker, session: Session, command: c.GetOffsetsAtTime) -> r.OffsetsAtTime:
+    """Where to read from a time on."""
+    partitions = tuple(broker.partitions.at(broker.finder.address(session, command)).partitions)
+    rows = [
+        r.PartitionOffset(partition.log.identity.partition_id, await partition.offset_at_time(command.timestamp))
+        for partition in partitions
+    ]
+    return r.OffsetsAtTime(rows)
 
 
 async def get_partition_bounds(broker: Broker, session: Session, command: c.GetPartitionBounds) -> r.TopicBounds:

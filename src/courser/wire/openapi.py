@@ -19,6 +19,7 @@ from courser.wire.rest_replies import view_of
 from courser.wire.rest_requests import (
     JSON_TYPE,
     CreateTopicBody,
+    ResetGroupOffsetsBody,
     UpdateTopicBody,
     body_type,
     fields_outside_path,
@@ -42,7 +43,7 @@ _SCHEMAS: Mapping[object, Json] = {
     PollingKind: {"type": "string", "enum": [kind.name.lower() for kind in PollingKind]},
     Identifier: {"type": "string", "minLength": 1, "description": "A number or a name."},
 }
-_REQUIRED_IN_QUERY = (Kind.U32,)
+_REQUIRED_IN_QUERY = (Kind.U32, Kind.U64)
 _POLL_DEFAULTS = {"kind": "offset", "value": 0, "count": 10, "auto_commit": False}
 _EXTRA_PARAMETERS: Mapping[type[c.Command], tuple[Parameter, ...]] = {
     c.PollMessages: (WAIT, MAX_BYTES, STRICT),
@@ -105,6 +106,7 @@ def _body_type(row: CommandRow) -> type[msgspec.Struct]:
         c.SendMessages: SendBody,
         c.CreateTopic: CreateTopicBody,
         c.UpdateTopic: UpdateTopicBody,
+        c.ResetGroupOffsets: ResetGroupOffsetsBody,
     }
     return special.get(row.kind) or body_type(row)
 

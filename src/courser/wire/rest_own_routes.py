@@ -160,6 +160,7 @@ _CONSOLE_ROUTES = (
         status=204,
         media_type=None,
     ),
+)
 _OFFSET_SCHEMA = {"type": "integer", "minimum": 0, "maximum": U64_MAX}
 _SEARCH = (
     Parameter(

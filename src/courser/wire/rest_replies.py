@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
+from uuid import UUID
 
 import msgspec
 
@@ -199,6 +200,10 @@ def _option(option: r.OptionDescription) -> v.OptionView:
     )
 
 
+def _bounds(bounds: r.TopicBounds) -> v.TopicBoundsView:
+    return v.TopicBoundsView(bounds.stream_id, bounds.topic_id, UUID(bytes=bounds.topic_uuid), bounds.partitions)
+
+
 def _same(reply: r.Reply) -> r.Reply:
     return reply
 
@@ -211,6 +216,12 @@ _WRITERS: Mapping[type[r.Reply], tuple[Any, Callable[[Any], Any]]] = {
     r.TopicList: (list[v.TopicView], lambda reply: [_topic(topic) for topic in reply.topics]),
     r.SegmentList: (r.SegmentList, _same),
     r.TopicMaintenance: (r.TopicMaintenance, _same),
+    r.TopicBounds: (v.TopicBoundsView, _bounds),
+    r.OffsetsAtTime: (r.OffsetsAtTime, _same),
+    r.RetentionPlan: (r.RetentionPlan, _same),
+    r.VerifiedSegment: (r.VerifiedSegment, _same),
+    r.StartReport: (r.StartReport, _same),
+    r.GroupLag: (r.GroupLag, _same),
     r.StoredOffset: (r.StoredOffset, _same),
     r.GroupDetails: (v.GroupDetailsView, _group_details),
     r.GroupList: (list[v.GroupView], lambda reply: [_group(group) for group in reply.groups]),

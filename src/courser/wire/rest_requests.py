@@ -273,7 +273,39 @@ def _options(body: CreateTopicBody | UpdateTopicBody, *, is_update: bool) -> Top
     return msgspec.structs.replace(texts, **beside)
 
 
+# --- consumer groups ----------------------------------------------------------------------------------
+
+
+class PartitionOffsetBody(msgspec.Struct):
+    """Where a consumer group continues to read a partition."""
+
+    partition_id: _U32
+    offset: _Natural
+
+
+class ResetGroupOffsetsBody(msgspec.Struct, kw_only=True):
+    """Where a consumer group continues to read. Partitions that are not named stay as they are."""
+
+    offsets: Annotated[list[PartitionOffsetBody], msgspec.Meta(max_length=c.POSITION_COUNT_MAX)]
+    force: bool = False
+    """Whether to remove the members first. Otherwise a group with members is refused."""
+
+
+_reset_decoder = msgspec.json.Decoder(ResetGroupOffsetsBody)
+
+
+def _decode_reset(request: RestRequest) -> c.Command:
+    body: ResetGroupOffsetsBody = from_json(request, _reset_decoder)
+    for row in body.offsets:
+        if row.offset > U64_MAX:
+            raise RestRefused(UNPROCESSABLE, f"offset {row.offset} is larger than {U64_MAX}")
+    readers = {name: text_reader(Identifier) for name in ("stream", "topic", "group")}
+    offsets = tuple((row.partition_id, row.offset) for row in body.offsets)
+    return c.ResetGroupOffsets(**_from_path(request, readers), is_forced=body.force, offsets=offsets)
+
+
 _SPECIAL: Mapping[type[c.Command], Decoder] = {
+    c.ResetGroupOffsets: _decode_reset,
     c.CreateTopic: _decode_create_topic,
     c.UpdateTopic: _decode_update_topic,
 }

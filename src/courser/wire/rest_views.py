@@ -1,6 +1,7 @@
 """The JSON of every reply, as types: replies are written from them, and the OpenAPI document describes them."""
 
 from typing import Literal, get_type_hints
+from uuid import UUID
 
 import msgspec
 
@@ -233,6 +234,15 @@ class ClusterView(msgspec.Struct):
 
     name: str
     nodes: list[NodeView]
+
+
+class TopicBoundsView(msgspec.Struct):
+    """First and next offset of every partition of a topic."""
+
+    stream_id: int
+    topic_id: int
+    topic_uuid: UUID
+    partitions: list[r.PartitionBounds]
 
 
 class OptionView(msgspec.Struct):

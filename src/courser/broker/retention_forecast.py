@@ -1,0 +1,101 @@
+"""What the cleaner will delete by a time: the same plan, with the facts of now and the clock of then."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from courser.api.replies import PlannedDeletion
+from courser.broker.partition import Partition
+from courser.broker.partition_registry import OpenTopic
+from courser.broker.partition_survey import Pause, let_others_run
+from courser.broker.retention import (
+    DeletionReason,
+    Limits,
+    RetainedSegment,
+    Retention,
+    Roll,
+    Trim,
+    plan,
+    retained_segments,
+)
+
+_STEP_COUNT = 100
+"""Topics that are looked at without a pause."""
+
+
+class Foreseen(NamedTuple):
+    """Segments of a partition that will be deleted for one reason, oldest first."""
+
+    partition_id: int
+    reason: DeletionReason
+    segments: tuple[RetainedSegment, ...]
+    due_at: int
+    """When the first of them is due."""
+
+
+def foresee(
+    partitions: Sequence[Sequence[RetainedSegment]], limits: Limits, now: int, until: int
+) -> Iterator[Foreseen]:
+    """What ``plan`` deletes until a time, if no messages are added. Times are as ``plan`` has them."""
+    kept = [list(segments) for segments in partitions]
+    while True:
+        steps = plan(kept, limits, until)
+        for step in steps:
+            segments = kept[step.partition_id]
+            if isinstance(step, Roll):
+                segments[-1] = segments[-1]._replace(is_sealed=True)
+                continue
+            gone = tuple(segment for segment in segments if segment.end_offset <= step.before_offset)
+            del segments[: len(gone)]
+            if gone:
+                yield Foreseen(step.partition_id, step.reason, gone, _due_at(step, gone[0], limits, now))
+        if not any(isinstance(step, Roll) for step in steps):
+            return
+
+
+def _due_at(step: Trim, first: RetainedSegment, limits: Limits, now: int) -> int:
+    """Segments above a size are due now; others when their newest message expires."""
+    expiry = {DeletionReason.EXPIRED: limits.expiry, DeletionReason.LOCAL: limits.local_expiry}.get(step.reason)
+    return now if expiry is None else max(first.last_timestamp + expiry, now)
+
+
+async def planned_deletions(
+    retention: Retention, topics: Iterable[OpenTopic], until: int, pause: Pause = let_others_run
+) -> list[PlannedDeletion]:
+    """What will be deleted from topics."""
+    rows: list[PlannedDeletion] = []
+    for number, topic in enumerate(topics, start=1):
+        limits, now = retention.limits_of(topic), retention.expiry_time()
+        if limits != Limits():
+            partitions = tuple(topic.partitions)
+            facts = [retained_segments(partition, now) for partition in partitions]
+            merged: dict[tuple[int, DeletionReason], list[Foreseen]] = {}
+            for found in foresee(facts, limits, now, max(until, now)):
+                merged.setdefault((found.partition_id, found.reason), []).append(found)
+            rows += [
+                _row(retention, topic, partitions[partition_id], reason, parts)
+                for (partition_id, reason), parts in sorted(merged.items(), key=lambda item: item[0][0])
+            ]
+        if number % _STEP_COUNT == 0:
+            await pause()
+    return rows
+
+
+def _row(
+    retention: Retention, topic: OpenTopic, partition: Partition, reason: DeletionReason, parts: Sequence[Foreseen]
+) -> PlannedDeletion:
+    ends = {segment.end_offset for part in parts for segment in part.segments}
+    log, guard = partition.log, retention.guard
+    segments = [segment for segment in log.segments if segment.message_count and segment.end_offset in ends]
+    return PlannedDeletion(
+        topic.stream_id,
+        topic.topic_id,
+        log.identity.partition_id,
+        reason.value,
+        segments[0].base_offset,
+        segments[-1].end_offset,
+        len(segments),
+        sum(segment.message_count for segment in segments),
+        sum(segment.size for segment in segments),
+        min(part.due_at for part in parts),
+        guard is not None and all(guard.is_archived(log, segment) for segment in segments),
+    )
