@@ -395,6 +395,9 @@ async def test_every_command_of_the_server_has_a_method(scene: Twins, monkeypatc
         "chunk_count": 1,
         "parts": {0: 1},
         "to": "earliest",
+        "timestamp": 0,
+        "until": 0,
+        "first_offset": 0,
     }
     # In the order below, the topic is deleted before this one.
     await client.create_consumer_group("s/t", name="g")

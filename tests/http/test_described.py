@@ -39,6 +39,8 @@ KNOWN = {"stream": "s", "topic": "t", "group": "g", "user": "eve", "partition_id
 TOPIC = {"name": "t", "partitions_count": 2, "compression_algorithm": "none", "message_expiry": 0, "max_topic_size": 0}
 EVE = {"username": "eve", "password": "secret", "status": "active", "permissions": None}
 ENDLESS = "/events"
+SEARCH = "/streams/{stream}/topics/{topic}/search"
+"""Replies with events even to random queries: the tool cannot read them, and ``test_search`` does."""
 GUARDED = ("/users/login", "/users/{user}/password", "/personal-access-tokens/login")
 """Wrong passwords make the next ones wait."""
 
@@ -115,6 +117,8 @@ def check_all(directory: Path, count: int) -> None:
         asker = Asker(server)
         for result in schema.get_all_operations():
             operation: Any = result.ok()  # type: ignore[union-attr]
+            if operation.path == SEARCH:
+                continue
             asker.prepare()
             example_count = min(count, 2) if operation.path in GUARDED else count
             if operation.path != ENDLESS:
