@@ -1,12 +1,12 @@
 """What the cleaner will delete by a time: the same plan, with the facts of now and the clock of then."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from courser.api.replies import PlannedDeletion
 from courser.broker.partition import Partition
-from courser.broker.partition_registry import OpenTopic
-from courser.broker.partition_survey import Pause, let_others_run
+from courser.broker.partition_registry import OpenTopic, PartitionRegistry
+from courser.broker.partition_survey import let_others_run
 from courser.broker.retention import (
     DeletionReason,
     Limits,
@@ -59,10 +59,11 @@ def _due_at(step: Trim, first: RetainedSegment, limits: Limits, now: int) -> int
 
 
 async def planned_deletions(
-    retention: Retention, topics: Iterable[OpenTopic], until: int, pause: Pause = let_others_run
+    retention: Retention, registry: PartitionRegistry, until: int, is_wanted: Callable[[int, int], bool]
 ) -> list[PlannedDeletion]:
-    """What will be deleted from topics."""
+    """What will be deleted from the topics that are wanted, which are asked for by stream and topic id."""
     rows: list[PlannedDeletion] = []
+    topics = [topic for key, topic in sorted(registry.topics.items()) if is_wanted(*key)]
     for number, topic in enumerate(topics, start=1):
         limits, now = retention.limits_of(topic), retention.expiry_time()
         if limits != Limits():
@@ -76,7 +77,7 @@ async def planned_deletions(
                 for (partition_id, reason), parts in sorted(merged.items(), key=lambda item: item[0][0])
             ]
         if number % _STEP_COUNT == 0:
-            await pause()
+            await let_others_run()
     return rows
 
 

@@ -5,7 +5,6 @@ import uuid
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.broker import Broker
-from courser.broker.partition_registry import OpenTopic
 from courser.broker.retention_forecast import planned_deletions
 from courser.broker.sessions import Session
 from courser.broker.topic_settings import check_options, describe_durability, merged_options, stored_options
@@ -125,12 +124,12 @@ async def get_retention_plan(broker: Broker, session: Session, command: c.GetRet
     """Topics that the user may not view are left out."""
     user = broker.access.user(session)
 
-    def is_visible(topic: OpenTopic) -> bool:
-        place = topic.stream_id, topic.topic_id
-        return user.user_id == ROOT_USER_ID or broker.access.allows(user.permissions, Action.READ_TOPIC, *place)
+    def is_visible(stream_id: int, topic_id: int) -> bool:
+        if user.user_id == ROOT_USER_ID:
+            return True
+        return broker.access.allows(user.permissions, Action.READ_TOPIC, stream_id, topic_id)
 
-    topics = [broker.partitions.topics[key] for key in sorted(broker.partitions.topics)]
-    rows = await planned_deletions(broker.retention, filter(is_visible, topics), command.until)
+    rows = await planned_deletions(broker.retention, broker.partitions, command.until, is_visible)
     return r.RetentionPlan(command.until, broker.settings.cleaner_enabled, rows)
 
 
