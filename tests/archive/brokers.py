@@ -33,6 +33,7 @@ def settings_of(
     take_over: bool = False,
     restore_on_start: bool = False,
     expiry: int | None = None,
+    retention: int = 0,
     recreate_missing_state: bool = False,
     store: StoreSettings | None = None,
 ) -> BrokerSettings:
@@ -47,6 +48,7 @@ def settings_of(
             protects_expired=protects_expired,
             take_over=take_over,
             restore_on_start=restore_on_start,
+            retention=retention,
             part_size=5 * 1024 * 1024,
             # However busy the machine is: tests rely on what starts and stops do.
             contact_timeout=HOUR,

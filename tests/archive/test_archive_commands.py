@@ -39,6 +39,7 @@ def test_list_verify_restore_and_prune(cli: Cli, tmp_path: Path) -> None:
     assert [(row["topic"], row["first_offset"], row["end_offset"], row["message_count"]) for row in listed] == [
         ("shop/orders", 0, 4, 4)
     ]
+    assert "restores are possible from" in cli("archive", "ls").err
     assert cli("archive", "verify").code == 0
     removals = json.loads(cli("archive", "prune", "--keep", "0s", "--dry-run", "-o", "json").out)
     assert any(row["key"].endswith(".log") for row in removals), "the piece was merged"

@@ -1,12 +1,21 @@
-"""What ``prune`` removes, and what it must not."""
+"""What ``prune`` removes, and what it must not; and the retention of the archive, which does the same by itself."""
 
 import random
+from pathlib import Path
+
+import pytest
 
 from courser.archive.capture import Capture
 from courser.archive.care import Verification, plan_removals, remove
 from courser.archive.keys import segment_name
 from courser.archive.reader import ArchiveReader
+from courser.broker.archive_pruning import ArchivePruner
+from courser.client.client import Client
+from courser.model import metric_table as m
+from courser.testing.broker import TestBroker
+from courser.testing.clocks import ManualClock
 from courser.testing.object_store import FakeStore
+from tests.archive.brokers import HOUR, archiver_of, fake_store, fill, running, settings_of, texts
 from tests.archive.writing import (
     CLUSTER,
     IDENTITY,
@@ -116,3 +125,70 @@ def test_a_prune_that_is_interrupted_leaves_a_good_archive() -> None:
         remove(reader, plan_removals(reader, 300)[:done], lambda _: None)
         for found in reader.roots():
             assert not list(Verification(reader, found, reads_bytes=True).findings())
+
+
+# --- by itself ---
+
+
+def pruner_of(broker: TestBroker) -> ArchivePruner:
+    pruner = broker.broker.archive_pruner
+    assert pruner is not None
+    return pruner
+
+
+async def archive_in_pieces(broker: TestBroker, client: Client, clock: ManualClock) -> None:
+    """A piece of a segment, and two hours later the segment."""
+    await client.create_stream("shop")
+    await client.create_topic("shop", "orders")
+    await client.send_messages("shop/orders", partitioning=0, messages=["a"])
+    assert await archiver_of(broker).run_once(with_active=True)
+    clock.advance(2 * HOUR)
+    await fill(broker, client, "b")
+    assert await archiver_of(broker).run_once()
+
+
+async def test_the_retention_of_the_archive_removes_what_no_restore_needs(tmp_path: Path) -> None:
+    store, clock = fake_store(), ManualClock()
+    async with running(tmp_path, settings_of(retention=4 * HOUR), store, clock) as (broker, client):
+        await archive_in_pieces(broker, client, clock)
+        await pruner_of(broker).prune()
+        assert ranges(store) == [(0, 1), (0, 2)], "four hours are kept"
+        clock.advance(5 * HOUR)
+        await pruner_of(broker).prune()
+        assert ranges(store) == [(0, 2)]
+        figure = broker.broker.metrics.value
+        assert figure(m.ARCHIVE_PRUNED) >= 2, "the piece, and what names it"
+        assert figure(m.ARCHIVE_PRUNED_BYTES) > 0
+        await client.send_messages("shop/orders", partitioning=0, messages=["c"])
+        assert await archiver_of(broker).run_once(with_active=True)
+        assert [payload for _, payload in await texts(client)] == [b"a", b"b", b"c"]
+
+
+async def test_without_a_retention_nobody_prunes(tmp_path: Path) -> None:
+    async with running(tmp_path, settings_of(), fake_store()) as (broker, _):
+        assert broker.broker.archive_pruner is None
+
+
+async def test_a_clock_that_jumps_ahead_removes_nothing(tmp_path: Path) -> None:
+    store, clock = fake_store(), ManualClock()
+    async with running(tmp_path, settings_of(retention=4 * HOUR), store, clock) as (broker, client):
+        await archive_in_pieces(broker, client, clock)
+        years = 10 * 365 * 24 * HOUR
+        clock.jump(years)
+        clock.step = years
+        await pruner_of(broker).prune()
+        assert ranges(store) == [(0, 1), (0, 2)]
+
+
+async def test_a_store_that_is_down_is_pruned_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store, clock = fake_store(), ManualClock()
+    async with running(tmp_path, settings_of(retention=HOUR), store, clock) as (broker, client):
+        await pruner_of(broker).prune()
+        await archive_in_pieces(broker, client, clock)
+        clock.advance(2 * HOUR)
+        store.is_down = True
+        await pruner_of(broker).prune()
+        assert "could not prune the archive" in caplog.text
+        store.is_down = False
+        await pruner_of(broker).prune()
+        assert ranges(store) == [(0, 2)]

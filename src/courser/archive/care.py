@@ -214,8 +214,8 @@ class _Unnamed:
         )
 
 
-def remove(reader: ArchiveReader, removals: list[Removal], on_progress: Callable[[int], None]) -> None:
+def remove(reader: ArchiveReader, removals: list[Removal], on_progress: Callable[[Removal], None]) -> None:
     """Remove objects, in this order. May be repeated. Raises ``ArchiveFailure``."""
     for removal in removals:
         reader.store.delete(removal.key)
-        on_progress(removal.size)
+        on_progress(removal)

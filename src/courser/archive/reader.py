@@ -186,6 +186,11 @@ class ArchiveReader:
             if found is not None:
                 yield found
 
+    def oldest_time(self) -> int | None:
+        """The time of the oldest root: restores go back to it. None if there is none."""
+        places = self._listed_roots()
+        return self._time_of(places[0]) if places else None
+
     def roots_around(self, time: int) -> tuple[FoundRoot | None, FoundRoot | None]:
         """The last intact root up to a time, and the first one from that time on. Reads only a few."""
         places = self._listed_roots()

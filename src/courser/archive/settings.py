@@ -72,6 +72,8 @@ class ArchiveSettings:
     """Microseconds that a stop waits for the last run."""
     cache_size: int = 128 * _MIB
     """Bytes of archived messages that are kept in memory for readers."""
+    retention: int = 0
+    """Microseconds back in time that a restore stays possible; what none needs is removed. 0: nothing is removed."""
     cluster: str = ""
     """The beginning of the id of the archive to restore, if the store has several."""
     take_over: bool = False

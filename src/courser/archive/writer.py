@@ -154,6 +154,10 @@ class ArchiveWriter:
         head = self._heads.get(identity)
         return None if head is None else PartitionArchive(self._store, self._keys, head.manifest)
 
+    def reader(self) -> ArchiveReader | None:
+        """Reads this archive; None before ``begin``. May be used on any thread."""
+        return ArchiveReader(self._store, self._state.cluster) if self._is_open else None
+
     # --- start ---
 
     def begin(self) -> None:

@@ -17,7 +17,7 @@ from threading import Event
 from courser.archive.capture import Capture, CapturedPartition
 from courser.archive.claiming import ArchiveState, read_state, write_state
 from courser.archive.errors import ArchiveFailure, ArchiveInterrupted, ArchiveTakenOver, StoreRefused
-from courser.archive.reader import PartitionArchive, open_store
+from courser.archive.reader import ArchiveReader, PartitionArchive, open_store
 from courser.archive.settings import ArchiveMoment, ArchiveSettings
 from courser.archive.store import StoppableStore, Store
 from courser.archive.uploading import Pace
@@ -152,6 +152,10 @@ class Archiver:
     def is_fenced(self) -> bool:
         """Whether another server has taken over the archive."""
         return self._is_fenced
+
+    def reader(self) -> ArchiveReader | None:
+        """Reads the archive as a whole; None if the store has not answered yet, or another server has taken it over."""
+        return None if self._is_fenced else self._writer.reader()
 
     async def fetch(self, log: PartitionLog, segment: Segment, target: Path) -> bool:
         """Write the archived copy of a segment to a new file. Returns False if there is none.

@@ -16,6 +16,7 @@ from courser.api.replies import Node
 from courser.archive.starting import prepare_directory
 from courser.archive.store import Store
 from courser.broker.access import AccessControl
+from courser.broker.archive_pruning import ArchivePruner, register_prune_metrics
 from courser.broker.archiving import Archiver, register_archive_metrics
 from courser.broker.authentication import Authentication
 from courser.broker.catalog_service import CatalogService
@@ -127,6 +128,7 @@ class Broker:
         self.disk_watch, self.sends = self._make_sends()
         self.staging, self.publishing = self._make_publishing(draw)
         self.archiver = self._make_archiver(draw, archive_store)
+        self.archive_pruner = self._make_archive_pruner()
         self.condenser = self._make_condenser()
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
         self.reply_sent = self.buffers.give_back
@@ -163,6 +165,13 @@ class Broker:
         register_archive_metrics(self.metrics, archiver)
         register_read_metrics(self.metrics, self.partitions.past)
         return archiver
+
+    def _make_archive_pruner(self) -> ArchivePruner | None:
+        archiver, settings, pruner = self.archiver, self.settings.archive, None
+        if archiver is not None and settings is not None and settings.retention:
+            pruner = ArchivePruner(archiver, self.clock, settings.retention, self.retention.expiry_time)
+        register_prune_metrics(self.metrics, pruner)
+        return pruner
 
     def _make_partitions(self, opened: OpenedCatalog) -> PartitionRegistry:
         return PartitionRegistry(

@@ -107,6 +107,7 @@ def ls_command(
         if output == "table":
             root = plan.root
             say(f"{reader.store.name}: archive {plan.cluster.hex()}, epoch {root.epoch}, {as_time(root.root.time)}")
+            say(f"restores are possible from {as_time(reader.oldest_time())} on")
         emit_list(_LIST_FIELDS, _rows(plan), output, empty="the archive has no topics")
 
 
@@ -327,6 +328,6 @@ def prune_command(
         if removals:
             confirm(f"remove {len(removals)} objects ({size_text(size)}) from the archive", is_confirmed=is_confirmed)
         with _progress("removing", size) as step:
-            remove(reader, removals, step)
+            remove(reader, removals, lambda removal: step(removal.size))
         record: Record = {"object_count": len(removals), "size": size}
         emit_deed(f"removed {len(removals)} objects ({size_text(size)})", record, output)

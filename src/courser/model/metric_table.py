@@ -125,6 +125,10 @@ ARCHIVE_FAILURES = Metric(
     _COUNTER,
     "Archive runs that failed, partitions that failed in a run, and damaged segments.",
 )
+ARCHIVE_PRUNED = Metric(
+    "courser_archive_pruned_objects_total", _COUNTER, "Objects that the retention of the archive has removed."
+)
+ARCHIVE_PRUNED_BYTES = Metric("courser_archive_pruned_bytes_total", _COUNTER, "Bytes of these objects.")
 ARCHIVE_BACKLOG = Metric("courser_archive_backlog_bytes", _GAUGE, "Bytes of sealed segments that are not archived yet.")
 ARCHIVE_OLDEST_AGE = Metric(
     "courser_archive_oldest_age_seconds", _GAUGE, "Age of the oldest message in a sealed segment that is not archived."
@@ -256,6 +260,8 @@ SECTIONS = (
             ARCHIVE_UPLOADS,
             ARCHIVE_UPLOADED_BYTES,
             ARCHIVE_FAILURES,
+            ARCHIVE_PRUNED,
+            ARCHIVE_PRUNED_BYTES,
             ARCHIVE_BACKLOG,
             ARCHIVE_OLDEST_AGE,
             ARCHIVE_READS,

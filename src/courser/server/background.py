@@ -118,6 +118,8 @@ def keep_background_tasks(
         tasks.keep("scrubber", broker.scrubber.run)
     if broker.archiver is not None:
         tasks.keep("archiver", broker.archiver.run)
+    if broker.archive_pruner is not None:
+        tasks.keep("archive pruning", broker.archive_pruner.run)
     if settings.broker.heartbeat_enabled:
         heartbeats = Heartbeats(broker.sessions, broker.clock, interval=settings.broker.heartbeat_interval)
         tasks.keep("heartbeats", heartbeats.run)

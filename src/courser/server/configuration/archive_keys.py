@@ -8,6 +8,8 @@ _ARCHIVE = ArchiveSettings()
 _STORE = StoreSettings()
 _TABLE = "data_maintenance.archiver"
 _MIB = 1024 * 1024
+_HOUR = 3600 * 1_000_000
+"""Microseconds: a restore that takes longer than the retention may miss objects that were removed meanwhile."""
 
 
 def _text(path: str, description: str, *, aliases: tuple[str, ...] = (), is_secret: bool = False) -> Key[str]:
@@ -76,6 +78,13 @@ ARCHIVE_CACHE_SIZE = Key(
     kind=kinds.size(32 * _MIB),
     default=_ARCHIVE.cache_size,
     description="memory for messages that are read from the archive",
+)
+ARCHIVE_RETENTION = Key(
+    path=f"{_TABLE}.retention",
+    kind=kinds.duration(_HOUR, or_zero=True),
+    default=_ARCHIVE.retention,
+    description="how far back a restore with `--until` stays possible: once a day, the archiver removes what no such "
+    "restore needs, as `courser archive prune --keep` does; 0 removes nothing",
 )
 ARCHIVE_TIMEOUT = Key(
     path=f"{_TABLE}.request_timeout",

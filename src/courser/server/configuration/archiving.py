@@ -57,6 +57,7 @@ def archive_settings(configuration: Configuration) -> ArchiveSettings | None:
         active_interval=configuration[keys.ACTIVE_INTERVAL],
         bandwidth=configuration[keys.ARCHIVE_BANDWIDTH],
         part_size=configuration[keys.ARCHIVE_PART_SIZE],
+        retention=configuration[keys.ARCHIVE_RETENTION],
         cache_size=configuration[keys.ARCHIVE_CACHE_SIZE],
         last_run_timeout=configuration[SHUTDOWN_TIMEOUT],
         cluster=configuration[keys.ARCHIVE_CLUSTER],
