@@ -43,13 +43,13 @@ async def test_a_client_that_polls_little_does_not_wait_for_those_that_poll_much
     async with opened(tmp_path) as scene:
         await add_topic(scene)
         # Few enough to be read without another thread.
-        await scene.ask(scene.root, send_command(*["x" * 1000] * 3500))
+        await scene.ask(scene.root, send_command(*["x" * 1000] * 1500))
         small, everything = poll_command(PollingKind.FIRST, count=1), poll_command(PollingKind.FIRST, count=100_000)
         light = scene.connect(0)
         await scene.ask(light, small)
-        answers = [scene.dispatcher.begin(scene.connect(0), everything) for _ in range(20)]
+        answers = [scene.dispatcher.begin(scene.connect(0), everything) for _ in range(30)]
         waiting = [answer for answer in answers if isinstance(answer, Waiting)]
-        assert 10 < len(waiting) < 20
+        assert 10 < len(waiting) < 30
         assert isinstance(scene.dispatcher.begin(light, small), r.Polled)
         replies = await asyncio.gather(*waiting)
-        assert {reply.message_count for reply in replies if isinstance(reply, r.Polled)} == {3500}
+        assert {reply.message_count for reply in replies if isinstance(reply, r.Polled)} == {1500}

@@ -496,7 +496,8 @@ async def test_large_messages_are_read_one_after_another_when_replies_fill_their
         for session, task in zip(sessions, [*waiting, deleted], strict=True):
             scene.broker.reply_sent(session)
             await task
-        assert [len(texts_of(task.result())[0]) for task in waiting] == [2 * MIB] * 2
+            if task is not deleted:
+                assert len(texts_of(task.result())[0]) == 2 * MIB
         assert deleted.result() is ErrorCode.PARTITION_NOT_FOUND
 
 

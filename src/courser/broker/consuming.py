@@ -29,7 +29,7 @@ from courser.model.identifiers import Consumer, ConsumerKind, Identifier, TopicA
 from courser.model.messaging import PollingKind
 from courser.records.message_filter import MessageFilter
 from courser.storage.offset_table import ConsumerKey
-from courser.storage.read_result import ReadResult, SkippedRange, SkipReason
+from courser.storage.read_result import MemoryNeeded, ReadResult, SkippedRange, SkipReason
 
 _log = logging.getLogger(__name__)
 
@@ -214,6 +214,9 @@ class Polls:
         buffer, size_max = self._buffers.lease(session, size_max)
         if buffer is None:
             buffer = await self._buffers.lease_later(session, size_max)
+        start_offset = offset
+        found: ReadResult | Waiting[ReadResult] | None
+        result: ReadResult | None
         while True:
             try:
                 found = partition.try_read(offset, count, size_max, buffer)
@@ -223,20 +226,27 @@ class Polls:
                     offset = result.next_offset
                     more = await partition.read(offset, count=count, size_max=size_max, buffer=buffer)
                     result = more._replace(skipped=(*result.skipped, *more.skipped))
+                needed_size = result.size
+            except MemoryNeeded as needed:
+                # Of one message, or of the batch that it is in, which is checked as a whole.
+                needed_size, offset, found, result = needed.size, start_offset, None, None
+                # Its frames refer to what was read so far.
+                needed.__traceback__ = None
             except BaseException:
                 # A thread may still write into it.
                 self._buffers.drop(session)
                 raise
-            if self._buffers.settle(session, result.size):
+            has_room = self._buffers.settle(session, needed_size)
+            if has_room and result is not None:
                 session.last_poll_size = size = result.size
                 if size > LIGHT_SIZE:
                     self._turns.note(size)
                 return result
-            size_max = result.size
-            # One large message. Whoever waits for memory holds none.
-            del found, result, buffer
-            buffer = await self._buffers.lease_later(session, size_max)
-            _check_present(session, partition)
+            if not has_room:
+                # Whoever waits for memory holds none.
+                del found, result, buffer
+                buffer = await self._buffers.lease_later(session, needed_size)
+                _check_present(session, partition)
 
     async def _commit(
         self,

@@ -62,13 +62,15 @@ class Partition(ReadablePartition):
         metrics: PartitionMetrics | None = None,
         shared_syncs: SharedSyncs | None = None,
         past: TieredReads | None = None,
+        large_reads: asyncio.Semaphore | None = None,
     ) -> None:
         """``verification``, if any, checks each sealed segment before its first read.
 
         ``metrics`` are those of all partitions. ``shared_syncs`` is what the partitions on one file system share.
-        ``past``, if any, reads messages that only the archive still has.
+        ``past``, if any, reads messages that only the archive still has. ``large_reads`` limits how many large reads of
+        all partitions run at a time.
         """
-        super().__init__(log, pool, verification, past)
+        super().__init__(log, pool, verification, past, large_reads)
         metrics = metrics or PartitionMetrics(Registry(), clock)
         self._clock = clock
         self._acknowledgements: Acknowledgements[asyncio.Future[None]] = Acknowledgements(log.settings.durability)

@@ -1,13 +1,13 @@
 """The reading half of a partition: polls, lookups by time, and the verification of segments before their first read.
 
-Reads from the page cache run on the event loop. Those that wait for the disk go to the pool, and those of messages that
-only the archive has to the threads of ``TieredReads``.
+Small reads from the page cache run on the event loop. Those that are large or wait for the disk go to the pool, and
+those of messages that only the archive has to the threads of ``TieredReads``.
 """
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -16,8 +16,11 @@ from courser.broker.tiered_reads import TieredReads
 from courser.broker.waiting import Waiting, attempt
 from courser.errors import StorageFailure
 from courser.storage.partition_log import PartitionLog
-from courser.storage.read_result import ReadBuffer, ReadResult
+from courser.storage.read_result import LargeRead, ReadBuffer, ReadResult
 
+LARGE_READ_COUNT_MAX = 2
+"""Large reads of all partitions that run at a time: the other threads of the pool are for syncs, and more threads would
+keep the event loop waiting for a processor."""
 Found = TypeVar("Found")
 
 
@@ -25,7 +28,12 @@ class ReadablePartition:
     """What readers need of a partition. Use it from one event loop."""
 
     def __init__(
-        self, log: PartitionLog, pool: Executor, verification: SegmentVerification | None, past: TieredReads | None
+        self,
+        log: PartitionLog,
+        pool: Executor,
+        verification: SegmentVerification | None,
+        past: TieredReads | None,
+        large_reads: asyncio.Semaphore | None,
     ) -> None:
         self.log = log
         self._pool = pool
@@ -33,8 +41,9 @@ class ReadablePartition:
         self._verifying = asyncio.Lock()
         self.past = past
         """Reads messages that only the archive still has."""
+        self._large_reads = large_reads or asyncio.Semaphore(LARGE_READ_COUNT_MAX)
         self._reading_count = 0
-        """Reads in the pool. The files stay open for them."""
+        """Reads in the pool, or about to be. The files stay open for them."""
         self._reads_done: asyncio.Future[None] | None = None
 
     def try_read(
@@ -43,6 +52,7 @@ class ReadablePartition:
         """Messages from ``offset`` on, as ``PartitionLog.read`` gives them; or what has to be waited for.
 
         Raises:
+            MemoryNeeded: ``buffer`` may not have enough memory.
             ArchiveFailure: only the archive has them, and it cannot be read.
         """
         if self.past is None:
@@ -88,6 +98,8 @@ class ReadablePartition:
         try:
             # By position, as all of these calls: Python 3.11 takes longer to pass arguments by name.
             return log.read(offset, count, size_max, buffer, False)
+        except LargeRead:
+            return attempt(self._in_pool(partial(log.read, offset, count, size_max, buffer), self._large_reads))
         except BlockingIOError:
             return attempt(self._in_pool(partial(log.read, offset, count, size_max, buffer)))
 
@@ -140,10 +152,11 @@ class ReadablePartition:
         """``SegmentCheck.advance``, in the pool."""
         return await self._in_pool(partial(check.advance, size))
 
-    async def _in_pool(self, read: Callable[[], Found]) -> Found:
+    async def _in_pool(self, read: Callable[[], Found], turns: asyncio.Semaphore | None = None) -> Found:
         self._reading_count += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, read)
+            async with turns or nullcontext():
+                return await asyncio.get_running_loop().run_in_executor(self._pool, read)
         finally:
             self._reading_count -= 1
             if self._reads_done is not None and not self._reading_count and not self._reads_done.done():

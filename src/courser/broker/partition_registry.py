@@ -16,6 +16,7 @@ from courser.broker.lost_partitions import lost_partition_log, offline_partition
 from courser.broker.partition import Partition
 from courser.broker.partition_figures import PartitionCounters, counters_of, sums_of
 from courser.broker.partition_metrics import PartitionMetrics
+from courser.broker.partition_reads import LARGE_READ_COUNT_MAX
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.settings import BrokerSettings
 from courser.broker.shared_syncs import SharedSyncs
@@ -120,6 +121,7 @@ class PartitionRegistry:
         self._settings = settings
         self._metrics = metrics or PartitionMetrics(Registry(), clock)
         self._shared_syncs = shared_syncs
+        self._large_reads = asyncio.Semaphore(LARGE_READ_COUNT_MAX)
         self._purge_end = purge_end
         self.past: TieredReads | None = None
         """Reads what only the archive still has. Set before the first partition is opened."""
@@ -248,6 +250,7 @@ class PartitionRegistry:
             metrics=self._metrics,
             shared_syncs=shared if shared is not None and shared.covers(log.directory) else None,
             past=self.past,
+            large_reads=self._large_reads,
         )
         opened.partitions.append(partition)
 

@@ -6,8 +6,9 @@ its poll until the kernel has the reply, and to nobody in between.
 Other replies (older forms of messages, lists, archives) count as soon as the kernel does not take all of them: whoever
 reads at once costs nothing.
 
-A poll gives one message at least, however large. When replies fill their memory, polls first get less, and then wait in
-their order until replies before them are read, or until clients that do not read are cut off.
+A poll gives one message at least, however large. Memory for a large one is leased before it is read. When replies fill
+their memory, polls first get less, and then wait in their order until replies before them are read, or until clients
+that do not read are cut off.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 
 from courser.broker.sessions import Session
+from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.read_result import ReadBuffer
 
 _MIB = 1024 * 1024
@@ -24,6 +26,9 @@ _LEASED_SIZE_MAX = 512 * _MIB
 """Bytes of replies on their way to clients."""
 _SIZE_MIN = 256 * 1024
 """Bytes that a poll gets at least, as long as there is room."""
+_PIECE_SIZE_MIN = DEFAULT_LIMITS.inline_size
+"""Bytes that a read may take at once, whatever it leased: they are settled when it returns, and few reads run at a time.
+For more it needs a lease first, or many reads of large messages would together take far more than all leases."""
 _TINY_SIZE = 16 * 1024
 """Bytes that a poll gets from the reserved share when there is no room: the kernel takes so few at once, nearly always,
 so those who read go on while others do not."""
@@ -46,6 +51,11 @@ class _Buffer(ReadBuffer):
     def __init__(self) -> None:
         super().__init__()
         self.leased_size = 0
+
+    def lease(self, size: int) -> None:
+        """It may be filled with so many bytes."""
+        self.leased_size = size
+        self.piece_size_max = max(size, _PIECE_SIZE_MIN)
 
     @property
     def capacity(self) -> int:
@@ -127,13 +137,16 @@ class ReadBuffers:
         return self._copies.get(session, 0) + (0 if buffer is None else buffer.leased_size)
 
     def settle(self, session: Session, size: int) -> bool:
-        """The reply has so many bytes, more than were leased if it is one large message. False: no room for it now."""
+        """The reply has, or will have, so many bytes: more than were leased if it is one large message.
+
+        False: there is no room for it now.
+        """
         buffer = self._leases[session]
         others_size = self.leased_size - buffer.leased_size
         if size > buffer.leased_size and not self._has_room(size, others_size):
             return False
         self.leased_size = others_size + size
-        buffer.leased_size = size
+        buffer.lease(size)
         if self._small or self._large:
             self._serve()
         return True
@@ -220,7 +233,7 @@ class ReadBuffers:
             self.kept_size -= buffer.capacity
         else:
             buffer = _Buffer()
-        buffer.leased_size = size
+        buffer.lease(size)
         self.leased_size += size
         self._leases[session] = buffer
         return buffer

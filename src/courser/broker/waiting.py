@@ -40,7 +40,11 @@ class Waiting(Generic[Result]):
         """The result, once the future is done. Raises what went wrong."""
         error = self.future.exception()
         if error is not None:
-            raise error if self._explain is None else self._explain(error)
+            try:
+                raise error if self._explain is None else self._explain(error)
+            finally:
+                # Otherwise the error and this frame refer to each other, and what was read stays in memory with them.
+                del error
         value = self.future.result() if self._value is None else self._value
         result: Result = value if self._convert is None else self._convert(value)
         return result

@@ -6,12 +6,15 @@ others stay in the block that they were read into.
 
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import NoReturn
 
 from courser.records.checksum import xxh3
 from courser.records.frame_walk import cut_frames
 from courser.records.layout import (
     BATCH_HEADER_SIZE,
     EXTENSION_POSITION,
+    FRAME_HEADER_SIZE,
     FRAME_OFFSET_DELTA_POSITION,
     NO_EXTENSION,
 )
@@ -26,12 +29,14 @@ from courser.records.stored_header import (
 )
 from courser.storage.batch_decoder import BatchDecoder
 from courser.storage.files import File, read_into
-from courser.storage.read_result import Collector, ReadBuffer
+from courser.storage.read_result import Collector, LargeRead, ReadBuffer
 from courser.storage.scan import find_batch
 from courser.storage.segment import Segment
 
 _unpack_claims: Callable[[memoryview, int], tuple[int, int]] = struct.Struct("<32xQ8xI").unpack_from
 """Unpacks batch_length and message_count of the header at a position."""
+_unpack_lengths: Callable[[memoryview, int], tuple[int, int]] = struct.Struct("<32xII").unpack_from
+"""Unpacks the lengths of user headers and payload of the frame at a position."""
 _NO_CLAIMS = (0, 0)
 
 
@@ -83,13 +88,16 @@ class BatchLoader:
         buffer: ReadBuffer,
         decoder: BatchDecoder,
         wait: bool,
+        inline_size: int,
     ) -> None:
+        """With ``wait=False``, reading more than ``inline_size`` bytes is refused as well."""
         self._file = file
         self._decoder = decoder
         self._identity = identity
         self._limit = limit
         self._buffer = buffer
         self._wait = wait
+        self._inline_size = inline_size
 
     # --- taking messages ---
 
@@ -239,7 +247,7 @@ class BatchLoader:
             if end >= batch_end:
                 raise BadBatch("the frames do not fill their batch")
             # The message is larger than what was read. The first message is returned whatever its size, so read more.
-            size *= 4
+            size = _size_up_to(block, offset - header.base_offset - number) or 4 * size
 
     # --- loading ---
 
@@ -266,7 +274,9 @@ class BatchLoader:
 
     def _load_part(self, header_position: int, start: int, end: int) -> tuple[StoredHeader, memoryview]:
         """Load the header of a batch that was verified before, followed by bytes ``start`` to ``end`` of the log."""
-        block = self._buffer.take(BATCH_HEADER_SIZE + end - start)
+        size = BATCH_HEADER_SIZE + end - start
+        self._check_inline(size, size)
+        block = self._buffer.take(size)
         self._read(header_position, block[:BATCH_HEADER_SIZE])
         header = read_header(block, 0, self._identity)
         self._read(start, block[BATCH_HEADER_SIZE:])
@@ -282,6 +292,8 @@ class BatchLoader:
         if left < BATCH_HEADER_SIZE:
             raise BadBatch(f"{left} bytes are too few for a batch header")
         size = guess if BATCH_HEADER_SIZE <= guess <= left else min(max(guess, BATCH_HEADER_SIZE), left)
+        if not self._wait and self.size_read + size > self._inline_size:
+            self._refuse_large(position)
         block = self._buffer.take(size)
         filled = self._file.read_at(position, block, wait=self._wait)
         if filled < size:
@@ -302,11 +314,26 @@ class BatchLoader:
             block = self._fetch(position, size)
         else:
             have = len(self._block)
+            self._check_inline(size - have, size)
             block = self._block = self._buffer.extend(self._block, size)
             self._read(position + have, block[have:])
         if len(block) < size:
             raise BadBatch("the file ends inside the batch")
         return block
+
+    def _refuse_large(self, position: int) -> NoReturn:
+        """Leave a read to another thread; but if the batch needs more memory, say so here, in the order of requests."""
+        head = memoryview(bytearray(BATCH_HEADER_SIZE))
+        if read_into(self._file, position, head, wait=False) == BATCH_HEADER_SIZE:
+            with suppress(BadBatch):
+                self._buffer.check(read_header(head, 0, self._identity).stored_length)
+        raise LargeRead
+
+    def _check_inline(self, size: int, piece_size: int) -> None:
+        """Refuse to read ``size`` bytes more. Whoever needs memory for a piece is told so first, for the same reason."""
+        self._buffer.check(piece_size)
+        if not self._wait and self.size_read + size > self._inline_size:
+            raise LargeRead
 
     def _read(self, position: int, buffer: memoryview) -> None:
         if read_into(self._file, position, buffer, wait=self._wait) < len(buffer):
@@ -336,6 +363,16 @@ def iterate_headers(
             position, header = found
         yield header
         position += header.stored_length
+
+
+def _size_up_to(block: memoryview, skip: int) -> int:
+    """The size of the frames behind a header up to the one after ``skip`` others; 0 if its lengths are not loaded."""
+    position = BATCH_HEADER_SIZE
+    for _ in range(skip + 1):
+        if position + FRAME_HEADER_SIZE > len(block):
+            return 0
+        position += FRAME_HEADER_SIZE + sum(_unpack_lengths(block, position))
+    return position - BATCH_HEADER_SIZE
 
 
 def _is_frame(block: memoryview, number: int) -> bool:

@@ -41,6 +41,9 @@ class EngineLimits:
     take longer."""
     decoded_size_max: int = 4 * _MIB
     """Bytes of a decoded batch that a partition keeps for the next read of a part of it: bounds memory."""
+    inline_size: int = 2 * _MIB
+    """Bytes that are read or written on the owner's thread: takes about 1 ms, and up to 10 ms if the kernel has to find
+    memory for them. Nobody else is served meanwhile, so more than this is left to another thread."""
     read_buffer_size: int = 64 * _KIB
     """Bytes of a new read buffer. It grows with the reads."""
     scan_window_size: int = 4 * _MIB

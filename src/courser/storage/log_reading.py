@@ -19,7 +19,7 @@ from courser.storage.files import File
 from courser.storage.index_entries import IndexEntry
 from courser.storage.index_file import BadIndex
 from courser.storage.ledger import DamagedRange
-from courser.storage.read_result import Collector, ReadBuffer, SkipReason
+from courser.storage.read_result import Collector, MemoryNeeded, ReadBuffer, SkipReason
 from courser.storage.scan import find_batch
 from courser.storage.segment import Segment, SegmentKey
 from courser.storage.settings import LogSettings
@@ -74,10 +74,12 @@ class SegmentReader:
 
         Raises:
             BlockingIOError: with ``wait=False``, if it must wait for the disk, or decodes for long.
+            LargeRead: with ``wait=False``, if it reads a lot.
+            MemoryNeeded: the buffer may not have enough memory for the first message, or for the batch that it is in.
             KeyMissing, CodecMissing: the first batch cannot be decoded.
         """
-        limit = segment.size
-        loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, self._decoder, wait)
+        limit, inline_size = segment.size, self._limits.inline_size
+        loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, self._decoder, wait, inline_size)
         key, position, (claimed_size, claimed_count) = self._ends.get(offset, _NO_END)
         anchor = offset
         if key != segment.key:
@@ -97,7 +99,7 @@ class SegmentReader:
                     # Damage is handled only at the start of a read, where it can be reported separately.
                     break
                 self._pass_damage(cursor, limit, wait=wait)
-            except (KeyMissing, CodecMissing):
+            except (KeyMissing, CodecMissing, MemoryNeeded):
                 if collector.message_count:
                     # The same: what can be read is returned first.
                     break

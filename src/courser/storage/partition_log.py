@@ -320,6 +320,8 @@ class PartitionLog(PartitionState):
 
         Raises:
             BlockingIOError: with ``wait=False``, if the read must wait for the disk. Repeat it on another thread.
+            LargeRead: with ``wait=False``, if it reads a lot. The same.
+            MemoryNeeded: ``buffer`` may not have enough memory for the first message, or for the batch that it is in.
             StorageFailure: the disk cannot be read.
         """
         collector = Collector(count, size_max)

@@ -1,5 +1,6 @@
 """The result of a read: buffers with batches, and the offsets that were skipped."""
 
+import sys
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -50,21 +51,41 @@ _new_tuple = tuple.__new__
 """Creates a ``ReadResult`` faster than its constructor."""
 
 
+class LargeRead(BlockingIOError):
+    """A read that takes too long for the owner's thread, even if it does not wait for the disk."""
+
+
+class MemoryNeeded(Exception):
+    """A read needs more memory than its buffer may have: a message, or the batch that it is in, is large."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"a read needs {size} bytes at once")
+        self.size = size
+
+
 class ReadBuffer:
     """Memory for reads, which can be reused once the last result was sent. For one reader at a time."""
 
-    __slots__ = ("_block", "_used")
+    __slots__ = ("_block", "_used", "piece_size_max")
 
     def __init__(self, size: int = DEFAULT_LIMITS.read_buffer_size) -> None:
         self._block = np.empty(size, np.uint8).data
         self._used = 0
+        self.piece_size_max = sys.maxsize
+        """Bytes that may be taken at once. Whoever counts memory sets it before each read."""
 
     def reset(self) -> None:
         """Forget earlier results: their pieces will be overwritten."""
         self._used = 0
 
+    def check(self, size: int) -> None:
+        """Raise ``MemoryNeeded`` if so many bytes may not be taken at once."""
+        if size > self.piece_size_max:
+            raise MemoryNeeded(size)
+
     def take(self, size: int) -> memoryview:
-        """``size`` bytes with arbitrary contents."""
+        """``size`` bytes with arbitrary contents. Raises ``MemoryNeeded`` if they are more than the limit."""
+        self.check(size)
         if self._used + size > len(self._block):
             # Not a bytearray, which would be zeroed first. Earlier pieces keep their own block alive.
             self._block = np.empty(max(size, 2 * len(self._block)), np.uint8).data
@@ -74,13 +95,15 @@ class ReadBuffer:
         return piece
 
     def extend(self, piece: memoryview, size: int) -> memoryview:
-        """Extend the last piece taken to ``size`` bytes."""
+        """Extend the last piece taken to ``size`` bytes. Raises ``MemoryNeeded`` if they are more than the limit."""
+        self.check(size)
         start = self._used - len(piece)
         if start + size <= len(self._block):
             self._used = start + size
             return self._block[start : start + size]
         larger = self.take(size)
-        larger[: len(piece)] = piece
+        # numpy lets other threads run meanwhile; an assignment of memory views does not.
+        np.copyto(np.frombuffer(larger, np.uint8, len(piece)), np.frombuffer(piece, np.uint8))
         return larger
 
 
