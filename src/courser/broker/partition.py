@@ -1,7 +1,8 @@
 """One partition on an event loop: sends, polls, stored offsets, and the syncs that they share.
 
 Everything here runs on the loop's thread, which owns the ``PartitionLog``, even small writes and reads from the page
-cache. Work that waits for the disk goes to three lanes (syncs, upkeep, hints), so that a send never waits for a seal.
+cache. Work that takes long or waits for the disk goes to four lanes (large appends, syncs, upkeep, hints), so that a
+send never waits for a seal.
 """
 
 import asyncio
@@ -84,6 +85,9 @@ class Partition(ReadablePartition):
         )
         self._upkeep = lane(plan_next=lambda: upkeep.plan_upkeep(log), on_done=self._release)
         self._writeback = lane(plan_next=self._plan_writeback, on_done=lambda: None)
+        self._large_appends = lane(plan_next=lambda: None, on_done=self._end_large_append)
+        self._large_append: asyncio.Future[None] | None = None
+        """Set from the decision to write a large batch until it is written. Other sends wait for it."""
         self._disk_due = clock.monotonic() + _DISK_PAUSE
         """When the next write that nobody waits for may start, on the monotonic clock."""
         self._upkeep_at_size = 0
@@ -155,13 +159,22 @@ class Partition(ReadablePartition):
             batch = self._preparation.encode(batch)
         if (
             self._hold is not None
+            or self._large_append is not None
             or self._is_behind
             # As ``needs_reservation``.
             or (marks.written[0] + batch.count > log.reserved_end and level is not _SYNCED)
         ):
             later = self._append_later(batch, producer, sequence, timestamp, is_synced_later, is_prepared=True)
             return Waiting(asyncio.get_running_loop().create_task(later))
-        appended = log.append(batch, producer, sequence, timestamp)
+        if len(batch.body) > settings.limits.inline_size:
+            return attempt(self._append_large(batch, producer, sequence, timestamp, is_synced_later))
+        return self._acknowledge(batch, log.append(batch, producer, sequence, timestamp), is_synced_later)
+
+    def _acknowledge(self, batch: Batch, appended: Appended, is_synced_later: bool) -> Appended | Waiting[Appended]:
+        """Count a batch that was appended, and start what follows from it; return it when it may be acknowledged."""
+        log = self.log
+        marks, settings = log.marks, log.settings
+        level = settings.durability.level
         if settings.deduplication is not None:
             self._preparation.remember(batch, appended)
         self.append_count += 1
@@ -210,6 +223,40 @@ class Partition(ReadablePartition):
         # Nothing was awaited since the last check: this attempt is not sent back.
         appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later, True, True)
         return await appended if isinstance(appended, Waiting) else appended
+
+    async def _append_large(
+        self, batch: Batch, producer: bytes, sequence: int, timestamp: int, is_synced_later: bool
+    ) -> Appended:
+        """Append a batch whose hash and write would hold up all other clients: on another thread.
+
+        The job goes on if the caller is cancelled, and is complete before anything else is appended.
+        """
+        self._large_append = asyncio.get_running_loop().create_future()
+        noted: list[Appended | Waiting[Appended]] = []
+
+        def note(appended: Appended) -> None:
+            noted.append(self._acknowledge(batch, appended, is_synced_later))
+
+        with self._entrance.held():
+            await self._large_appends.do(partial(self._plan_large_append, batch, producer, sequence, timestamp, note))
+        if not noted:
+            self.log.check_writable()
+        (found,) = noted
+        return await found if isinstance(found, Waiting) else found
+
+    def _plan_large_append(
+        self, batch: Batch, producer: bytes, sequence: int, timestamp: int, note: Callable[[Appended], None]
+    ) -> Job:
+        try:
+            return self.log.plan_append(batch, producer, sequence, timestamp, note)
+        except BaseException:
+            self._end_large_append()
+            raise
+
+    def _end_large_append(self) -> None:
+        done, self._large_append = self._large_append, None
+        if done is not None:
+            done.set_result(None)
 
     async def _append_new(self, batch: Batch, timestamp: int, is_synced_later: bool) -> Appended:
         """Append those messages whose ids are not known yet. If all are known, return where the first one is."""
@@ -260,17 +307,28 @@ class Partition(ReadablePartition):
         Raises:
             CourserError: they cannot be appended.
         """
-        if self._hold is not None or self._is_behind or self.log.needs_reservation(count):
+        if self._must_wait(count):
             with self._entrance.held():
                 await self._wait_to_append(count)
+
+    def _must_wait(self, count: int) -> bool:
+        """Whether a send of ``count`` messages cannot be written now."""
+        return (
+            self._hold is not None
+            or self._large_append is not None
+            or self._is_behind
+            or self.log.needs_reservation(count)
+        )
 
     async def _wait_to_append(self, count: int) -> None:
         """Wait until a send can be written. Between the last check and the append, nothing is awaited."""
         log = self.log
         # Each of these may start while another one is awaited.
-        while self._hold is not None or self._is_behind or log.needs_reservation(count):
+        while self._must_wait(count):
             if self._hold is not None:
                 await self._wait_for_writes()
+            elif self._large_append is not None:
+                await self._wait_for_large_append()
             elif self._is_behind:
                 log.check_writable()
                 before = log.closing_count
@@ -465,6 +523,7 @@ class Partition(ReadablePartition):
         await self._wait_for_writes()
         self._hold = hold = asyncio.Event()
         try:
+            await self._wait_for_large_append()
             yield
         finally:
             self._hold = None
@@ -473,6 +532,10 @@ class Partition(ReadablePartition):
     async def _wait_for_writes(self) -> None:
         while self._hold is not None:
             await self._hold.wait()
+
+    async def _wait_for_large_append(self) -> None:
+        while self._large_append is not None:
+            await asyncio.wait((self._large_append,))
 
     async def work(self, work: Callable[[], Found]) -> Found:
         """Read or write temporary files in the pool. A stop waits for it, even if the caller is cancelled."""
@@ -486,6 +549,7 @@ class Partition(ReadablePartition):
 
     async def roll(self) -> None:
         """Close and seal the open segment if it has messages, so that it can be trimmed."""
+        await self._wait_for_large_append()
         self.log.check_writable()
         self.log.roll()
         await self.seal()
@@ -514,7 +578,7 @@ class Partition(ReadablePartition):
         self._is_closing = True
         if self._timer is not None:
             self._timer.cancel()
-        for lane in (self._syncs, self._upkeep, self._writeback):
+        for lane in (self._large_appends, self._syncs, self._upkeep, self._writeback):
             await lane.drain()
             lane.close()
         await self._end_reads()

@@ -20,6 +20,7 @@ from courser.model.identifiers import TopicAddress
 from courser.model.messaging import ByKey, Partitioning, ToPartition
 from courser.records.batch import Batch
 from courser.records.message_keys import partition_of_key
+from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.partition_log import Appended
 from courser.storage.staged_file import StagingTarget
 
@@ -51,7 +52,7 @@ class Sends:
         self._partitions = partitions
         self._pool = pool
         self._disk_watch = disk_watch
-        self._delete_oldest_segments = delete_oldest_segments
+        self._deletes_oldest = delete_oldest_segments
         self._on_limit = on_limit
 
     def append(self, address: TopicAddress, command: SendMessages) -> Sent | Waiting[Sent]:
@@ -91,8 +92,9 @@ class Sends:
         partition = topic.partition(partition_id)
         if type(partitioning) is ByKey:
             batches = await self._with_key(batches, partitioning.key)
+        size = sum(batch.size for batch in batches)
         if topic.size_limit is not None:
-            cleaning = self.take_room(topic, topic.size_limit, sum(batch.size for batch in batches))
+            cleaning = self.take_room(topic, topic.size_limit, size)
             if cleaning is not None:
                 await asyncio.wait((cleaning,))
         try:
@@ -102,6 +104,10 @@ class Sends:
                 await partition.append(batch, timestamp=first.timestamp)
         except PartitionReadOnly as error:
             raise _explain(partition, error) from None
+        limit = topic.size_limit
+        if limit is not None and size > DEFAULT_LIMITS.inline_size and topic.size > limit and self._deletes_oldest:
+            # The cleaner that was told before may have found the topic as it was before the write.
+            self._on_limit(topic)
         return Sent(topic.stream_id, topic.topic_id, partition_id, first.base_offset)
 
     async def flush(self, address: TopicAddress, partition_id: int, *, fsync: bool) -> None:
@@ -139,7 +145,7 @@ class Sends:
             topic.room = max(limit - topic.size, 0)
         if topic.room >= size:
             topic.room -= size
-        elif self._delete_oldest_segments:
+        elif self._deletes_oldest:
             topic.room = limit // _LIMIT_SHARE
             cleaning = self._on_limit(topic)
             return cleaning if topic.size - limit > limit // _EXCESS_SHARE else None

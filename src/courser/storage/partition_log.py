@@ -21,7 +21,8 @@ from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.stored_body import EncodedBatch, stamp_encoded
 from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, blank_header, stamp
 from courser.storage.durable_files import make_directories, storage_failure
-from courser.storage.files import File, FileSystem, write_rest
+from courser.storage.files import File, FileSystem, write_all, write_rest
+from courser.storage.jobs import Job
 from courser.storage.ledger import Ledger, LedgerReading, LedgerState
 from courser.storage.log_reading import ReadCounters, SegmentReader
 from courser.storage.offset_table import ConsumerKey
@@ -72,6 +73,8 @@ class PartitionLog(PartitionState):
         self._last_timestamp = recovered.last_timestamp
         self._clock_step = clock.step
         """The clock step up to which segment times are corrected."""
+        self.is_appending = False
+        """Whether a job appends a batch. The open segment stays open until it is done."""
         self._reader = SegmentReader(
             identity,
             settings=settings,
@@ -203,7 +206,8 @@ class PartitionLog(PartitionState):
             if taken != size:
                 write_rest(file, position, buffers, taken)
         except OSError as error:
-            raise self._undo(segment, file, error, may_lack_only_zeros=not body[-1]) from error
+            failure = storage_failure("write", file.path, error)
+            raise self._undo(segment, file, failure, may_lack_only_zeros=not body[-1]) from error
         segment.note_batch(base_offset, position, size, timestamp, count, entries)
         self._last_timestamp = timestamp
         marks.write(count, size)
@@ -219,6 +223,9 @@ class PartitionLog(PartitionState):
 
     def follow_clock(self) -> None:
         """After a clock step, correct the times of segments, and start a new segment if needed."""
+        if self.is_appending:
+            # The next append does it.
+            return
         now, step = self._clock.now(), self._clock.step
         moved, self._clock_step = step - self._clock_step, step
         self._corrections.follow(self.segments, now=now, moved=moved)
@@ -233,7 +240,62 @@ class PartitionLog(PartitionState):
     def check_readable(self) -> None:
         """Raise ``PartitionOffline`` if the partition is offline (see ``OfflineLog``)."""
 
-    def _undo(self, segment: Segment, file: File, error: OSError, *, may_lack_only_zeros: bool) -> StorageFailure:
+    def plan_append(
+        self,
+        batch: Batch,
+        producer: bytes,
+        sequence: int,
+        timestamp: int,
+        on_appended: Callable[[Appended], None],
+    ) -> Job:
+        """``append`` as a job, for a batch whose hash and write take long. ``on_appended`` is told on completion.
+
+        Nothing else may be appended before it is completed or has failed. If the server is killed meanwhile, recovery
+        finds the whole batch, or a torn tail as after any other write.
+
+        Raises:
+            PartitionReadOnly, StorageFailure: as ``append``.
+        """
+        self.check_writable()
+        size, base_offset = batch.size, self.marks.written.offset
+        timestamp = timestamp or self._clock.now()
+        if timestamp < self._last_timestamp or self._clock.step != self._clock_step:
+            timestamp = self._time_after_a_step(timestamp)
+        segment = self._next_segment(size, timestamp)
+        file, position = segment.file, segment.size
+        assert file is not None
+        entries = segment.index.entries_of(base_offset, position, batch.frames)
+        blank = blank_header(self.identity, producer, sequence)
+        self.is_appending = True
+
+        def run() -> None:
+            if isinstance(batch, EncodedBatch):
+                header = stamp_encoded(batch, blank, base_offset, timestamp)
+            else:
+                header = stamp(batch, blank, base_offset, timestamp)
+            try:
+                write_all(file, position, (header, batch.body))
+            except OSError as error:
+                raise storage_failure("write", file.path, error) from error
+
+        def complete() -> None:
+            self.is_appending = False
+            # After a failure it is not acknowledged: a restart may find it or not.
+            if self.failure is None:
+                segment.note_batch(base_offset, position, size, timestamp, batch.count, entries)
+                self._last_timestamp = timestamp
+                self.marks.write(batch.count, size)
+                on_appended(Appended(base_offset, batch.count, timestamp))
+
+        def fail(failure: StorageFailure) -> None:
+            self.is_appending = False
+            self._undo(segment, file, failure, may_lack_only_zeros=not batch.body[-1])
+
+        return Job("append", run, complete, fail)
+
+    def _undo(
+        self, segment: Segment, file: File, failure: StorageFailure, *, may_lack_only_zeros: bool
+    ) -> StorageFailure:
         """Cut a batch that was written in part, and say what to raise.
 
         If the power fails before the next sync, the cut may come undone: the part is then a torn tail like any other.
@@ -241,7 +303,6 @@ class PartitionLog(PartitionState):
         not torn: if all that is missing are zeros, the disk adds them, and the batch is whole, at offsets that others
         have by then. So that cut is made durable at once, before they are given again.
         """
-        failure = storage_failure("write", file.path, error)
         try:
             file.truncate(segment.size)
             segment.allocated_size = segment.size
@@ -300,6 +361,7 @@ class PartitionLog(PartitionState):
 
     def roll(self) -> None:
         """Close the open segment. The next append starts a new one."""
+        assert not self.is_appending, "a batch is being appended to it"
         segment = self.open_segment
         if segment is not None and segment.size:
             segment.state = SegmentState.CLOSING
@@ -308,7 +370,7 @@ class PartitionLog(PartitionState):
         """Close the open segment if its first message is old, so that messages of slow topics expire too."""
         segment = self.open_segment
         now = max(self._clock.now(), self._last_timestamp)
-        if segment is not None and self._is_due(segment, 0, now):
+        if segment is not None and not self.is_appending and self._is_due(segment, 0, now):
             segment.state = SegmentState.CLOSING
 
     # --- reading ---
