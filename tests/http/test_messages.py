@@ -2,9 +2,13 @@
 
 import asyncio
 import base64
+import json
 
 import pytest
 
+from courser.api.replies import Polled
+from courser.records.batch import NewMessage, build_batch, encode_batch
+from courser.wire.rest_messages import PART_SIZE, encode_polled
 from tests.http.serving import FIRST, HttpClient, HttpServer, message, read_reply, send, until, until_waiting
 
 BALANCED = {"kind": "balanced", "value": ""}
@@ -61,6 +65,17 @@ async def test_a_large_poll_comes_whole(root: HttpClient, topic: str) -> None:
         await send(root, topic, message(payload))
     polled = (await root.ask("GET", f"{topic}/messages")).json["messages"]
     assert [base64.b64decode(found["payload"]) for found in polled] == [payload] * 3
+
+
+def test_a_large_reply_is_encoded_in_small_parts() -> None:
+    """Each part holds the interpreter lock while it is encoded, and with it the event loop."""
+    payloads = [bytes([number % 256]) * size for number, size in enumerate((3_000_001, 10, *[1000] * 1000))]
+    batch = build_batch([NewMessage(payload) for payload in payloads])
+    data = memoryview(encode_batch(batch))
+    parts = list(encode_polled(Polled(0, 0, batch.count, (data,), len(data))))
+    assert max(map(len, parts)) < 2 * PART_SIZE
+    messages = json.loads(b"".join(parts))["messages"]
+    assert [base64.b64decode(found["payload"]) for found in messages] == payloads
 
 
 async def test_a_poll_takes_no_more_than_it_is_told(root: HttpClient, topic: str) -> None:

@@ -17,6 +17,17 @@ async def test_a_large_frame_gets_memory_and_gives_it_back() -> None:
     assert len(peer.loop.room()) == BASE_SIZE
 
 
+async def test_a_large_frame_is_received_in_small_pieces() -> None:
+    """The kernel may hold many megabytes, and copying all of them at once would hold others up."""
+    peer = Peer()
+    data = frame(bytes(5_000_000))
+    peer.receive(data[: BASE_SIZE + 1])
+    assert peer.memory.size > 5_000_000
+    assert len(peer.loop.room()) == 64 * 1024
+    peer.receive(data[BASE_SIZE + 1 :])
+    assert len(peer.wire.sent) > 5_000_000
+
+
 async def test_a_buffer_of_usual_size_is_kept_for_the_next_request_until_somebody_needs_it() -> None:
     memory = RequestMemory(3_000_000)
     first, second = Peer(memory=memory), Peer(memory=memory)

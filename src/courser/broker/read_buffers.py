@@ -27,7 +27,7 @@ _LEASED_SIZE_MAX = 512 * _MIB
 _SIZE_MIN = 256 * 1024
 """Bytes that a poll gets at least, as long as there is room."""
 _PIECE_SIZE_MIN = DEFAULT_LIMITS.inline_size
-"""Bytes that a read may take at once, whatever it leased: they are settled when it returns, and few reads run at a time.
+"""Bytes that a read may take at once, whatever it leased: they are settled when it returns, and few reads run at once.
 For more it needs a lease first, or many reads of large messages would together take far more than all leases."""
 _TINY_SIZE = 16 * 1024
 """Bytes that a poll gets from the reserved share when there is no room: the kernel takes so few at once, nearly always,

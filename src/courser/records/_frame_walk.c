@@ -34,6 +34,7 @@ enum {
     OFFSET_DELTA_POSITION = 24,
     LENGTHS_POSITION = 32,
     RESERVED_POSITION = 40,
+    LONG_SIZE = 2 * 1024 * 1024, /* bytes whose hash takes so long that other threads should run meanwhile */
 };
 
 /* --- arguments --- */
@@ -346,7 +347,15 @@ stamp_header(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_c
     memcpy(covered + CHECKSUMMED_SIZE, views[1].buf, checksums_size);
     const uint64_t batch_checksum = xxh3_64(covered, CHECKSUMMED_SIZE + checksums_size);
     memcpy(header + BATCH_CHECKSUM_POSITION, &batch_checksum, sizeof batch_checksum);
-    const uint64_t body_hash = xxh3_64(views[2].buf, (uint64_t)views[2].len);
+    uint64_t body_hash;
+    if (views[2].len > LONG_SIZE) {
+        Py_BEGIN_ALLOW_THREADS
+        body_hash = xxh3_64(views[2].buf, (uint64_t)views[2].len);
+        Py_END_ALLOW_THREADS
+    }
+    else {
+        body_hash = xxh3_64(views[2].buf, (uint64_t)views[2].len);
+    }
     memcpy(header + BODY_HASH_POSITION, &body_hash, sizeof body_hash);
     const uint64_t header_checksum = xxh3_64(header, HEADER_CHECKSUM_POSITION);
     memcpy(header + HEADER_CHECKSUM_POSITION, &header_checksum, sizeof header_checksum);

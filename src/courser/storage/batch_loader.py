@@ -330,7 +330,7 @@ class BatchLoader:
         raise LargeRead
 
     def _check_inline(self, size: int, piece_size: int) -> None:
-        """Refuse to read ``size`` bytes more. Whoever needs memory for a piece is told so first, for the same reason."""
+        """Refuse to read ``size`` bytes more if that is a lot. If their piece needs memory, say so first, as above."""
         self._buffer.check(piece_size)
         if not self._wait and self.size_read + size > self._inline_size:
             raise LargeRead

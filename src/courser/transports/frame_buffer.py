@@ -14,6 +14,11 @@ BASE_SIZE = 64 * 1024
 """Bytes of the buffer that every connection has. Untouched pages use no memory, so idle connections are cheap."""
 _KEEP_SIZE_MAX = 4 * 1024 * 1024
 """Maximum size in bytes of a borrowed buffer that a connection keeps for its next request."""
+_LARGE_SIZE = 2 * 1024 * 1024
+"""Bytes of a buffer that the kernel may fill at once: some 2 ms, and more if it has to find memory for them."""
+_PIECE_SIZE = 64 * 1024
+"""Bytes that are received at a time into a larger one. The kernel may hold 32 MiB for a connection, and the library
+(libuv) reads 32 times in a turn of the event loop at most: with this, 2 MiB, and then others are served."""
 
 
 class FrameBuffer:
@@ -41,6 +46,8 @@ class FrameBuffer:
 
     def room(self) -> memoryview:
         """Where to put the next bytes. Empty only if ``is_full``."""
+        if self.borrowed > _LARGE_SIZE:
+            return self._buffer[self._end : self._end + _PIECE_SIZE]
         return self._buffer[self._end :]
 
     def received(self, count: int) -> None:

@@ -295,7 +295,7 @@ class HttpApplication:
             case r.Polled():
                 has_header_objects = access is not None and access.sdk == SDK_0_6
                 body = await self._commands.encode_polled(session, reply, has_header_objects=has_header_objects)
-                return Answer(status, body, JSON_TYPE)
+                return Answer(status, body[0], JSON_TYPE, rest=body[1:])
             case r.Sent():
                 if not wants_acknowledgement(exchange.query):
                     return Answer(_ACCEPTED)

@@ -1,10 +1,9 @@
 """Carrying out commands for requests over HTTP: through the dispatcher, with bodies and replies within limits."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from courser.api import commands as c
@@ -109,14 +108,16 @@ class HttpCommands:
             self._waiting.discard(session)
             gone.cancel()
 
-    async def encode_polled(self, session: Session, polled: r.Polled, *, has_header_objects: bool = False) -> bytes:
-        """The messages of a poll as JSON, for SDK 0.6 with user headers as objects."""
-        encode = partial(encode_polled, polled, has_header_objects=has_header_objects)
+    async def encode_polled(
+        self, session: Session, polled: r.Polled, *, has_header_objects: bool = False
+    ) -> Sequence[bytes]:
+        """The messages of a poll as JSON, in parts; for SDK 0.6 with user headers as objects."""
+        parts = encode_polled(polled, has_header_objects=has_header_objects)
         if polled.size > QUICK_SIZE_MAX:
-            body = await asyncio.get_running_loop().run_in_executor(self._services.slow_work, encode)
+            body = await asyncio.get_running_loop().run_in_executor(self._services.slow_work, list, parts)
         else:
-            body = encode()
-        self._services.reply_unread(session, len(body), True)
+            body = list(parts)
+        self._services.reply_unread(session, sum(map(len, body)), True)
         return body
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -46,6 +46,8 @@ class Answer:
     body: bytes = b""
     content_type: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    rest: Sequence[bytes] = ()
+    """What follows the body, if it is large and made in parts."""
     pieces: AsyncGenerator[bytes, None] | None = None
     """A body whose size is not known, instead of ``body``."""
 
@@ -223,9 +225,10 @@ class Exchange:
         if answer.content_type is not None:
             fields.append((b"content-type", answer.content_type.encode()))
         if answer.status != 204 and answer.pieces is None:
-            fields.append((b"content-length", str(len(answer.body)).encode()))
-        body = b"" if self.method == "HEAD" else answer.body
-        if answer.pieces is None and len(body) <= _SMALL_SIZE and self.seat.protocol.is_writable:
+            size = len(answer.body) + sum(map(len, answer.rest))
+            fields.append((b"content-length", str(size).encode()))
+        body, rest = (b"", ()) if self.method == "HEAD" else (answer.body, answer.rest)
+        if answer.pieces is None and not rest and len(body) <= _SMALL_SIZE and self.seat.protocol.is_writable:
             self.seat.protocol.reply(self._cycle, answer.status, fields, body)
             return
         # A request that began outside a task must be in one to wait with a timeout.
@@ -237,7 +240,8 @@ class Exchange:
                 async for piece in pieces:
                     await self._send_body(piece)
         else:
-            await self._send_body(body)
+            for part in (body, *rest):
+                await self._send_body(part)
         async with asyncio.timeout(self._patience):
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -67,7 +67,8 @@ class MemberRoutes:
         member = await self._enter(exchange, request, access)
         reply = await self._commands.carry_out(exchange, member.session, command)
         assert isinstance(reply, r.Polled), "that is the reply to a poll"
-        return Answer(_OK, await self._commands.encode_polled(member.session, reply), JSON_TYPE)
+        body = await self._commands.encode_polled(member.session, reply)
+        return Answer(_OK, body[0], JSON_TYPE, rest=body[1:])
 
     async def commit(self, exchange: Exchange, values: Mapping[str, str], access: Access | None) -> Answer:
         """Store how far it got."""

@@ -278,13 +278,16 @@ class PolledView(msgspec.Struct):
     messages: list[MessageView]
 
 
-def encode_polled(polled: Polled, *, has_header_objects: bool = False) -> bytes:
-    """The messages of a poll, for SDK 0.6 with user headers as objects. Written by hand: no object per message."""
+def encode_polled(polled: Polled, *, has_header_objects: bool = False) -> Iterator[bytes]:
+    """The messages of a poll, for SDK 0.6 with user headers as objects. Written by hand: no object per message.
+
+    Gives the text in parts of about ``PART_SIZE`` bytes, so that no call takes long and nothing large is copied.
+    """
     encode_block, no_headers = (_header_object, b"{}") if has_header_objects else (encode_headers, b"[]")
     unpack, header_size, number = layout.FRAME_HEADER.unpack_from, layout.FRAME_HEADER_SIZE, int.from_bytes
     head = f'{{"partition_id":{polled.partition_id},"current_offset":{polled.current_offset},'
     parts = [head.encode(), b'"count":%d,"messages":[' % polled.message_count]
-    before = b""
+    before, size = b"", 0
     for piece in polled.pieces:
         position = 0
         while position < len(piece):
@@ -297,7 +300,7 @@ def encode_polled(polled: Polled, *, has_header_objects: bool = False) -> bytes:
                 start = position + header_size
                 end = start + payload_size
                 position = end + headers_size
-                parts += (
+                parts.append(
                     _MESSAGE_HEAD
                     % (
                         before,
@@ -308,16 +311,32 @@ def encode_polled(polled: Polled, *, has_header_objects: bool = False) -> bytes:
                         origin + timestamp_delta,
                         headers_size,
                         payload_size,
-                    ),
+                    )
+                )
+                while end - start > _BASE64_SIZE:
+                    parts.append(b2a_base64(piece[start : start + _BASE64_SIZE], newline=False))
+                    yield b"".join(parts)
+                    parts, size, start = [], 0, start + _BASE64_SIZE
+                parts += (
                     b2a_base64(piece[start:end], newline=False),
                     b'","user_headers":',
                     encode_block(piece[end:position]) if headers_size else no_headers,
                 )
                 before = b"},"
+                size += _MESSAGE_SIZE + payload_size + headers_size
+                if size > PART_SIZE:
+                    yield b"".join(parts)
+                    parts, size = [], 0
     parts.append(b"}]}" if before else b"]}")
-    return b"".join(parts)
+    yield b"".join(parts)
 
 
+PART_SIZE = 256 * 1024
+"""Bytes after which a part of a reply ends."""
+_BASE64_SIZE = PART_SIZE // 3 * 3
+"""Bytes of a payload that are encoded at a time: a multiple of 3, of which base64 makes four characters each."""
+_MESSAGE_SIZE = 256
+"""Bytes of a message in JSON besides payload and user headers, roughly."""
 _MESSAGE_HEAD = (
     b'%b{"header":{"checksum":%d,"id":%d,"offset":%d,"timestamp":%d,"origin_timestamp":%d,'
     b'"user_headers_length":%d,"payload_length":%d,"reserved":0},"payload":"'
