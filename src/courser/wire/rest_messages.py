@@ -4,7 +4,7 @@ Payloads are base64. Ids have 128 bits and offsets 64: both are written as exact
 """
 
 from binascii import b2a_base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Literal
 from uuid import UUID
 
