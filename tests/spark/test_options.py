@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from courser.archive.settings import StoreKind, StoreSettings
 from courser.jobs.source_topic import open_topic
 from courser.spark.data_source import CourserSource
 from courser.spark.option_kinds import EARLIEST, LATEST
@@ -57,7 +58,7 @@ def test_an_option_for_something_else_says_for_what() -> None:
         ("endingTimestamp", '{"orders": {"first": 1}}', "microseconds since 1970"),
         ("topic", "orders,,payments", "a comma-separated list of distinct names"),
         ("startingOffsets", f'{{"orders": {{"0": {2**63}}}}}', "-2 earliest, -1 latest"),
-        ("source", "archive", "auto or server or segments"),
+        ("source", "tape", "auto or server or segments or archive"),
         ("columns", "offset,,", "a comma-separated list"),
     ],
 )
@@ -144,7 +145,7 @@ def test_what_takes_one_topic_refuses_several_and_says_how_a_comma_is_written() 
 
 
 def test_a_stream_does_not_read_files_alone() -> None:
-    with pytest.raises(OptionRefused, match="streams read from the server"):
+    with pytest.raises(OptionRefused, match="streams do not read segment files alone"):
         read_options(PLACE | {"source": "segments", "path": "/data"}, Use.STREAM, {})
 
 
@@ -206,3 +207,84 @@ def test_the_columns_follow_from_the_options(options: dict[str, str], columns: s
 def test_a_column_that_does_not_exist_is_refused_with_the_closest_one() -> None:
     with pytest.raises(OptionRefused, match='unknown column "ofset"; did you mean "offset"'):
         CourserSource(PLACE | {"columns": "ofset"}).schema()
+
+
+# --- the archive --------------------------------------------------------------------------------------
+
+
+def archive_of(given: dict[str, str], environment: dict[str, str] | None = None) -> StoreSettings:
+    options = {"source": "archive", "stream": "s", "topic": "t"} | given
+    (read, *_), _ = read_options(options, Use.BATCH, environment or {})
+    assert read.archive is not None
+    assert read.target is None
+    return read.archive.store
+
+
+def test_the_archive_has_the_settings_of_the_server(tmp_path: Path) -> None:
+    found = archive_of(
+        {
+            "archive.kind": "s3",
+            "archive.s3.bucket": "b",
+            "Archive.S3.Key_Prefix": "p/",
+            "archive.s3.endpoint": "http://127.0.0.1:9000",
+            "archive.s3.region": "eu-central-1",
+            "archive.s3.key_id": "me",
+            "archive.s3.secret_access_key": "hidden word",
+            "archive.s3.path_style": "false",
+            "archive.request_timeout": "5s",
+        }
+    )
+    assert found == StoreSettings(
+        kind=StoreKind.S3,
+        path=found.path,
+        bucket="b",
+        key_prefix="p/",
+        endpoint="http://127.0.0.1:9000",
+        region="eu-central-1",
+        access_key_id="me",
+        secret_access_key="hidden word",
+        path_style=False,
+        request_timeout=5_000_000,
+    )
+    assert "hidden word" not in repr(found)
+    file = tmp_path / "server.toml"
+    file.write_text('[data_maintenance.archiver]\npath = "far"\n[tcp]\naddress = "127.0.0.1:0"\n')
+    assert archive_of({"archiveConfig": str(file)}).path == Path("far").absolute()
+    assert archive_of({}, {"COURSER_CONFIG_PATH": str(file)}).path == Path("far").absolute()
+    environment = {"COURSER_DATA_MAINTENANCE_ARCHIVER_DISK_PATH": "/near"}
+    assert archive_of({"archiveConfig": str(file)}, environment).path == Path("/near")
+    assert archive_of({"archive.path": "/here"}, environment).path == Path("/here")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"archive.kind": "tape"}, 'archive.kind = "tape": expected "disk", "s3", "gcs" or "azure"'),
+        ({"archive.s3.buket": "b"}, 'unknown option "archive.s3.buket"; the options of the archive are .*s3.bucket'),
+        ({"archive.interval": "1s"}, 'unknown option "archive.interval"'),
+        ({"archive.kind": "s3"}, "archive.s3.bucket is required if archive.kind is s3"),
+        (
+            {"archive.kind": "s3", "archive.s3.bucket": "b", "archive.s3.secret_access_key": "hidden word"},
+            "archive.s3.access_key_id is required: an access key has two parts",
+        ),
+        ({"archiveConfig": "/nowhere.toml"}, "cannot read /nowhere.toml"),
+    ],
+)
+def test_settings_of_the_archive_are_checked(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionRefused, match=said) as refused:
+        archive_of(given)
+    assert "hidden word" not in str(refused.value)
+
+
+def test_auto_uses_an_archive_only_if_it_is_named() -> None:
+    options = {"url": "iggy://iggy:iggy@127.0.0.1:1", "stream": "s", "topic": "t"}
+    environment = {"COURSER_DATA_MAINTENANCE_ARCHIVER_DISK_PATH": "/near"}
+    cases: list[tuple[dict[str, str], bool]] = [
+        ({}, False),
+        ({"archive.kind": "disk"}, True),
+        ({"archive.kind": "disk", "source": "server"}, False),
+        ({"archive.kind": "disk", "source": "segments", "path": "/x"}, False),
+    ]
+    for more, is_used in cases:
+        (read, *_), _ = read_options(options | more, Use.BATCH, environment)
+        assert (read.archive is not None) is is_used

@@ -216,17 +216,10 @@ class ArchivedLog:
 
     def _pass_gap(self, offset: int, end_offset: int, collector: Collector) -> bool:
         """Skip offsets that are not archived. Returns False if that must wait for the start of the next read."""
-        while offset < end_offset:
-            gaps = [gap for gap in self._archive.manifest.gaps if gap[1] > offset and gap[0] < end_offset]
-            first, end, is_loss = min(gaps, default=(end_offset, end_offset, False))
-            if first <= offset:
-                next_offset, reason = min(end, end_offset), SkipReason.LOST if is_loss else SkipReason.RESERVED
-            else:
-                next_offset, reason = first, SkipReason.TRIMMED
+        for first, end, reason in self._archive.missing_between(offset, end_offset):
             if reason is not SkipReason.RESERVED and collector.message_count:
                 return False
-            collector.skip(offset, next_offset, reason)
-            offset = next_offset
+            collector.skip(first, end, reason)
         return True
 
     def offset_at_time(self, timestamp: int) -> int:

@@ -26,6 +26,10 @@ class ObjectMissing(ArchiveFailure):
         super().__init__("read", key, "there is no such object")
 
 
+class ArchiveMissing(ArchiveFailure):
+    """The store answered: the archive that is wanted is not there, or is still empty."""
+
+
 class ArchiveInterrupted(ArchiveFailure):
     """The server stops. Nothing is wrong with the archive."""
 

@@ -1,10 +1,11 @@
 """Object stores: S3 and compatible ones, Google Cloud Storage, Azure. The only module that imports obstore.
 
 obstore's own retries would turn a lost reply into "already exists", so requests that create an object are never
-retried there. It hangs after a fork: nothing forks in a process that uses this module. Its blocking calls leave
-nothing running, so that the interpreter can end right after them.
+retried there. It hangs after a fork: nothing forks in a process that uses this module, and a child of such a process is
+refused. Its blocking calls leave nothing running, so that the interpreter can end right after them.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from itertools import chain, islice
@@ -24,6 +25,8 @@ except ImportError as error:
 else:
     missing = None
 
+_PROCESS_ID = os.getpid()
+"""The process that loaded the library."""
 _PART_SIZE_MIN = 5 * 1024 * 1024
 """Bytes: S3 refuses smaller parts."""
 _UPLOADS_AT_ONCE = 4
@@ -44,6 +47,8 @@ class ObjectStore:
         self.name = "/".join(part for part in (f"{settings.kind.value}://{settings.bucket}", prefix) if part)
         if missing is not None:
             raise StoreRefused(self.name, "the library obstore is not installed: pip install 'courser[s3]'")
+        if os.getpid() != _PROCESS_ID:
+            raise StoreRefused(self.name, "the library obstore was loaded before this process was forked")
         self._prefix = f"{prefix}/" if prefix else ""
         self.reports_md5 = settings.kind is StoreKind.S3
         self.keeps_parts = True

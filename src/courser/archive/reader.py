@@ -15,7 +15,7 @@ import xxhash
 
 from courser.archive.claiming import newest_epoch
 from courser.archive.disk_store import DiskStore
-from courser.archive.errors import ArchiveDamaged, ArchiveFailure, StoreRefused
+from courser.archive.errors import ArchiveDamaged, ArchiveMissing, StoreRefused
 from courser.archive.keys import VERSION, ArchiveKeys, cluster_of, number_of_root
 from courser.archive.objects import HEADER_SIZE, Manifest, ObjectKind, Piece, Root, decode_body, decode_object, time_of
 from courser.archive.settings import StoreKind, StoreSettings
@@ -23,6 +23,7 @@ from courser.archive.store import Store, read_if_there
 from courser.errors import MetadataDamaged
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
+from courser.storage.read_result import SkipReason
 from courser.storage.snapshot import Snapshot, decode_snapshot
 
 _log = logging.getLogger(__name__)
@@ -30,11 +31,12 @@ _log = logging.getLogger(__name__)
 _end_offset = attrgetter("end_offset")
 
 
-def open_store(settings: StoreSettings, file_system: FileSystem, nonce: bytes) -> Store:
-    """Open a store. ``nonce`` is that of this process.
+def open_store(settings: StoreSettings, file_system: FileSystem, nonce: bytes, *, may_create: bool = True) -> Store:
+    """Open a store. ``nonce`` is that of this process. Who only reads does not create the directory.
 
     Raises:
         StoreRefused: the settings are invalid, or the directory cannot be used.
+        ArchiveMissing: there is no directory, and it may not be created.
     """
     if settings.kind is not StoreKind.DISK:
         # The library has threads of its own: only who needs it loads it.
@@ -42,7 +44,10 @@ def open_store(settings: StoreSettings, file_system: FileSystem, nonce: bytes) -
 
         return ObjectStore(settings)
     try:
-        settings.path.mkdir(0o700, parents=True, exist_ok=True)
+        if may_create:
+            settings.path.mkdir(0o700, parents=True, exist_ok=True)
+        elif not settings.path.is_dir():
+            raise ArchiveMissing("find", str(settings.path), "there is no archive, because there is no such directory")
     except OSError as error:
         raise StoreRefused(str(settings.path), error.strerror or str(error)) from error
     return DiskStore(file_system, settings.path, nonce)
@@ -86,6 +91,11 @@ class PartitionArchive:
         self.manifest = manifest
 
     @property
+    def cluster(self) -> bytes:
+        """The cluster that it belongs to."""
+        return self._keys.cluster
+
+    @property
     def start_offset(self) -> int | None:
         """The first archived offset; None if nothing is archived."""
         pieces = self.manifest.pieces
@@ -96,6 +106,18 @@ class PartitionArchive:
         pieces = self.manifest.pieces
         number = bisect_right(pieces, offset, key=_end_offset)
         return self._found(pieces[number]) if number < len(pieces) else None
+
+    def missing_between(self, offset: int, end_offset: int) -> Iterator[tuple[int, int, SkipReason]]:
+        """Offsets between two objects, as first and end, and why no message has them."""
+        while offset < end_offset:
+            gaps = [gap for gap in self.manifest.gaps if gap[1] > offset and gap[0] < end_offset]
+            first, end, is_loss = min(gaps, default=(end_offset, end_offset, False))
+            if first <= offset:
+                behind, reason = min(end, end_offset), SkipReason.LOST if is_loss else SkipReason.RESERVED
+            else:
+                behind, reason = first, SkipReason.TRIMMED
+            yield offset, behind, reason
+            offset = behind
 
     def find_time(self, timestamp: int) -> FoundPiece | None:
         """The first object that may have a message that is not older than a time."""
@@ -155,11 +177,20 @@ class ArchiveReader:
             epoch -= 1
         return None
 
+    def root_after(self, known: FoundRoot) -> FoundRoot:
+        """The newest intact root, for who knows an earlier one. Asks for two keys if that is still the newest."""
+        number = self._follow(known.epoch, known.number)
+        is_sealed = self.store.find(self.keys.seal(known.epoch)) is not None
+        return known if number == known.number and not is_sealed else self.newest_root() or known
+
     def _last_number(self, epoch: int) -> int:
         """The number of the last root of an epoch, intact or not; -1 if there is none."""
         prefix = self.keys.root(epoch, 0).rpartition("/")[0] + "/"
         numbers = [place[1] for key in _keys(self.store, prefix) if (place := number_of_root(key)) is not None]
-        number = max(numbers, default=-1)
+        return self._follow(epoch, max(numbers, default=-1))
+
+    def _follow(self, epoch: int, number: int) -> int:
+        """The number of the last root of an epoch, from one that exists: a list may be behind."""
         while self.store.find(self.keys.root(epoch, number + 1)) is not None:
             number += 1
         return number
@@ -239,13 +270,14 @@ def choose_cluster(store: Store, wanted: str = "") -> bytes:
     """The cluster whose id begins with ``wanted``; without it, the only one.
 
     Raises:
-        ArchiveFailure: there is none, or several.
+        ArchiveMissing: there is none, or several.
+        ArchiveFailure: the store did not answer.
     """
     clusters = [cluster for cluster in find_clusters(store) if cluster.hex().startswith(wanted)]
     if len(clusters) == 1:
         return clusters[0]
     if not clusters:
         reason = f"no archive has an id that starts with {wanted}" if wanted else "there is no archive"
-        raise ArchiveFailure("find", store.name, reason)
+        raise ArchiveMissing("find", store.name, reason)
     names = ", ".join(cluster.hex() for cluster in clusters)
-    raise ArchiveFailure("choose", store.name, f"there are several archives; name one of {names}")
+    raise ArchiveMissing("choose", store.name, f"there are several archives; name one of {names}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from courser.archive.errors import ArchiveDamaged, ArchiveFailure
+from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveMissing
 from courser.archive.objects import Manifest, PartitionRoot, Piece, Root
 from courser.archive.reader import ArchiveReader, FoundRoot
 from courser.catalog.directories import identity_of
@@ -108,13 +108,7 @@ def plan_restore(reader: ArchiveReader, selection: Selection, chosen: FoundRoot 
     """
     epoch = reader.newest_epoch()
     root, data_root = (chosen, chosen) if chosen is not None else _choose_roots(reader, selection.until)
-    if not root.root.metadata_key:
-        raise ArchiveFailure("restore", reader.store.name, "no run has archived the metadata yet")
-    snapshot = reader.snapshot(root.root)
-    try:
-        state = load_state(snapshot, Path(root.root.metadata_key))
-    except MetadataDamaged as damage:
-        raise ArchiveDamaged(root.root.metadata_key, damage.damage) from damage
+    snapshot, state = catalog_of(reader, root.root)
     if not selection.is_everything:
         snapshot = _select(state, selection, snapshot)
     is_final = root.root.is_final and root.epoch == epoch and selection.until is None
@@ -124,12 +118,23 @@ def plan_restore(reader: ArchiveReader, selection: Selection, chosen: FoundRoot 
     return RestorePlan(reader.keys.cluster, epoch, root, snapshot, state, partitions, selection)
 
 
+def catalog_of(reader: ArchiveReader, root: Root) -> tuple[Snapshot, CatalogState]:
+    """The catalog as of a root: as it is stored, and as a state. Raises ``ArchiveFailure``."""
+    if not root.metadata_key:
+        raise ArchiveMissing("use", reader.store.name, "no run has archived the metadata yet")
+    snapshot = reader.snapshot(root)
+    try:
+        return snapshot, load_state(snapshot, Path(root.metadata_key))
+    except MetadataDamaged as damage:
+        raise ArchiveDamaged(root.metadata_key, damage.damage) from damage
+
+
 def _choose_roots(reader: ArchiveReader, until: int | None) -> tuple[FoundRoot, FoundRoot]:
     """The root for the metadata, and the one for the messages: the first that has all messages up to that time."""
     if until is None:
         newest = reader.newest_root()
         if newest is None:
-            raise ArchiveFailure("restore", reader.store.name, "no run has been completed yet")
+            raise ArchiveMissing("restore", reader.store.name, "no run has been completed yet")
         return newest, newest
     before, after = reader.roots_around(until)
     if before is None:

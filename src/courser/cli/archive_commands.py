@@ -74,7 +74,7 @@ def _explained() -> Iterator[None]:
 
 def _reader(path: Path | None, settings: tuple[str, ...], cluster: str) -> ArchiveReader:
     configuration = load_configuration(Wishes(environment=os.environ, path=path, settings=settings))
-    store = open_store(store_settings(configuration), LocalFileSystem(), os.urandom(16))
+    store = open_store(store_settings(configuration), LocalFileSystem(), os.urandom(16), may_create=False)
     return ArchiveReader(store, choose_cluster(store, cluster))
 
 

@@ -1,4 +1,4 @@
-"""What a process keeps between Spark tasks: one connection per server and user, and its loaded modules.
+"""What a process keeps between Spark tasks: one connection per server and user, archives, and its loaded modules.
 
 Spark reuses its Python worker processes, so connections are reused too. This is the only module of the package with
 module-level state. A forked child opens connections of its own.
@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
+from courser.archive.errors import ArchiveFailure
 from courser.client.blocking import LoopThread
 from courser.client.client import Client
 from courser.client.sync import SyncClient
 from courser.client.targets import Target
 from courser.errors import ConnectionFailed
+from courser.spark.archive_access import ArchiveAccess
+from courser.spark.open_archive import OpenArchive
 from courser.spark.options import RETRY_PAUSE
 
 _log = logging.getLogger(__name__)
@@ -61,6 +64,17 @@ def connection_to(target: Target) -> BackgroundClient:
     return connection
 
 
+_archives: dict[tuple[int, ArchiveAccess], OpenArchive] = {}
+
+
+def archive_at(access: ArchiveAccess) -> OpenArchive:
+    """The archive as this process knows it. Raises ``ArchiveFailure``."""
+    key = (os.getpid(), access)
+    if key not in _archives:
+        _archives[key] = OpenArchive(access)
+    return _archives[key]
+
+
 def _connect(target: Target) -> BackgroundClient:
     thread = LoopThread()
 
@@ -76,21 +90,31 @@ def _connect(target: Target) -> BackgroundClient:
 
 
 def with_retries(work: Callable[[], Result], retries: int, pause: Callable[[float], None] = time.sleep) -> Result:
-    """Do something that needs the server. Retry with growing pauses while the server cannot be reached.
+    """Do something that needs the server or the archive. Retry with growing pauses while it cannot be reached.
 
-    A refused login, and everything else that the server refuses, is raised at once.
+    A refused login, and everything else that the server refuses, is raised at once. So is what is wrong in the archive.
     """
     attempt = 0
     while True:
         try:
             return work()
-        except ConnectionFailed as error:
-            if attempt >= retries:
+        except (ConnectionFailed, ArchiveFailure) as error:
+            if attempt >= retries or not is_temporary(error):
                 raise
-            wait = min(RETRY_PAUSE * 2**attempt, _PAUSE_MAX) * random.uniform(0.5, 1.0)
             attempt += 1
-            _log.warning("%s; retrying in %.1f s (attempt %d of %d)", error, wait, attempt + 1, retries + 1)
-            pause(wait)
+            pause(pause_before(attempt, retries, error))
+
+
+def is_temporary(error: ConnectionFailed | ArchiveFailure) -> bool:
+    """Whether a server or store could not be reached. More specific failures of an archive are answers of its store."""
+    return isinstance(error, ConnectionFailed) or type(error) is ArchiveFailure
+
+
+def pause_before(attempt: int, retries: int, error: Exception) -> float:
+    """How many seconds to wait before the next attempt; the first repetition is 1. Logs the failure."""
+    wait = min(RETRY_PAUSE * 2.0 ** (attempt - 1), _PAUSE_MAX) * random.uniform(0.5, 1.0)
+    _log.warning("%s; retrying in %.1f s (attempt %d of %d)", error, wait, attempt + 1, retries + 1)
+    return wait
 
 
 @cache

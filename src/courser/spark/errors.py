@@ -38,8 +38,8 @@ def _lost(reason: str, partition: int, wanted: int, earliest: int, lost: int) ->
 
 
 _REMEDIES = (
-    "read the missing range from a backup of the segment files (source=segments), start with a new checkpoint, "
-    "or set failOnDataLoss=false to continue without these messages"
+    "read the missing range from the archive (source=archive) or from a backup of the segment files "
+    "(source=segments), start with a new checkpoint, or set failOnDataLoss=false to continue without these messages"
 )
 
 

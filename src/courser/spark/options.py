@@ -36,6 +36,10 @@ RETRY_PAUSE = 0.5
 """Seconds before the first attempt to reconnect; doubled for each further attempt."""
 
 
+ARCHIVE_PREFIX = "archive."
+"""Options that begin with it are settings of the server's archiver."""
+
+
 class OptionRefused(ClientFailure):
     """An option is unknown, missing, or has an invalid value."""
 
@@ -114,10 +118,26 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "source",
-        choice("auto", "server", "segments"),
+        choice("auto", "server", "segments", "archive"),
         "auto",
         "Where messages are read from. `auto`: sealed segments from their files if `path` is set and the task can read "
-        "it, everything else from the server. `segments`: from files only, without a server.",
+        "it, messages that the server no longer has on its disk from the archive if its place is set, everything else "
+        "from the server. `segments`: from files only, `archive`: from the archive only; both without a server.",
+        READS,
+    ),
+    Option(
+        f"{ARCHIVE_PREFIX}*",
+        TEXT,
+        None,
+        "Where the archive is: the settings of the server's `[data_maintenance.archiver]`, such as `archive.kind`, "
+        "`archive.path`, `archive.s3.bucket`.",
+        READS,
+    ),
+    Option(
+        "archiveConfig",
+        TEXT,
+        None,
+        "The server's configuration file, as seen by the driver: its settings say where the archive is.",
         READS,
     ),
     Option("path", TEXT, None, "The server's data directory, as seen by the driver and the tasks.", READS),
@@ -271,12 +291,15 @@ def parse_options(given: Mapping[str, str], *uses: Use) -> dict[str, Any]:
         if not option.uses.isdisjoint(uses)
     }
     for name, text in given.items():
-        option = by_name.get(name.lower())
+        option = by_name.get(f"{ARCHIVE_PREFIX}*" if name.lower().startswith(ARCHIVE_PREFIX) else name.lower())
         if option is None:
             raise OptionRefused(_unknown(name, list(values)))
         if option.uses.isdisjoint(uses):
             purposes = " and ".join(sorted(use.value for use in option.uses))
             raise OptionRefused(f'option "{option.name}" is for {purposes}, not for {uses[0].value}')
+        if option.name.startswith(ARCHIVE_PREFIX):
+            # `archive_access` checks these.
+            continue
         try:
             values[option.name] = option.kind.parse(text)
         except ValueError as error:

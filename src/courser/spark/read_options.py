@@ -10,8 +10,17 @@ from typing import Any
 
 from courser.client.targets import Target
 from courser.records.encryption import KEY_VARIABLE, OLD_KEYS_VARIABLE, KeyRing, keys_from
+from courser.spark.archive_access import ArchiveAccess, archive_access
 from courser.spark.option_kinds import EARLIEST, LATEST, ONLY_TOPIC, ByTopic, Given, listed
-from courser.spark.options import OptionRefused, Use, parse_options, required, required_topics, target_of
+from courser.spark.options import (
+    ARCHIVE_PREFIX,
+    OptionRefused,
+    Use,
+    parse_options,
+    required,
+    required_topics,
+    target_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +28,13 @@ class ReadOptions:
     """The options of a read, for one topic."""
 
     target: Target | None
-    """None: read from files, without a server."""
+    """None: read from files or from the archive, without a server."""
     stream: str
     topic: str
     source: str
     path: str | None
+    archive: ArchiveAccess | None
+    """None: no archive is read."""
     verify: bool
     """Whether to check the hashes of batch bodies too."""
     skip_corrupt: bool
@@ -43,7 +54,7 @@ class ReadOptions:
     """Approximate bytes of an Arrow batch."""
     retries: int
     keys: KeyRing
-    """Decrypt messages that are read from files."""
+    """Decrypt messages that are read from files or from the archive."""
 
     @property
     def name(self) -> str:
@@ -80,7 +91,8 @@ def read_options(
     if EARLIEST in bounds["endingOffsets"].values():
         raise OptionRefused('option "endingOffsets" cannot be "earliest": nothing would be read')
     stream = required(values, "stream")
-    target = None if values["source"] == "segments" else target_of(values, environment)
+    target = None if values["source"] in ("segments", "archive") else target_of(values, environment)
+    archive = _archive(given, values, environment)
     try:
         keys = keys_from(environment)
     except ValueError as error:
@@ -93,6 +105,7 @@ def read_options(
             topic=topic,
             source=values["source"],
             path=values["path"],
+            archive=archive,
             verify=values["verify"] == "full",
             skip_corrupt=values["onCorrupt"] != "fail",
             quarantine=values["quarantinePath"],
@@ -112,12 +125,29 @@ def read_options(
     return reads, values
 
 
+def _archive(
+    given: Mapping[str, str], values: Mapping[str, Any], environment: Mapping[str, str]
+) -> ArchiveAccess | None:
+    """The archive, if the source is the archive, or can be and the options name one."""
+    settings = {
+        name.lower().removeprefix(ARCHIVE_PREFIX): text
+        for name, text in given.items()
+        if name.lower().startswith(ARCHIVE_PREFIX)
+    }
+    is_named = bool(settings) or values["archiveConfig"] is not None
+    if values["source"] == "archive" or (values["source"] == "auto" and is_named):
+        return archive_access(settings, values["archiveConfig"], environment)
+    return None
+
+
 def _check_together(values: Mapping[str, Any], use: Use) -> None:
     """Raise ``OptionRefused`` for options that conflict."""
     if values["source"] == "segments" and values["path"] is None:
         raise OptionRefused('option "source=segments" needs "path", the server\'s data directory')
     if values["source"] == "segments" and use is Use.STREAM:
-        raise OptionRefused('streams read from the server; option "source" must be auto or server')
+        raise OptionRefused('streams do not read segment files alone; option "source" must be auto, server or archive')
+    if values["source"] == "archive" and values.get("consumer") is not None:
+        raise OptionRefused('option "consumer" needs a server; with "source=archive" there is none')
     if (values["onCorrupt"] == "quarantine") != (values["quarantinePath"] is not None):
         raise OptionRefused(
             'options "onCorrupt=quarantine" and "quarantinePath" require each other; set both or neither'

@@ -1,29 +1,39 @@
-"""Chooses what is asked about a topic and where its messages are read from: the options ``source`` and ``path``."""
+"""Chooses what is asked about a topic and where its messages are read from: ``source``, ``path``, ``archive.*``."""
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from courser.records.stored_header import PartitionIdentity
+from courser.spark.archive_topic import ROOT_AGE_MAX, ArchiveTopic
+from courser.spark.archived_ranges import ArchivedRanges
 from courser.spark.files_topic import FilesTopic
+from courser.spark.option_kinds import OFFSET_MAX
 from courser.spark.planning import SourcesOf
 from courser.spark.read_options import ReadOptions
 from courser.spark.segment_source import SegmentSource
 from courser.spark.server_source import ServerSource
 from courser.spark.sources import MissingSegment, Range, Source
-from courser.spark.topic_metadata import ListedSegment, ServerTopic, TopicFacts, TopicMetadata
+from courser.spark.topic_metadata import ListedSegment, LiveTopic, ServerTopic, TopicFacts, TopicMetadata
 
 
 def metadata_of(options: ReadOptions) -> TopicMetadata:
-    """The metadata of the topic: from the server, or from the files if there is no server."""
-    if options.target is None:
+    """The metadata of the topic: from the server, or from the files or the archive if there is no server."""
+    if options.source == "segments":
         assert options.path is not None, "checked by read_options"
         return FilesTopic(options.path, options.stream, options.topic)
-    return server_topic(options)
+    return _topic(options, root_age_max=0.0)
 
 
-def server_topic(options: ReadOptions) -> ServerTopic:
-    """The same for streams, which always ask the server."""
-    assert options.target is not None, "checked by read_options"
+def live_topic(options: ReadOptions) -> LiveTopic:
+    """The same for streams, which do not read files alone."""
+    return _topic(options, root_age_max=ROOT_AGE_MAX)
+
+
+def _topic(options: ReadOptions, root_age_max: float) -> LiveTopic:
+    if options.target is None:
+        assert options.archive is not None, "checked by read_options"
+        return ArchiveTopic(options.archive, options.stream, options.topic, options.retries, root_age_max=root_age_max)
     return ServerTopic(options.target, options.stream, options.topic, options.retries)
 
 
@@ -36,9 +46,33 @@ def sources_in(options: ReadOptions, metadata: TopicMetadata, facts: TopicFacts)
                 options.target, options.stream, options.topic, facts.uuid, 2 * options.batch_size, options.retries
             ),
         )
+    if options.source == "archive":
+        return ArchivedRanges(options, facts.uuid, server).split
+    segments = cache(metadata.segments)
+    local = _by_segments(options, metadata, facts, segments, server)
+    if options.archive is None:
+        return local
+    archived = ArchivedRanges(options, facts.uuid, server)
+
+    def by_age(wanted: Range) -> list[Range]:
+        """What the server had no longer on its disk from the archive. What it deletes from now on, it reads there."""
+        border = next((segment.first for segment in segments(wanted.partition)), OFFSET_MAX)
+        border = min(max(border, wanted.start), wanted.end)
+        old, recent = (Range(wanted.partition, *ends) for ends in ((wanted.start, border), (border, wanted.end)))
+        return [*(archived.split(old) if old.count else ()), *(local(recent) if recent.count else ())]
+
+    return by_age
+
+
+def _by_segments(
+    options: ReadOptions,
+    metadata: TopicMetadata,
+    facts: TopicFacts,
+    segments: Callable[[int], list[ListedSegment]],
+    server: tuple[Source, ...],
+) -> SourcesOf:
     if options.path is None or options.source == "server":
         return lambda wanted: [Range(wanted.partition, wanted.start, wanted.end, server)]
-    segments = cache(metadata.segments)
 
     def by_segments(wanted: Range) -> list[Range]:
         ranges: list[Range] = []
@@ -48,7 +82,7 @@ def sources_in(options: ReadOptions, metadata: TopicMetadata, facts: TopicFacts)
             if segment.next <= offset or segment.first >= wanted.end or not (segment.is_sealed or not server):
                 continue
             if segment.first > offset and not metadata.is_reserved(partition, offset, segment.first):
-                missing = server or (MissingSegment(segment.directory),)
+                missing = server or (MissingSegment(f"the files in {segment.directory}"),)
                 ranges.append(Range(partition, offset, segment.first, missing))
             start, end = max(offset, segment.first), min(wanted.end, segment.next)
             source = _segment_source(options, facts.uuid, partition, segment)

@@ -1,8 +1,9 @@
 """Ranges of offsets and the sources that their messages are read from: the seam between planning and reading.
 
-A *range* is a run of offsets of one partition. A *source* returns the stored batches of a range; there are two kinds,
-the server and a segment file. A planned range lists its sources in order of preference. If a task cannot use one of
-them, it falls back to the next. Ranges are pickled to tasks, so sources hold no sockets and no open files.
+A *range* is a run of offsets of one partition. A *source* returns the stored batches of a range; there are three kinds:
+the server, a segment file, and objects of the archive. A planned range lists its sources in order of preference. If a
+task cannot use one of them, it falls back to the next. Ranges are pickled to tasks, so sources hold no sockets and no
+open files.
 """
 
 import logging
@@ -43,13 +44,14 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MissingSegment:
-    """Stands for a segment file that should be there, between others that are."""
+    """Stands for a segment that should be there, between others that are."""
 
-    directory: str
+    place: str
+    """Where it should be: ``the files in ...``."""
 
     def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:  # noqa: ARG002
         """See ``Source``. Raises ``OffsetsUnavailable``."""
-        reason = f"missing from the files in {self.directory}"
+        reason = f"missing from {self.place}"
         raise OffsetsUnavailable(ErrorCode.OFFSET_GONE, first_offset=start, end_offset=end, reason=reason)
 
 

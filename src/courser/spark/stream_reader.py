@@ -29,9 +29,9 @@ from courser.spark.offsets import QueryOffsets, TopicOffsets, match_topics, offs
 from courser.spark.option_kinds import LATEST, topic_text
 from courser.spark.planning import TopicRead, resolve_start
 from courser.spark.read_options import ReadOptions, StreamOptions
-from courser.spark.source_choice import server_topic, sources_in
+from courser.spark.source_choice import live_topic, sources_in
 from courser.spark.sources import Range
-from courser.spark.topic_metadata import Following, ServerTopic, TopicFacts
+from courser.spark.topic_metadata import Following, LiveTopic, TopicFacts
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stream_options = stream_options
         self._schema = schema
         self._clock = clock
-        self._topics: dict[str, ServerTopic] = {}
+        self._topics: dict[str, LiveTopic] = {}
         self._facts: tuple[float, Facts] | None = None
         self._target: Facts | None = None
         """Where a run with the trigger ``availableNow`` ends."""
@@ -72,9 +72,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- topics ---------------------------------------------------------------------------------------
 
-    def _metadata(self, topic: str) -> ServerTopic:
+    def _metadata(self, topic: str) -> LiveTopic:
         if topic not in self._topics:
-            self._topics[topic] = server_topic(self._reads[topic])
+            self._topics[topic] = live_topic(self._reads[topic])
         return self._topics[topic]
 
     def _ask(self) -> Facts:
@@ -101,7 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Wait a moment for a message in any topic. Returns whether one arrived."""
         places = {topic: (options.stream, options.topic) for topic, options in self._reads.items()}
         following: Following = {places[topic]: _heads(found) for topic, found in facts.items()}
-        # All topics of a query are on one server.
+        # All topics of a query are on one server, or in one archive.
         return self._metadata(next(iter(facts))).wait(following, IDLE_WAIT)
 
     def _matched(self, saved: QueryOffsets, facts: Facts) -> QueryOffsets:

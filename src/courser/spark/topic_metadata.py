@@ -1,6 +1,7 @@
 """What can be read of a topic now: its identity, and the bounds and segments of its partitions.
 
-Planning works with ``TopicFacts``. They come from the server, or from the files of a data directory.
+Planning works with ``TopicFacts``. They come from the server, from the files of a data directory, or
+from the archive.
 """
 
 import time
@@ -75,6 +76,14 @@ class TopicMetadata(Protocol):
 
     def offset_at_time(self, partition: int, moment: int) -> int | None:
         """The first offset appended at ``moment`` (microseconds since 1970) or later; None if there is none yet."""
+        ...
+
+
+class LiveTopic(TopicMetadata, Protocol):
+    """The same for streams, which wait for more."""
+
+    def wait(self, following: Following, seconds: float) -> bool:
+        """Wait up to ``seconds`` for a message in this or another topic. Returns whether to look again."""
         ...
 
 

@@ -1,5 +1,7 @@
 """The keys of the archiver: those of Iggy 0.5 and of the durable storage guide, and Courser's own."""
 
+from typing import Any
+
 from courser.archive.settings import ArchiveMoment, ArchiveSettings, StoreKind, StoreSettings
 from courser.server.configuration import kinds
 from courser.server.configuration.key import Key
@@ -165,3 +167,11 @@ BUCKETS: dict[StoreKind, tuple[Key[str], ...]] = {
     StoreKind.AZURE: (AZURE_ACCOUNT, AZURE_CONTAINER),
 }
 """The keys that a kind needs."""
+
+PLACE_KEYS: tuple[Key[Any], ...] = (
+    *(ARCHIVE_KIND, ARCHIVE_CLUSTER, ARCHIVE_TIMEOUT, ARCHIVE_PATH),
+    *(S3_BUCKET, S3_KEY_PREFIX, S3_REGION, S3_ENDPOINT, S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY, S3_PATH_STYLE),
+    *(GCS_BUCKET, GCS_KEY_PREFIX, GCS_CREDENTIALS_FILE),
+    *(AZURE_ACCOUNT, AZURE_CONTAINER, AZURE_KEY_PREFIX, AZURE_ACCESS_KEY, AZURE_ENDPOINT),
+)
+"""The keys that say where the archive is: all that a reader needs."""

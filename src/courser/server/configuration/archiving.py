@@ -1,5 +1,7 @@
 """The settings of the archive, made from the configuration."""
 
+from collections.abc import Iterator
+
 from courser.archive.settings import ArchiveMoment, ArchiveSettings, StoreKind, StoreSettings
 from courser.server.configuration import archive_keys as keys
 from courser.server.configuration.keys import SHUTDOWN_TIMEOUT
@@ -43,6 +45,18 @@ def store_settings(configuration: Configuration) -> StoreSettings:
                 endpoint=configuration[keys.AZURE_ENDPOINT],
                 request_timeout=timeout,
             )
+
+
+def store_problems(configuration: Configuration) -> Iterator[str]:
+    """What is missing to use the store."""
+    kind = StoreKind(configuration[keys.ARCHIVE_KIND])
+    for needed in keys.BUCKETS[kind]:
+        if not configuration[needed]:
+            yield f"{needed.path} is required if {keys.ARCHIVE_KIND.path} is {kind.value}"
+    has_id = bool(configuration[keys.S3_ACCESS_KEY_ID])
+    if kind is StoreKind.S3 and has_id != bool(configuration[keys.S3_SECRET_ACCESS_KEY]):
+        missing = keys.S3_SECRET_ACCESS_KEY if has_id else keys.S3_ACCESS_KEY_ID
+        yield f"{missing.path} is required: an access key has two parts"
 
 
 def archive_settings(configuration: Configuration) -> ArchiveSettings | None:

@@ -15,6 +15,7 @@ from courser.model.topic_options import COMPRESSIONS
 from courser.records.compression import CodecMissing, check_available
 from courser.records.encryption import KEY_EXPECTED, KeyRing, parse_key
 from courser.server.configuration import archive_keys, at_rest_keys, http_keys, keys, telemetry_keys
+from courser.server.configuration.archiving import store_problems
 from courser.server.configuration.key import Key
 from courser.server.configuration.loading import Configuration
 
@@ -103,13 +104,7 @@ def _archive_contradictions(configuration: Configuration) -> Iterator[str]:
     if kind is not StoreKind.DISK and not _has_modules("obstore"):
         where = configuration.where(archive_keys.ARCHIVE_KIND)
         yield f"{where} needs an extra that is not installed: pip install 'courser[s3]', or set it to disk"
-    for needed in archive_keys.BUCKETS[kind]:
-        if not configuration[needed]:
-            yield f"{needed.path} is required if {archive_keys.ARCHIVE_KIND.path} is {kind.value}"
-    has_id = bool(configuration[archive_keys.S3_ACCESS_KEY_ID])
-    if kind is StoreKind.S3 and has_id != bool(configuration[archive_keys.S3_SECRET_ACCESS_KEY]):
-        missing = archive_keys.S3_SECRET_ACCESS_KEY if has_id else archive_keys.S3_ACCESS_KEY_ID
-        yield f"{missing.path} is required: an access key has two parts"
+    yield from store_problems(configuration)
 
 
 def _tls_contradictions(configuration: Configuration, tls: keys.TlsKeys) -> Iterator[str]:
