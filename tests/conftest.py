@@ -46,6 +46,8 @@ WITHOUT_SESSION = (
     "tests/pipelines/test_supervision.py",
     "tests/pipelines/test_table_kills.py",
     "tests/spark/test_admission.py",
+    "tests/spark/test_archive_auto.py",
+    "tests/spark/test_archive_source.py",
     "tests/spark/test_condensed_segments.py",
     "tests/spark/test_decoding.py",
     "tests/spark/test_encoding.py",
