@@ -1,11 +1,13 @@
 """The commands for jobs: what people see, what programs get, and how each failure is told."""
 
+import asyncio
 import json
 from pathlib import Path
 
 import polars
 import pytest
 
+from tests.archive.brokers import archiver_of, fill, running, settings_of
 from tests.cli.commands import Cli
 from tests.inspect.partitions import flip, full_partition
 from tests.jobs.topics import all_messages, connected, fill_topic, make_topic
@@ -49,6 +51,30 @@ def test_replay_and_compact(cli: Cli, server: RunningServer, orders: str, tmp_pa
     assert compacted.code == 0
     assert "wrote the latest messages of 5 keys" in compacted.err
     assert polars.read_parquet(tmp_path / "latest" / "*.parquet").height == 5
+
+
+def test_jobs_read_an_archive(cli: Cli, tmp_path: Path) -> None:
+    asyncio.run(_archive(tmp_path))
+    configuration = tmp_path / "server.toml"
+    configuration.write_text(f'[data_maintenance.archiver]\npath = "{tmp_path / "archive"}"\n')
+    given = ("--archive", configuration)
+    record = json.loads(cli("export", "shop/orders", tmp_path / "lake", *given, "-o", "json").out)
+    assert (record["row_count"], record["ends"]) == (3, {"0": 3})
+    copied = cli("replay", "shop/orders", "shop/from the archive", *given, "--create", 1)
+    assert "replayed 3 messages" in copied.err
+    assert (
+        "wrote the latest messages of 0 keys" in cli("compact", "shop/orders", "--folder", tmp_path / "f", *given).err
+    )
+    both = cli("export", "shop/orders", tmp_path / "lake", *given, "--data", tmp_path)
+    assert (both.code, "--data and --archive exclude each other" in both.err) == (2, True)
+    missing = cli("export", "shop/nothing", tmp_path / "lake", *given)
+    assert (missing.code, "does not exist in the archive" in missing.err) == (5, True)
+
+
+async def _archive(directory: Path) -> None:
+    async with running(directory / "data", settings_of(directory / "archive")) as (broker, client):
+        await fill(broker, client, "a", "b", "c")
+        assert await archiver_of(broker).run_once()
 
 
 def test_backfill(cli: Cli, server: RunningServer, orders: str, tmp_path: Path) -> None:

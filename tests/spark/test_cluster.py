@@ -1,9 +1,11 @@
 """Reads and writes on a real cluster: tasks run in processes of two workers, which share nothing with the driver."""
 
+import asyncio
 import json
 from collections import Counter
 from pathlib import Path
 
+from tests.archive.brokers import archiver_of, partition_of, running, settings_of
 from tests.servers import RunningServer
 from tests.spark.test_write import everything
 from tests.spark.topics import STREAM, client_of, make_topic, numbered, options_of, send
@@ -25,6 +27,7 @@ def test_a_topic_is_read_and_written_by_executors_of_both_workers_one_of_which_i
             "server": options_of(server, "source"),
             "segments": options_of(server, "source", source="segments", path=server.data),
         }
+        asyncio.run(archive(tmp_path))
         marker = tmp_path / "died"
         jobs = {
             "reads": reads,
@@ -33,6 +36,8 @@ def test_a_topic_is_read_and_written_by_executors_of_both_workers_one_of_which_i
             "checkpoint": str(tmp_path / "checkpoint"),
             "deadly": options_of(server, "executor", batchBytes=2000),
             "marker": str(marker),
+            "archive": {"source": "archive", "archive.path": str(tmp_path / "archive"), "stream": "shop"},
+            "second_marker": str(tmp_path / "died again"),
         }
         found = json.loads(cluster.run(DRIVER, json.dumps(jobs)))
         copied = {
@@ -48,7 +53,22 @@ def test_a_topic_is_read_and_written_by_executors_of_both_workers_one_of_which_i
     assert copied == {0: numbered(500), 1: numbered(500, first=1000)}
     assert sorted(message.payload for message in streamed) == sorted(numbered(500) + numbered(500, first=1000))
     assert marker.exists(), "no executor was killed"
+    assert (tmp_path / "died again").exists(), "no executor was killed while it read the archive"
+    assert found["archived"] == [[partition, offset] for partition in (0, 1) for offset in range(3000)]
     assert Counter(survived) == Counter(str(number).encode() for number in range(4000))
+
+
+async def archive(directory: Path) -> None:
+    """A topic with two partitions that is in an archive only."""
+    async with running(directory / "data", settings_of(directory / "archive")) as (broker, client):
+        await client.create_stream("shop")
+        await client.create_topic("shop", "archived", 2)
+        for first in range(0, 3000, 500):
+            for partition in (0, 1):
+                payloads = list(numbered(500, first=first))
+                await client.send_messages("shop/archived", partitioning=partition, messages=payloads)
+                await partition_of(broker, partition).roll()
+        assert await archiver_of(broker).run_once()
 
 
 DRIVER = """
@@ -99,5 +119,13 @@ spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
 rows = spark.range(0, 4000, numPartitions=2).selectExpr("cast(id as string) as value")
 deadly = rows.mapInArrow(lambda batches: die_once(batches, jobs["marker"]), "value string")
 deadly.write.format("courser").options(**jobs["deadly"]).mode("append").save()
+
+# The same to a task that reads the archive.
+archived = (
+    spark.read.format("courser").options(**jobs["archive"], topic="archived", batchBytes="20000").load()
+    .select("partition", "offset")
+)
+read = archived.mapInArrow(lambda batches: die_once(batches, jobs["second_marker"]), archived.schema).collect()
+found["archived"] = sorted([row.partition, row.offset] for row in read)
 print(json.dumps(found))
 """

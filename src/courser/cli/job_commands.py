@@ -8,6 +8,7 @@ from courser.cli.cells import size_text
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.job_support import (
     JOB_EXITS,
+    archive_option,
     books_of,
     books_option,
     data_option,
@@ -50,11 +51,13 @@ _partitions_option = click.option(
     "courser export shop/orders lake",
     "courser export shop/orders lake --by hour --headers",
     "courser export shop/orders lake --data local_data",
+    "courser export shop/orders lake --archive server.toml",
     "duckdb -c \"select count(*) from read_parquet('lake/**/*.parquet')\"",
 )
 @topic_argument()
 @click.argument("lake", type=click.Path(path_type=Path, file_okay=False))
 @data_option
+@archive_option
 @click.option("--by", type=click.Choice(("day", "hour", "none")), default="day", show_default=True, help="Folders.")
 @_COMPRESSION
 @click.option("--headers", is_flag=True, help="Add a column for user headers.")
@@ -67,6 +70,7 @@ def export_command(
     topic: tuple[str, str],
     lake: Path,
     data: Path | None,
+    archive: Path | None,
     by: str,
     compression: str,
     headers: bool,
@@ -82,7 +86,7 @@ def export_command(
     Continues where the last export of the topic to this folder ended; an interrupted export is finished first. Files
     are named after their offsets: a repeated run overwrites them, so every row is exported exactly once.
     """
-    options = read_options(topic, data, start=start, end=end, allow_loss=allow_loss)
+    options = read_options(topic, data, archive, start=start, end=end, allow_loss=allow_loss)
     with running_spark("export", master) as spark:
         from courser.jobs.export import export  # noqa: PLC0415 -- needs Spark
 
@@ -140,6 +144,7 @@ def merge_command(*, lake: Path, small: int, target: int, compression: str, mast
 @topic_argument("source", "SOURCE")
 @topic_argument("target", "TARGET")
 @data_option
+@archive_option
 @_partitions_option
 @click.option("--job", metavar="NAME", help='The name of the job on the server. Default: "SOURCE to TARGET".')
 @books_option
@@ -151,6 +156,7 @@ def replay_command(
     source: tuple[str, str],
     target: tuple[str, str],
     data: Path | None,
+    archive: Path | None,
     partitions: int | None,
     job: str | None,
     books: Path | None,
@@ -160,14 +166,16 @@ def replay_command(
     master: str,
     output: str,
 ) -> None:
-    """Send the messages of a topic, or of segment files, to another topic: SOURCE and TARGET are STREAM/TOPIC.
+    """Send the messages of a topic, of segment files, or of an archive to another topic.
+
+    SOURCE and TARGET are STREAM/TOPIC.
 
     Keeps ids, creation times, headers, keys, partitions, and the order in each partition. Each message is sent exactly
     once: a run with the same name continues after the messages already published, however the last run ended.
     """
-    if source == target and data is None:
+    if source == target and data is None and archive is None:
         raise Failure("cannot replay a topic into itself", "choose another TARGET", ExitCode.USAGE)
-    reading = read_options(source, data, start=start, end=end, allow_loss=allow_loss)
+    reading = read_options(source, data, archive, start=start, end=end, allow_loss=allow_loss)
     writing = write_options(target, partitions)
     with running_spark("replay", master) as spark:
         from courser.jobs.replay import replay  # noqa: PLC0415 -- needs Spark
@@ -202,6 +210,7 @@ def replay_command(
 @_partitions_option
 @click.option("--empty-deletes", is_flag=True, help="Leave out keys whose latest message is empty.")
 @data_option
+@archive_option
 @from_option
 @to_option
 @loss_option
@@ -213,6 +222,7 @@ def compact_command(
     partitions: int | None,
     empty_deletes: bool,
     data: Path | None,
+    archive: Path | None,
     start: str | None,
     end: str | None,
     allow_loss: bool,
@@ -222,7 +232,7 @@ def compact_command(
     """Write the latest message of each key to a new topic, or to Parquet. Messages without a key are left out."""
     if (into is None) == (folder is None):
         raise Failure("no target given", "pass either --into or --folder", ExitCode.USAGE)
-    reading = read_options(topic, data, start=start, end=end, allow_loss=allow_loss)
+    reading = read_options(topic, data, archive, start=start, end=end, allow_loss=allow_loss)
     writing = None
     if into is not None:
         stream, _, name = into.partition("/")

@@ -94,6 +94,12 @@ data_option = click.option(
     metavar="DIR",
     help="Read the segment files of this data directory instead of a server.",
 )
+archive_option = click.option(
+    "--archive",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="CONFIG",
+    help="Read the archive that this configuration file of a server names, instead of a server.",
+)
 books_option = click.option(
     "--books",
     type=click.Path(path_type=Path, file_okay=False),
@@ -113,13 +119,23 @@ to_option = click.option(
 
 
 def read_options(
-    place: tuple[str, str], data: Path | None, *, start: str | None, end: str | None, allow_loss: bool
+    place: tuple[str, str],
+    data: Path | None,
+    archive: Path | None,
+    *,
+    start: str | None,
+    end: str | None,
+    allow_loss: bool,
 ) -> dict[str, str]:
-    """Options for reading from the data source."""
+    """Options for reading from the data source. Raises ``Failure``."""
     stream, topic = place
     options = {"stream": stream, "topic": topic_text(topic)}
+    if data is not None and archive is not None:
+        raise Failure("--data and --archive exclude each other", "pass only one of them", ExitCode.USAGE)
     if data is not None:
         options |= {"path": str(data.absolute()), "source": "segments"}
+    elif archive is not None:
+        options |= {"archiveConfig": str(archive.absolute()), "source": "archive"}
     else:
         options |= server_options_of()
     for side, text in (("starting", start), ("ending", end)):

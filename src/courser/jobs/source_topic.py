@@ -1,7 +1,7 @@
-"""The topic that a job reads, split into ranges of offsets: one range per task, from the server or from segment files.
+"""The topic that a job reads, split into ranges of offsets: one range per task, wherever its messages are.
 
 The options are those of the data source (docs/spark/reading.md): ``stream`` and ``topic`` always; ``url`` for a server;
-``path`` and ``source=segments`` for files.
+``path`` and ``source=segments`` for files; ``archiveConfig`` or ``archive.*`` and ``source=archive`` for the archive.
 """
 
 from collections.abc import Callable, Iterator, Mapping
