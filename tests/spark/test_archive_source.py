@@ -66,6 +66,12 @@ async def send(client: Client, *texts: str) -> None:
     await client.send_messages("shop/orders", partitioning=0, messages=list(texts))
 
 
+def prune(tmp_path: Path) -> None:
+    store = DiskStore(LocalFileSystem(), tmp_path / "archive", bytes(16))
+    archived = ArchiveReader(store, find_clusters(store)[0])
+    remove(archived, plan_removals(archived, 2**62), lambda _: None)
+
+
 def logs_of(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "archive").rglob("*.log"))
 
@@ -184,26 +190,30 @@ async def test_a_key_that_is_missing_is_named(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-async def test_condensed_segments_have_gaps(tmp_path: Path) -> None:
-    # A server with an archive does not condense, but archives what was condensed before.
-    async with TestBroker(tmp_path / "data") as broker:
-        client = await broker.connect()
-        await client.create_stream("shop")
-        await client.create_topic("shop", "orders", keep_latest_by_key=True)
-        for number in range(4):
-            messages = [SendMessage(f"{number}{key}", key=key) for key in ("x", "y", f"only {number}")]
-            await client.send_messages("shop/orders", partitioning=0, messages=messages)
-            await partition_of(broker).roll()
-        await send(client, "open")
-        await broker.broker.condenser.condense_due()
-    async with running(tmp_path / "data", settings_of(tmp_path / "archive")) as (broker, _):
-        await archive(broker, with_active=True)
+async def test_condensed_segments_have_gaps(scene: Scene, tmp_path: Path) -> None:
+    broker, client = scene
+    await client.create_stream("shop")
+    await client.create_topic("shop", "orders", keep_latest_by_key=True)
+    for number in range(4):
+        messages = [SendMessage(f"{number}{key}", key=key) for key in ("x", "y", f"only {number}")]
+        await client.send_messages("shop/orders", partitioning=0, messages=messages)
+        await partition_of(broker).roll()
+    await send(client, "open")
+    await archive(broker, with_active=True)
+    source = CourserSource(options_of(tmp_path))
+    reader = source.reader(source.schema())
+    (planned,) = reader.partitions()
+    await broker.broker.condenser.condense_due()
+    await archive(broker, with_active=True)
     expected = [2, 5, 8, 9, 10, 11, 12]
     assert [offset for offset, _ in read(tmp_path)] == expected
     for start in range(13):
         for end in (start + 1, 13):
             rows = read(tmp_path, startingOffsets=f'{{"0": {start}}}', endingOffsets=f'{{"0": {end}}}')
             assert [offset for offset, _ in rows] == [offset for offset in expected if start <= offset < end]
+    assert [row["offset"] for row in rows_of(reader, planned)] == list(range(13)), "the old objects are still there"
+    prune(tmp_path)
+    assert [row["offset"] for row in rows_of(reader, planned)] == expected
 
 
 async def test_several_topics_and_partitions(scene: Scene, tmp_path: Path) -> None:
@@ -342,10 +352,8 @@ async def test_objects_that_were_replaced_and_pruned_after_planning_are_found_ag
     assert len(part.sources[0].pieces) == 4
     await partition_of(broker).roll()
     await archive(broker)
-    store = DiskStore(LocalFileSystem(), tmp_path / "archive", bytes(16))
-    archived = ArchiveReader(store, find_clusters(store)[0])
     before = len(logs_of(tmp_path))
-    remove(archived, plan_removals(archived, 2**62), lambda _: None)
+    prune(tmp_path)
     assert len(logs_of(tmp_path)) == before - 2 == 3
     assert [row["payload"] for row in rows_of(reader, task)] == [b"a", b"b", b"c", b"d"]
 

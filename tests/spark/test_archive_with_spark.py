@@ -43,11 +43,11 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedServer]
 
 
 async def archive_all(directory: Path, store: StoreSettings, *, is_encrypted: bool) -> None:
-    """A topic per codec, and one that was condensed before it was archived: sealed, deleted, and still written."""
+    """A topic per codec, and one that is condensed: sealed segments, and segments that are still written."""
     settings = settings_of(store=store)
     if is_encrypted:
         settings = replace(settings, encryption=ENCRYPTION, keys=KeyRing([KEY]))
-    async with TestBroker(directory, settings=replace(settings, archive=None)) as broker:
+    async with TestBroker(directory, settings=settings) as broker:
         client = await broker.connect()
         await client.create_stream(STREAM)
         await client.create_topic(STREAM, "latest", keep_latest_by_key=True)
@@ -56,9 +56,8 @@ async def archive_all(directory: Path, store: StoreSettings, *, is_encrypted: bo
             await client.send_messages(f"{STREAM}/latest", partitioning=0, messages=messages)
             await next(iter(broker.broker.partitions)).partitions[0].roll()
         await client.send_messages(f"{STREAM}/latest", partitioning=0, messages=["open"])
+        assert await archiver_of(broker).run_once()
         await broker.broker.condenser.condense_due()
-    async with TestBroker(directory, settings=settings) as broker:
-        client = await broker.connect()
         for topic, codec in TOPICS.items():
             await client.create_topic(STREAM, topic, 2, compression_algorithm=codec)
         for first in range(0, COUNT, COUNT // 4):
