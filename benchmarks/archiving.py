@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from benchmarks.archive_stores import BareStore, MeasuredStore, measured_stores
 from benchmarks.engine import fill
-from benchmarks.harness import MIB, Bench, Bound, Row, Target
+from benchmarks.harness import MIB, Bench, Bound, Row, Target, touch_memory
 from benchmarks.reading import engine_pass
 from benchmarks.samples import Shape, wire_batches
 from courser.archive.reader import ArchiveReader, find_clusters, open_store
@@ -99,6 +99,10 @@ class _Data:
         """What a bare copy copies: logs and indexes."""
         return sorted(found for found in self.path.rglob("*") if found.name.endswith((LOG_SUFFIX, INDEX_SUFFIX)))
 
+    def touch_memory(self) -> None:
+        """Before each copy: the page cache needs memory for all of it."""
+        touch_memory(self.path.parent / "touched", self.size)
+
     @property
     def size(self) -> int:
         return sum(found.stat().st_size for found in self.files)
@@ -112,7 +116,7 @@ def _compare(bench: Bench, data: _Data, store: MeasuredStore) -> Iterator[Row]:
         bare = store.bare(bare_place)
         bench.run(_archive(data, place, bare, speeds[WAYS[0]]))
         _restore(data, place, bare, speeds[WAYS[1]])
-        local.append(bench.run(_read(data, place, bare, bench.scale.message_count, speeds[WAYS[2]])))
+        local += bench.run(_read(bench, data, place, bare, speeds[WAYS[2]]))
         for used in (place.path, bare_place.path):
             shutil.rmtree(used, ignore_errors=True)
     for way, found in speeds.items():
@@ -145,10 +149,12 @@ def _names(files: Sequence[Path]) -> dict[str, Path]:
 
 
 async def _archive(data: _Data, place: StoreSettings, bare: BareStore, speeds: Speeds) -> None:
+    data.touch_memory()
     speeds.bare.append(_speed(lambda: _each(bare.put, _names(data.files).items()), data.size))
     # The last round used another archive.
     (data.path / "data" / ARCHIVE_STATE).unlink(missing_ok=True)
     async with running(data.path, broker_settings(data.segment_size, place)) as broker:
+        data.touch_memory()
         begin = time.perf_counter()
         assert await archiver_of(broker).run_once()
         speeds.engine.append(data.size / 1e6 / (time.perf_counter() - begin))
@@ -157,11 +163,13 @@ async def _archive(data: _Data, place: StoreSettings, bare: BareStore, speeds: S
 def _restore(data: _Data, place: StoreSettings, bare: BareStore, speeds: Speeds) -> None:
     target = data.path.parent / "restored"
     target.mkdir()
+    data.touch_memory()
     speeds.bare.append(_speed(lambda: _each(bare.get, [(key, target / key) for key in _names(data.files)]), data.size))
     shutil.rmtree(target)
     target.mkdir()
     file_system = LocalFileSystem()
     store = open_store(place, file_system, bytes(16))
+    data.touch_memory()
     begin = time.perf_counter()
     plan = plan_restore(ArchiveReader(store, find_clusters(store)[0]), Selection())
     Restorer(store, file_system, target).restore(plan)
@@ -169,11 +177,11 @@ def _restore(data: _Data, place: StoreSettings, bare: BareStore, speeds: Speeds)
     shutil.rmtree(target)
 
 
-async def _read(data: _Data, place: StoreSettings, bare: BareStore, count: int, speeds: Speeds) -> float:
-    """Read all that is archived. Returns MB/s of local reads of the same messages."""
+async def _read(bench: Bench, data: _Data, place: StoreSettings, bare: BareStore, speeds: Speeds) -> list[float]:
+    """Read all that is archived, several times. Returns MB/s of local reads of the same messages."""
+    count, passes = bench.scale.message_count, range(bench.scale.read_pass_count)
     logs = {key: file.stat().st_size for key, file in _names(data.files).items() if key.endswith(LOG_SUFFIX)}
-    log_size = sum(logs.values())
-    speeds.bare.append(_speed(lambda: _each(bare.read_ranges, logs.items()), log_size))
+    size = sum(logs.values())
     copy = data.path.parent / "trimmed"
     shutil.copytree(data.path, copy)
     async with running(copy, broker_settings(data.segment_size, place)) as broker:
@@ -181,10 +189,11 @@ async def _read(data: _Data, place: StoreSettings, bare: BareStore, count: int, 
         assert await archiver_of(broker).run_once()
         # Numbering goes on later in a copy: a power cut might have been the reason for it.
         end = partition.log.segments[-1].end_offset
-        local = await engine_pass(partition, count, end)
+        local = [size / 1e6 / (await engine_pass(partition, count, end)).seconds for _ in passes]
         await partition.trim(end)
         assert partition.log.start_offset >= end
-        archived = await engine_pass(partition, count, end)
-        speeds.engine.append(log_size / 1e6 / archived.seconds)
+        for _ in passes:
+            speeds.bare.append(_speed(lambda: _each(bare.read_ranges, logs.items()), size))
+            speeds.engine.append(size / 1e6 / (await engine_pass(partition, count, end)).seconds)
     shutil.rmtree(copy)
-    return log_size / 1e6 / local.seconds
+    return local

@@ -80,6 +80,7 @@ def run(bench: Bench) -> Iterator[Row]:
             yield from _coding(bench, sample, name, encoding)
             yield from bench.run(_traffic(bench, sample, name, encoding))
     yield from _deduplication(bench)
+    yield bench.run(_deduplicated_sends(bench))
 
 
 def _coding(bench: Bench, sample: Sample, name: str, encoding: Encoding) -> Iterator[Row]:
@@ -188,3 +189,36 @@ def _deduplication(bench: Bench) -> Iterator[Row]:
         yield Row(measure=f"deduplication, batches of {size:,}", unit="us/message", engine=costs)
     size_per_id = window.size_in_memory / max(len(window), 1)
     yield Row(measure="deduplication, memory", unit="bytes/id", engine=[size_per_id], note=f"{len(window):,} ids")
+
+
+async def _deduplicated_sends(bench: Bench) -> Row:
+    """Sends of batches whose ids are all new, with and without deduplication in turn."""
+    costs: dict[bool, list[float]] = {True: [], False: []}
+    for _ in _rounds(bench):
+        for is_on, found in costs.items():
+            found.append(await _cost_of_sends(bench, WINDOW if is_on else None))
+    return Row(
+        measure=f"sends, deduplicated, batches of {bench.scale.message_count:,}",
+        unit="us/message",
+        engine=costs[True],
+        bare=costs[False],
+        bare_name="without deduplication",
+    )
+
+
+async def _cost_of_sends(bench: Bench, window: Deduplication | None) -> float:
+    """Microseconds for each message."""
+    source, count = random.Random(7), bench.scale.message_count
+    batches = [
+        build_batch([NewMessage(bytes(PAYLOAD_SIZE), source.getrandbits(128)) for _ in range(count)])
+        for _ in range(max(bench.scale.lookup_count // count, 1))
+    ]
+    with bench.fresh_directory() as path:
+        async with new_engine(path) as engine:
+            partition = engine.create(LogSettings(deduplication=window))
+            begin = time.perf_counter()
+            for batch in batches:
+                await partition.append(batch)
+            seconds = time.perf_counter() - begin
+            assert partition.log.next_offset == len(batches) * count, "all ids are new"
+    return seconds * 1e6 / len(batches) / count

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.appending import Timing
 from benchmarks.archiving import archiver_of, broker_settings, partition_of, running
-from benchmarks.harness import Bench, Bound, Row, Target
+from benchmarks.harness import Bench, Bound, Row, Target, touch_memory
 from benchmarks.samples import Shape, wire_batches
 from courser.archive.settings import StoreSettings
 from courser.broker.partition import Partition
@@ -30,6 +30,8 @@ POLL_COUNT = 100
 """Messages of a poll."""
 WINDOW_SHARE = 4
 """Each window sends this fraction (1/n) of what other cases append."""
+_TOUCHED_WINDOWS = 4
+"""What a window needs of the page cache at most: its sends, and archived copies of them and of the backlog."""
 SPEED_GOAL = Target(Bound.RATIO_AT_LEAST, 0.9)
 LATENCY_GOAL = Target(Bound.RATIO_AT_MOST, 2.0)
 
@@ -63,7 +65,9 @@ async def _compare(bench: Bench, path: Path, work: Work) -> list[tuple[Traffic, 
         partition = partition_of(broker)
         await _window(partition, wires, size)
         for _ in range(bench.scale.rounds):
+            touch_memory(path / "touched", _TOUCHED_WINDOWS * size)
             without = await _window(partition, wires, size)
+            touch_memory(path / "touched", _TOUCHED_WINDOWS * size)
             async with _repeated(work, broker):
                 found.append((await _window(partition, wires, size), without))
     return found
