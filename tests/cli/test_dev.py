@@ -106,7 +106,9 @@ def test_reset_root(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 
 
 def listening(address: str, password: str | None = "iggy") -> Listening:
-    return Listening(address, f"iggy://{address}", is_first_start=True, username="iggy", password=password)
+    return Listening(
+        address, f"iggy://{address}", is_first_start=True, username="iggy", console_url=None, password=password
+    )
 
 
 def test_a_second_server_leaves_the_context_of_the_first_alone(server: RunningServer) -> None:

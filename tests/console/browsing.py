@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Browser, Page, Request, async_playwright, expect
+from playwright.async_api import Browser, Error, Page, Request, async_playwright, expect
 
 from tests.transports.whole_servers import WholeServer
 
@@ -79,7 +79,11 @@ class Tab:
             self.problems.append(f"{kind}: {text}")
 
     async def note_finished(self, request: Request) -> None:
-        sizes = await request.sizes()
+        try:
+            sizes = await request.sizes()
+        except Error:
+            # The tab was closed.
+            return
         self.size += sizes["responseHeadersSize"] + sizes["responseBodySize"]
 
     def check(self) -> None:

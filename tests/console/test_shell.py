@@ -30,6 +30,7 @@ async def test_a_password_logs_in_and_the_button_logs_out(browser: Browser, serv
 
 
 async def test_the_first_view_is_small(browser: Browser, server: WholeServer) -> None:
+    await server.add_topic()
     async with open_tab(browser, server.http_port) as tab:
         await tab.log_in(server)
         await expect(tab.page.get_by_role("heading", name="Overview")).to_be_visible()

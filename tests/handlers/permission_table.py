@@ -73,6 +73,7 @@ SEND = _grants(
 READ_USERS = _grants("everywhere.manage_users everywhere.read_users")
 MANAGE_USERS = _grants("everywhere.manage_users")
 READ_SERVER = _grants("everywhere.manage_servers everywhere.read_servers")
+MANAGE_SERVER = _grants("everywhere.manage_servers")
 
 SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.Ping: ANYBODY,
@@ -150,6 +151,12 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.GetStagedParts: ANYBODY,
     c.GetGroupLag: GET_TOPIC,
     c.CreateOneTimeToken: ANYBODY,
+    c.GetSessions: READ_SERVER,
+    c.EndSession: MANAGE_SERVER,
+    c.GetHistory: READ_SERVER,
+    c.GetLogLines: MANAGE_SERVER,
+    c.GetConfiguration: READ_SERVER,
+    c.GetTopicFigures: LIST_STREAMS,
     c.ResetGroupOffsets: GET_TOPIC,
 }
 

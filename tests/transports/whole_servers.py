@@ -74,7 +74,9 @@ class WholeServer:
 
 def whole_settings(directory: Path, *settings: str) -> ServerSettings:
     """As ``key=value``."""
-    return settings_of(load(settings=(f"system.path={directory}", *_FREE_PORTS, *settings)))
+    given = {setting.partition("=")[0] for setting in settings}
+    free_ports = [setting for setting in _FREE_PORTS if setting.partition("=")[0] not in given]
+    return settings_of(load(settings=(f"system.path={directory}", *free_ports, *settings)))
 
 
 @asynccontextmanager

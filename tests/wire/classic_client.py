@@ -130,6 +130,12 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return bytes((command.compression, len(command.kinds), *command.kinds))
         case c.DescribeOptions():
             return bytes((command.scope,))
+        case c.EndSession():
+            return struct.pack("<I", command.client_id)
+        case c.GetHistory():
+            return struct.pack("<Q", command.since)
+        case c.GetLogLines():
+            return struct.pack("<Q", command.after)
         case c.GetClient():
             return struct.pack("<I", command.client_id)
         case c.CreateUser():

@@ -1,6 +1,7 @@
 """Every command once or more, with values that would show if a field was lost, shifted or swapped."""
 
 from courser.api import commands as c
+from courser.api import operating_replies as o
 from courser.api import replies as r
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition, Transport
@@ -101,6 +102,12 @@ COMMANDS: tuple[c.Command, ...] = (
     c.GetRetentionPlan(2**40),
     c.VerifySegment(0, "topic", 3, 2**64 - 1),
     c.GetStartReport(),
+    c.GetSessions(),
+    c.EndSession(7),
+    c.GetHistory(2**50),
+    c.GetLogLines(2**40),
+    c.GetConfiguration(),
+    c.GetTopicFigures(),
     c.WaitForArrivals(POLL.consumer, "orders", 0, ((0, 7), (3, 2**64 - 1)), 5, 1_000_000),
     c.WaitForArrivals(POLL.consumer, 0, "topic", (), 0, 0),
     c.WaitForTopics((("orders", 0, 2, 7), (3, "topic", 0, 2**64 - 1)), 1_000_000),
@@ -223,7 +230,6 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
         ),
     ),
     (c.GetTopicMaintenance(0, 3), r.TopicMaintenance([], [])),
-    (c.CreateOneTimeToken(), r.OneTimeToken("0a1b", 2**40)),
     (c.GetOffsetsAtTime(0, 3, 5), r.OffsetsAtTime([r.PartitionOffset(0, 7), r.PartitionOffset(1, 2**64 - 1)])),
     (
         c.GetRetentionPlan(2**40),
@@ -231,6 +237,18 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
     ),
     (c.VerifySegment(0, 3, 1, 0), r.VerifiedSegment(0, 9, 300, False, [r.Damage(1, 4, 5, 6, 300, 305)])),
     (c.GetStartReport(), r.StartReport(2**40, "killed", 7, [r.StartFinding("warning", "something")])),
+    (c.CreateOneTimeToken(), o.OneTimeToken("0a1b", 2**40)),
+    (
+        c.GetSessions(),
+        o.SessionList([o.SessionInfo(7, 0, "iggy", "tcp", "127.0.0.1:9", "rust", 2**50, 2**50 + 1, 12, 1)]),
+    ),
+    (c.GetHistory(), o.History(10, (1, 2), [o.HistorySeries("connections", False, (3, 2**60))])),
+    (c.GetLogLines(), o.LogLines([o.LogLine(1, 2**50, "info", "courser.server", "listening")])),
+    (c.GetConfiguration(), o.SettingList([o.Setting("tcp.address", '"x"', "--set", '"y"', "where to listen")])),
+    (
+        c.GetTopicFigures(),
+        o.TopicFigureList([o.TopicFigures(0, "s", 1, "t", 2, 2**40, 3, 4, 2**64 - 1, 5, "synced", 1, None)]),
+    ),
     (
         c.GetTopicMaintenance(0, 3),
         r.TopicMaintenance([r.Deletion(2**40, "size", 1, 0, 4, 2, 3, 900)], [r.Damage(1, 4, 5, 6, 300, 305)]),

@@ -443,14 +443,6 @@ class NewToken(Reply, frozen=True):
     token: Text8
 
 
-class OneTimeToken(Reply, frozen=True):
-    """A token that logs in once: shown once."""
-
-    token: Text8
-    expires_at: U64
-    """Microseconds since 1970."""
-
-
 class ClientGroup(Reply, frozen=True):
     """A group that a client is a member of."""
 

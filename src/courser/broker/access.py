@@ -56,6 +56,7 @@ RULES: dict[Action, Rule] = {
     Action.READ_USERS: Rule(("manage_users", "read_users")),
     Action.MANAGE_USERS: Rule(("manage_users",)),
     Action.READ_SERVER: Rule(("manage_servers", "read_servers")),
+    Action.MANAGE_SERVER: Rule(("manage_servers",)),
 }
 _DEEDS = {
     Action.GET_STREAM: "view the stream",
@@ -71,6 +72,7 @@ _DEEDS = {
     Action.READ_USERS: "view other users",
     Action.MANAGE_USERS: "manage users",
     Action.READ_SERVER: "view statistics, clients and snapshots of the server",
+    Action.MANAGE_SERVER: "view the log of the server and end sessions",
 }
 """The actions as they are called in the table of docs/operations.md."""
 

@@ -30,6 +30,7 @@ from courser.broker.disk_watch import DiskWatch
 from courser.broker.figures import Figures
 from courser.broker.finding import Finder
 from courser.broker.groups import ConsumerGroups
+from courser.broker.history import FigureHistory
 from courser.broker.lag import Lags
 from courser.broker.metrics import CountingParts, MachineSurvey, register_broker_metrics
 from courser.broker.partition_metrics import PartitionMetrics
@@ -55,6 +56,7 @@ from courser.broker.stored_offsets import StoredOffsets
 from courser.broker.subscriptions import Subscriptions
 from courser.broker.tiered_reads import TieredReads, register_read_metrics
 from courser.broker.tokens import Tokens
+from courser.broker.topic_figures import TopicFigureTable
 from courser.catalog.changes import UserCreation
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
@@ -141,9 +143,15 @@ class Broker:
         self.figures = Figures(self.partitions, self.retention, settings.topic_defaults, data.path)
         self.scrubber = self._make_scrubber()
         self.lags, self.scrapes = self._make_scrapes()
-        self.diagnosis = Diagnosis(self.machine, data.path, pool)
+        self._make_operating()
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)
         """Where clients find this server; the server says so once it listens."""
+
+    def _make_operating(self) -> None:
+        """What only operators ask for."""
+        self.history = FigureHistory(self.metrics, self.scrapes.survey, self.clock)
+        self.topic_figures = TopicFigureTable(self.catalog.state, self.partitions, self.settings)
+        self.diagnosis = Diagnosis(self.machine, self.data.path, self.pool)
 
     def _make_condenser(self) -> Condenser:
         return Condenser(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
 
+from courser.api.operating_replies import LogLine, Setting
 from courser.broker.statistics import Machine
 from courser.broker.zip_archive import METHODS, write_zip
 from courser.errors import CommandRejected, ErrorCode
@@ -39,6 +40,10 @@ class Diagnosis:
         """Set by the server: its newest logs."""
         self.read_configuration: Source = lambda: b"This server was started without a configuration.\n"
         """Set by the server: the effective configuration, secrets masked."""
+        self.list_settings: Callable[[], list[Setting]] = list
+        """Set by the server: the same, key by key."""
+        self.list_log_lines: Callable[[int], list[LogLine]] = lambda _: []
+        """Set by the server: the newest lines of the log, with a higher number than this one."""
 
     async def make_archive(self, compression: int, kinds: tuple[int, ...]) -> bytes:
         """A ZIP file with one text for each kind, in the requested order.

@@ -25,7 +25,7 @@ GroupNames = tuple[str, str, str, str]
 """Stream, topic, group and partition, as labels."""
 
 
-def _position(partition: Partition, key: ConsumerKey) -> tuple[int | None, int, int]:
+def position_of(partition: Partition, key: ConsumerKey) -> tuple[int | None, int, int]:
     """What a group has stored, the offset that it comes to next, and how many messages there are from there on."""
     log = partition.log
     stored = log.offsets.get(key)
@@ -84,7 +84,7 @@ class Lags:
         number = log.identity.partition_id
         if log.is_offline:
             return PartitionLag(number, None, None, None, None)
-        stored, position, count = _position(partition, group_key(group_id))
+        stored, position, count = position_of(partition, group_key(group_id))
         age: int | None = 0
         if count:
             time = await _time_at(partition, position)
@@ -106,7 +106,7 @@ class Lags:
                 for partition in partitions:
                     await self._count_step()
                     row = (*of_group, str(partition.log.identity.partition_id) if is_single else OTHER)
-                    _, position, count = _position(partition, key)
+                    _, position, count = position_of(partition, key)
                     counts[row] = counts.get(row, 0) + count
                     if is_single:
                         # Beyond the limit it would take too long: each may have to read from the disk.

@@ -41,6 +41,7 @@ class Session:
         "last_poll_size",
         "last_seen",
         "on_end",
+        "request_count",
         "request_id",
         "sdk",
         "session_number",
@@ -66,6 +67,8 @@ class Session:
         """The token that was used to log in, if any."""
         self.request_id: str | None = None
         """Over HTTP, which has a session for each request: what the reply and the log call the request."""
+        self.request_count = 0
+        """Requests since it was opened."""
         self.sdk = NO_SDK
         """The client library that the last login named: one of ``SDKS``, ``OTHER`` or ``NO_SDK``."""
         self.session_number = 0

@@ -11,6 +11,7 @@ from courser.cli.cells import harmless
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.dev_context import DEV_CONTEXT, forget_dev_context, save_dev_context
 from courser.cli.failures import ExitCode, Failure
+from courser.cli.machine_facts import listens
 from courser.cli.output import output_option
 from courser.cli.records import Field, RecordWriter
 from courser.cli.terminal import flush, say, write
@@ -28,6 +29,7 @@ from courser.server.server import Listening
 
 _USUAL_PORT = 8090
 _USUAL_WEBSOCKET_PORT = 8092
+_USUAL_HTTP_PORT = 3000
 _DEV_LOG_LEVELS = "warn,courser.server.entry_point=error"
 """Hides the warning about the well-known password, which is intended for ``dev``."""
 
@@ -93,9 +95,12 @@ def dev_command(*, data: Path, port: int, verbose: bool, output: str) -> int:
     """
     # Only the usual server takes the other usual ports, so that a second one can run beside it.
     websocket_port = _USUAL_WEBSOCKET_PORT if port == _USUAL_PORT else 0
+    # Many programs for development use the same port: the console is then on another one.
+    is_http_free = port == _USUAL_PORT and not listens("127.0.0.1", _USUAL_HTTP_PORT)
+    http_port = _USUAL_HTTP_PORT if is_http_free else 0
     settings = [
         f"tcp.address=127.0.0.1:{port}",
-        "http.enabled=false",
+        f"http.address=127.0.0.1:{http_port}",
         f"websocket.address=127.0.0.1:{websocket_port}",
         f"system.path={data}",
     ]
@@ -128,6 +133,7 @@ def greet(server: Listening, data: Path, context: str | None, output: str) -> No
             "username": server.username,
             "is_password_known": server.password is not None,
             "url": server.url,
+            "console": server.console_url,
         }
         writer = RecordWriter([Field(key) for key in facts], output)
         writer.put(facts)
@@ -144,6 +150,11 @@ def greet(server: Listening, data: Path, context: str | None, output: str) -> No
         ("next", f"""echo '{{"n":1}}' | {command} send demo/orders --create"""),
         ("", f"{command} tail demo/orders --from earliest --follow"),
         ("", f"{command} ls"),
+        *(
+            [("console", f"{server.console_url} (logs in once; {command} ui opens another)")]
+            if server.console_url
+            else []
+        ),
         ("end", "Ctrl-C"),
     )
     for name, text in lines:

@@ -2,6 +2,7 @@
 
 from courser import __version__
 from courser.api import commands as c
+from courser.api import operating_replies as o
 from courser.api import replies as r
 from courser.client.asking import Asking
 from courser.model.identifiers import Identifier
@@ -191,6 +192,15 @@ class Accounts(Asking):
         microseconds = parse_expiry(expiry) if isinstance(expiry, str) else expiry
         reply = await self._ask(c.CreateToken(name, NEVER if microseconds is None else microseconds), r.NewToken)
         return reply.token
+
+    async def create_one_time_token(self) -> o.OneTimeToken:
+        """Create a token that logs in the current user once, within five minutes: for a link to the web console.
+
+        Example:
+            token = (await client.create_one_time_token()).token
+            print(f"http://127.0.0.1:3000/ui/#login={token}")
+        """
+        return await self._ask(c.CreateOneTimeToken(), o.OneTimeToken)
 
     async def get_personal_access_tokens(self) -> list[r.TokenInfo]:
         """The tokens of the current user, without their secrets.

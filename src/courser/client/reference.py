@@ -143,7 +143,7 @@ PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 """By page: its title, and what it describes. The methods of ``Administration=Client`` are shown as those of Client."""
 REPLIES = "replies"
-_REPLIES_MODULE = "courser.api.replies"
+_REPLIES_MODULES = ("courser.api.replies", "courser.api.operating_replies")
 
 
 class Reference:
@@ -166,10 +166,11 @@ class Reference:
         texts = [name.returns for page in self.pages.values() for entry in page for name in names_in(entry)]
         while texts:
             for word in re.findall(r"\w+", texts.pop()):
-                entry = None if word in found else named(f"{_REPLIES_MODULE}:{word}", missing_ok=True)
-                if isinstance(entry, ClassName):
-                    found[word] = entry
-                    texts += [value.kind for value in entry.values]
+                for module in _REPLIES_MODULES:
+                    entry = None if word in found else named(f"{module}:{word}", missing_ok=True)
+                    if isinstance(entry, ClassName):
+                        found[word] = entry
+                        texts += [value.kind for value in entry.values]
         yield from sorted(found.values(), key=lambda entry: entry.path)
 
     def names(self) -> Iterator[PublicName]:

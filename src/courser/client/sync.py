@@ -210,6 +210,7 @@ class SyncClient:
     update_permissions = blocking(Client.update_permissions)
     change_password = blocking(Client.change_password)
     delete_user = blocking(Client.delete_user)
+    create_one_time_token = blocking(Client.create_one_time_token)
     create_personal_access_token = blocking(Client.create_personal_access_token)
     get_personal_access_tokens = blocking(Client.get_personal_access_tokens)
     delete_personal_access_token = blocking(Client.delete_personal_access_token)

@@ -5,7 +5,7 @@ import { byId, fill, h, icon } from "./dom.js";
 import { isLivePaused, onLivePause, pauseLive, repeat } from "./live.js";
 import { showLogin } from "./login.js";
 import { isUtc, prefer, preference } from "./preferences.js";
-import { findSession, logOut } from "./session.js";
+import { findSession, isLoginLink, logOut } from "./session.js";
 import { VIEWS } from "./views.js";
 import { announce, button, dialog, failure, iconButton, loading, reasonOf, toast } from "./widgets.js";
 
@@ -82,7 +82,7 @@ async function showView() {
   const who = session;
   /** @param {unknown} error */
   const fail = (error) => {
-    if (!signal.aborted) fill(root, failure(error), button("Try again", () => void showView()));
+    if (!signal.aborted) fill(root, failure(error), h("div", { class: "row centre" }, button("Try again", () => void showView())));
   };
   try {
     setTitle(found.view.title ?? "Console");
@@ -260,13 +260,17 @@ byId("skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
-window.addEventListener("hashchange", () => void showView());
+window.addEventListener("hashchange", () => void (isLoginLink() ? begin() : showView()));
 
-try {
-  start(await findSession());
-} catch (error) {
-  if (isConnectionLost()) {
-    fill(byId("app"), failure(error));
-    connection.addEventListener("back", () => location.reload(), { once: true });
-  } else start(null, reasonOf(error));
+async function begin() {
+  try {
+    start(await findSession());
+  } catch (error) {
+    if (isConnectionLost()) {
+      fill(byId("app"), failure(error));
+      connection.addEventListener("back", () => location.reload(), { once: true });
+    } else start(null, reasonOf(error));
+  }
 }
+
+await begin();

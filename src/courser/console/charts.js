@@ -22,7 +22,7 @@ export class LineChart {
    * @param {object} options
    * @param {string} options.title
    * @param {(value: number) => string} options.format of values
-   * @param {number} [options.max] the top of the chart is at least here
+   * @param {number} [options.base] of the units: 1024 for bytes
    */
   constructor(options) {
     this._options = options;
@@ -46,7 +46,7 @@ export class LineChart {
     this._series = series;
     const { format, title } = this._options;
     const all = series.flatMap((one) => one.values).filter((value) => value !== null);
-    const top = niceTop(Math.max(this._options.max ?? 0, ...all, 0));
+    const top = niceTop(Math.max(...all, 0), this._options.base ?? 1000);
     const newest = series.map((one) => [one.name, lastOf(one.values)]);
     const words = newest.map(([name, value]) => `${name} ${value === null ? "unknown" : format(Number(value))}`).join(", ");
     this._svg.setAttribute("aria-label", `${title}, last hour. Now: ${words}`);
@@ -138,10 +138,11 @@ export function sparkline(values, label) {
 /** @param {(number | null)[]} values */
 const lastOf = (values) => values.at(-1) ?? null;
 
-/** The next value of the form 1, 2, 3 or 6 times a power of ten: its thirds are round. @param {number} value */
-function niceTop(value) {
+/** A round value at or above this one, whose thirds are round as well. @param {number} value @param {number} base */
+function niceTop(value, base) {
   if (value <= 0) return 3;
-  const power = 10 ** Math.floor(Math.log10(value));
+  const unit = base ** Math.max(0, Math.floor(Math.log(value) / Math.log(base)));
+  const power = unit * 10 ** Math.floor(Math.log10(value / unit));
   const factor = [1.5, 3, 6, 9, 15].find((candidate) => candidate * power >= value) ?? 15;
   return factor * power;
 }

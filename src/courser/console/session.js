@@ -14,6 +14,9 @@ import { ApiError, ask, get, remove } from "./api.js";
 
 const LINK = /^#login=([0-9a-f]+)$/;
 
+/** Whether the address is a one-time link. */
+export const isLoginLink = () => LINK.test(location.hash);
+
 /** The session of the cookie, or of a one-time link in the address; null if there is none. @returns {Promise<Session | null>} */
 export async function findSession() {
   const link = LINK.exec(location.hash);

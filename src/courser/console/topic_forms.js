@@ -77,8 +77,8 @@ function exact(value, units, smallest) {
 
 /** What the API takes. @param {OptionKind} kind @param {string} text */
 function valueOf(kind, text) {
-  if (kind === "duration") return /^(never|none|forever)$/i.test(text) ? String(NEVER) : String(parseDuration(text));
-  if (kind === "size") return /^(unlimited|none)$/i.test(text) ? String(NEVER) : String(parseBytes(text));
+  if (kind === "duration") return /^(never|none|forever)$/i.test(text) ? "none" : `${parseDuration(text)} us`;
+  if (kind === "size") return /^(unlimited|none)$/i.test(text) ? "unlimited" : `${parseBytes(text)} B`;
   return text;
 }
 

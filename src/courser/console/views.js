@@ -29,6 +29,11 @@ export const VIEWS = [
   { pattern: "/", title: "Overview", icon: "overview", key: "o", load: () => import("./view_overview.js") },
   { pattern: "/streams", title: "Streams and topics", icon: "streams", key: "t", load: () => import("./view_streams.js") },
   { pattern: "/streams/:stream/topics/:topic", section: "/streams", load: () => import("./view_topic.js") },
+  { pattern: "/first-message", section: "/", load: () => import("./view_first_minute.js") },
+  { pattern: "/users", title: "Users and tokens", icon: "users", key: "u", load: () => import("./view_users.js") },
+  { pattern: "/sessions", title: "Sessions", icon: "sessions", key: "c", load: () => import("./view_sessions.js") },
+  { pattern: "/logs", title: "Logs", icon: "logs", key: "l", load: () => import("./view_logs.js") },
+  { pattern: "/configuration", title: "Configuration", icon: "configuration", key: "k", load: () => import("./view_configuration.js") },
 ];
 
 /** The address of a topic, or of one of its views. @param {string | number} stream @param {string | number} topic @param {string} [view] */

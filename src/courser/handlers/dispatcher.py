@@ -12,11 +12,11 @@ from courser.broker.broker import Broker
 from courser.broker.sessions import Session
 from courser.broker.waiting import Waiting, attempt
 from courser.errors import CourserError, DiskFull
-from courser.handlers import groups, login, messages, staging, streams, system, topics, users
+from courser.handlers import groups, login, messages, operating, staging, streams, system, topics, users
 from courser.handlers.audit import Answer, Handler, audited
 from courser.model.metrics import PowerHistogram
 
-_MODULES = (groups, login, messages, staging, streams, system, topics, users)
+_MODULES = (groups, login, messages, operating, staging, streams, system, topics, users)
 
 
 def _handlers_in(module: ModuleType) -> dict[type[c.Command], Handler]:
@@ -72,6 +72,7 @@ class Dispatcher:
         if session.ended is not None:
             # Without the traceback of the last time: each raise would make it longer.
             raise session.ended.with_traceback(None)
+        session.request_count += 1
         handler, is_public, durations = self._routes[type(command)]
         try:
             if not is_public:

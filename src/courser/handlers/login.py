@@ -1,6 +1,7 @@
 """Logging in and out, and personal access tokens. Tokens are always one's own, so they need no permission."""
 
 from courser.api import commands as c
+from courser.api import operating_replies as o
 from courser.api import replies as r
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session, sdk_of
@@ -37,10 +38,10 @@ async def create_token(broker: Broker, session: Session, command: c.CreateToken)
     return r.NewToken(await broker.authentication.tokens.create(user.user_id, command.name, command.expiry))
 
 
-async def create_one_time_token(broker: Broker, session: Session, _: c.CreateOneTimeToken) -> r.OneTimeToken:
+async def create_one_time_token(broker: Broker, session: Session, _: c.CreateOneTimeToken) -> o.OneTimeToken:
     """For the user who asks, with what they logged in with."""
     user = broker.access.user(session)
-    return r.OneTimeToken(*broker.authentication.one_time_tokens.create(user, session.token_name))
+    return o.OneTimeToken(*broker.authentication.one_time_tokens.create(user, session.token_name))
 
 
 async def delete_token(broker: Broker, session: Session, command: c.DeleteToken) -> None:

@@ -246,6 +246,10 @@ class Registry:
         for source in tuple(self._sources.values()):
             yield Family(source.metric, iter(source.read()))
 
+    def samples(self, metric: Metric) -> Iterable[Sample]:
+        """The time series of one metric. A value that needs one is as of the last survey."""
+        return self._sources[metric.name].read()
+
     def value(self, metric: Metric, **labels: str) -> float:
         """One value; 0 if it was never counted. For the log, for statistics and for tests."""
         wanted = set(labels.items())

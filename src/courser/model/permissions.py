@@ -27,6 +27,8 @@ class Action(IntEnum):
     MANAGE_USERS = auto()
     READ_SERVER = auto()
     """Statistics, other clients, the diagnosis archive."""
+    MANAGE_SERVER = auto()
+    """Log lines; ending the sessions of others."""
 
 
 class TopicPermissions(msgspec.Struct, frozen=True, array_like=True):

@@ -11,6 +11,7 @@ from typing import Any
 
 from courser.broker.broker import Broker
 from courser.broker.heartbeats import Heartbeats
+from courser.broker.history import INTERVAL
 from courser.broker.retention import DeletionReason
 from courser.model.clock import Clock
 from courser.model.metric_table import LOOP_DELAY
@@ -107,6 +108,7 @@ def keep_background_tasks(
     tasks.every(_STAGING_INTERVAL, "staging", broker.look_after_staging)
     tasks.every(_HANDOVER_INTERVAL, "hand-overs", partial(_expire_handovers, broker))
     tasks.every(_MEMBER_INTERVAL, "members over HTTP", partial(_expire_members, broker))
+    tasks.every(INTERVAL, "history", broker.history.take)
     disk_interval = _FREE_SPACE_INTERVAL if settings.broker.free_space_min else _DISK_INTERVAL
     tasks.every(disk_interval, "disk", broker.disk_watch.look)
     if (trim := find_trim()) is not None:

@@ -7,6 +7,7 @@ from courser.model.clock import Clock
 from courser.server.configuration.settings import LoggingSettings
 from courser.server.log_files import LogFile, newest_bytes
 from courser.server.log_format import JsonFormatter, TextFormatter
+from courser.server.log_ring import LogRing
 from courser.server.log_writer import LogWriter
 
 _LIMITED = ("courser.transports.connections", "courser.transports.session_loop", "courser.handlers.audit.refused")
@@ -25,9 +26,11 @@ class Logs:
         self._clock = clock
         self._writer = LogWriter(stream, awaits_file=settings.directory is not None)
         self._writer.setFormatter(JsonFormatter() if settings.is_json else TextFormatter())
+        self.ring = LogRing()
         root = logging.getLogger()
         self._before = [(root, root.level)]
         root.addHandler(self._writer)
+        root.addHandler(self.ring)
         root.setLevel(settings.levels.root)
         for name, level in settings.levels.modules:
             logger = logging.getLogger(name)
@@ -70,6 +73,7 @@ class Logs:
         for logger, limit in zip(self._limited, self._limits, strict=True):
             logger.removeFilter(limit)
         logging.getLogger().removeHandler(self._writer)
+        logging.getLogger().removeHandler(self.ring)
         self._writer.stop()
 
 

@@ -25,7 +25,7 @@ from courser.model.messaging import Transport
 from courser.records.encryption import key_name
 from courser.server.background import BackgroundTasks, keep_background_tasks
 from courser.server.codecs import CodecChooser
-from courser.server.configuration.effective import to_toml
+from courser.server.configuration.effective import list_settings, to_toml
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.settings import ServerSettings
@@ -75,6 +75,8 @@ class Listening:
     is_first_start: bool
     username: str
     """The root user."""
+    console_url: str | None = field(repr=False)
+    """A link that opens the console and logs in the root user, once. None: there is no console."""
     password: str | None = field(repr=False)
     """None if the configured password is not that of the root user, who was created at an earlier start."""
 
@@ -166,7 +168,9 @@ class Server:
             # Explains to an operator why the credentials that were just configured do not work.
             _log.info("the root user already exists; ignoring the configured root credentials")
         broker.diagnosis.read_configuration = partial(masked_configuration, orders.configuration)
+        broker.diagnosis.list_settings = partial(list_settings, orders.configuration)
         broker.diagnosis.read_logs = self._logs.newest
+        broker.diagnosis.list_log_lines = self._logs.ring.after
         return broker
 
     def _take_directory(self) -> DataDirectory:
@@ -241,7 +245,7 @@ class Server:
                 export = partial(_export_metrics, self._telemetry, broker)
                 background.every(self._settings.telemetry.metrics_interval, "telemetry", export)
             self._write_runtime_files(addresses)
-            self._say_where(addresses[Transport.TCP], broker)
+            self._say_where(addresses, broker)
             await signals.stop.wait()
             self._listeners.close()
             await connections.say_goodbye(self._settings.shutdown_timeout / 1_000_000)
@@ -266,19 +270,20 @@ class Server:
         for transport, certificate in self._listeners.certificates.items():
             write_certificate(self._settings.runtime_directory, certificate.pem, transport)
 
-    def _say_where(self, address: Address, broker: Broker) -> None:
+    def _say_where(self, addresses: Mapping[Transport, Address], broker: Broker) -> None:
+        address, console = addresses[Transport.TCP], addresses.get(Transport.HTTP)
         tls = "on" if Transport.TCP in self._listeners.certificates else "off"
         # The output may already be closed; that is no reason to fail.
         with contextlib.suppress(OSError):
             if self._orders.on_ready is not None:
-                self._orders.on_ready(self._describe(address, broker))
+                self._orders.on_ready(self._describe(address, broker, console))
                 return
             self._orders.announce(
                 f"Courser {__version__} listens on {address} (TCP, TLS {tls}). "
                 f"Connect with any Iggy SDK: iggy://USER:PASSWORD@{address}{self._url_options()}"
             )
 
-    def _describe(self, address: Address, broker: Broker) -> Listening:
+    def _describe(self, address: Address, broker: Broker, http: Address | None) -> Listening:
         user, root = broker.catalog.state.users[ROOT_USER_ID], self._orders.root
         is_same = user.name == root.name and Passwords().is_right(root.password, user.password_hash)
         return Listening(
@@ -286,8 +291,19 @@ class Server:
             f"iggy://{address}{self._url_options()}",
             self._is_first_start,
             user.name,
+            None if http is None else self._console_link(http, broker),
             root.password if is_same else None,
         )
+
+    def _console_link(self, address: Address, broker: Broker) -> str | None:
+        """For whoever has started the server, and so may do everything with it anyway."""
+        settings = self._settings.http
+        if settings is None or settings.console is None:
+            return None
+        user = broker.catalog.state.users[ROOT_USER_ID]
+        token, _ = broker.authentication.one_time_tokens.create(user, None)
+        scheme = "http" if self._settings.http_tls is None else "https"
+        return f"{scheme}://{address}{settings.console.base_path}/ui/#login={token}"
 
     def _url_options(self) -> str:
         """The options that a client needs in its connection string."""

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from courser.api import operating_replies as o
 from courser.api import replies as r
 from courser.model.messaging import Transport
 from courser.model.topic_options import GZIP, NO_COMPRESSION, compression_for_sdks
@@ -229,7 +230,12 @@ _WRITERS: Mapping[type[r.Reply], tuple[Any, Callable[[Any], Any]]] = {
     r.UserList: (list[v.UserView], lambda reply: [_user(user) for user in reply.users]),
     r.TokenList: (list[v.TokenView], _tokens),
     r.NewToken: (r.NewToken, _same),
-    r.OneTimeToken: (r.OneTimeToken, _same),
+    o.OneTimeToken: (o.OneTimeToken, _same),
+    o.SessionList: (list[o.SessionInfo], lambda reply: reply.sessions),
+    o.History: (o.History, _same),
+    o.LogLines: (list[o.LogLine], lambda reply: reply.lines),
+    o.SettingList: (list[o.Setting], lambda reply: reply.settings),
+    o.TopicFigureList: (list[o.TopicFigures], lambda reply: reply.topics),
     r.ClientDetails: (v.ClientDetailsView, _client_details),
     r.ClientList: (list[v.ClientView], lambda reply: [_client(client) for client in reply.clients]),
     r.Stats: (v.StatsView, _stats),

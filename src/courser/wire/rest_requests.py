@@ -110,10 +110,10 @@ def _derived(row: CommandRow) -> Decoder:
     kinds, elsewhere = kinds_of(row.kind), fields_outside_path(row)
     in_path = {name: text_reader(kind) for name, kind in kinds.items() if name not in elsewhere}
     if not has_body(route):
-        in_query = {name: (route.name_of(name), kind) for name, kind in elsewhere.items()}
+        in_query = {name: (route.name_of(name), kind, _default_of(row, name)) for name, kind in elsewhere.items()}
         return lambda request: row.kind(
             **_from_path(request, in_path),
-            **{name: from_query(request.query, given, kind) for name, (given, kind) in in_query.items()},
+            **{name: from_query(request.query, *facts) for name, facts in in_query.items()},
         )
     decoder = msgspec.json.Decoder(body_type(row))
     in_body = [(name, route.name_of(name), JSON_KINDS[kind][1]) for name, kind in elsewhere.items()]
@@ -129,6 +129,12 @@ def _derived(row: CommandRow) -> Decoder:
         return row.kind(**_from_path(request, in_path), **fields)
 
     return decode
+
+
+def _default_of(row: CommandRow, name: str) -> str | None:
+    """What a value of the query is if it is left out; None: it must be there."""
+    default = next(field.default for field in msgspec.structs.fields(row.kind) if field.name == name)
+    return None if default is msgspec.NODEFAULT else str(default)
 
 
 _WITHOUT_OPTIONS = (c.UpdateStream, c.UpdateUser)

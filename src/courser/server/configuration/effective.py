@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from courser.api.operating_replies import Setting
 from courser.server.configuration.key import KeyStatus
 from courser.server.configuration.key_index import AnyKey
 from courser.server.configuration.loading import FROM_DEFAULT, Configuration
@@ -29,6 +30,21 @@ def effective_lines(configuration: Configuration) -> Iterator[ConfigurationLine]
 def _line(configuration: Configuration, key: AnyKey) -> ConfigurationLine:
     table, _, name = key.path.rpartition(".")
     return ConfigurationLine(table, name, key.show(configuration[key]), configuration.source(key))
+
+
+def list_settings(configuration: Configuration) -> list[Setting]:
+    """Every key that takes effect, for clients."""
+    return [
+        Setting(
+            key.path,
+            key.show(configuration[key]),
+            configuration.source(key),
+            key.show(key.default),
+            key.description,
+        )
+        for key in configuration.index.keys
+        if key.status is KeyStatus.LIVE
+    ]
 
 
 def to_toml(

@@ -1,0 +1,124 @@
+"""The replies to the commands for whoever operates a server, and for the console."""
+
+from typing import Annotated
+
+from courser.api.fields import U32, U64, Counted, Flag, OptionalU64, Text8, Text32
+from courser.api.replies import Reply
+
+
+class OneTimeToken(Reply, frozen=True):
+    """A token that logs in once: shown once."""
+
+    token: Text8
+    expires_at: U64
+    """Microseconds since 1970."""
+
+
+class SessionInfo(Reply, frozen=True):
+    """A connection, as its operator sees it."""
+
+    client_id: U32
+    user_id: OptionalU64
+    """None: nobody is logged in."""
+    username: Text8
+    transport: Text8
+    address: Text8
+    sdk: Text8
+    """The client library, or ``unknown``."""
+    connected_at: U64
+    """Microseconds since 1970, like ``last_seen_at``."""
+    last_seen_at: U64
+    request_count: U64
+    group_count: U32
+
+
+class SessionList(Reply, frozen=True):
+    """By client id."""
+
+    sessions: Annotated[list[SessionInfo], Counted()]
+
+
+class HistorySeries(Reply, frozen=True):
+    """A figure over time."""
+
+    name: Text8
+    is_counter: Flag
+    """Whether it only increases, until a restart."""
+    values: Annotated[tuple[U64, ...], Counted()]
+    """One for each time. Times are in microseconds, sizes in bytes."""
+
+
+class History(Reply, frozen=True):
+    """The main figures of the server, oldest first. The last ones are those of now."""
+
+    interval: U64
+    """Microseconds between two samples."""
+    times: Annotated[tuple[U64, ...], Counted()]
+    """Microseconds since 1970."""
+    series: Annotated[list[HistorySeries], Counted()]
+
+
+class LogLine(Reply, frozen=True):
+    """A line of the log."""
+
+    number: U64
+    """Increases by one from line to line, from the start of the server on."""
+    time: U64
+    """Microseconds since 1970."""
+    level: Text8
+    logger: Text8
+    message: Text32
+
+
+class LogLines(Reply, frozen=True):
+    """Oldest first."""
+
+    lines: Annotated[list[LogLine], Counted()]
+
+
+class Setting(Reply, frozen=True):
+    """One key of the configuration."""
+
+    key: Text8
+    value: Text32
+    """As TOML; empty if it is not set and has no default. Secrets are masked."""
+    source: Text32
+    """What set it: a file, a variable, the command line, or ``default``."""
+    default: Text32
+    """As TOML."""
+    description: Text32
+
+
+class SettingList(Reply, frozen=True):
+    """In the order of the reference."""
+
+    settings: Annotated[list[Setting], Counted()]
+
+
+class TopicFigures(Reply, frozen=True):
+    """A topic in a list of all topics."""
+
+    stream_id: U32
+    stream: Text8
+    topic_id: U32
+    topic: Text8
+    partition_count: U32
+    message_count: U64
+    size: U64
+    appended_count: U64
+    """Messages that were sent to it since the start of the server."""
+    message_expiry: U64
+    """Microseconds; 2^64 - 1: never."""
+    max_topic_size: U64
+    """Bytes; 2^64 - 1: unlimited."""
+    durability: Text8
+    """``written``, ``bounded`` or ``synced``."""
+    group_count: U32
+    lag: OptionalU64
+    """Messages that the consumer group which is furthest behind has not committed; None without groups."""
+
+
+class TopicFigureList(Reply, frozen=True):
+    """By the ids of streams and topics."""
+
+    topics: Annotated[list[TopicFigures], Counted()]

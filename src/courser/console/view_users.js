@@ -1,0 +1,169 @@
+// Users: who may do what, and why. Create, change, delete; and one's own tokens.
+
+import { change, get, path, post, remove } from "./api.js";
+import { fill, h } from "./dom.js";
+import { moment, parseDuration } from "./format.js";
+import { allowedActions, ACTIONS, noPermissions, permissionEditor } from "./permissions.js";
+import { Table } from "./table.js";
+import { badge, button, card, confirmByName, copy, dialog, failure, field, formDialog, heading, select, toast } from "./widgets.js";
+
+/** @typedef {import("./permissions.js").Permissions} Permissions */
+/** @typedef {{ id: number, username: string, status: "active" | "inactive", created_at: number, permissions: Permissions | null }} User */
+/** @typedef {{ name: string, expiry_at: number | null }} Token */
+
+const ROOT_ID = 0;
+
+/** @param {import("./views.js").Context} context */
+export async function show({ root, signal, setTitle, session, query, setQuery }) {
+  setTitle("Users and tokens");
+  const isFixed = session.read_only;
+  const users = h("div");
+  const tokens = h("div");
+  fill(root, heading("Users and tokens"), users, tokens);
+  await Promise.all([showUsers(users, { signal, isFixed, query, setQuery }).catch((error) => fill(users, card("Users", failure(error)))), showTokens(tokens, { signal, isFixed })]);
+}
+
+// --- users ---
+
+/** @param {HTMLElement} root @param {{ signal: AbortSignal, isFixed: boolean, query: URLSearchParams, setQuery: import("./views.js").Context["setQuery"] }} options */
+async function showUsers(root, { signal, isFixed, query, setQuery }) {
+  /** @type {User[]} */
+  let rows = [];
+  /** @type {{ stream: string, stream_id: number, topic: string, topic_id: number }[]} */
+  let topics = [];
+  const place = h("select", { "aria-label": "Where", onchange: () => {
+    setQuery({ at: place.value });
+    draw();
+  } });
+  /** @param {User} user */
+  const allowed = (user) => {
+    const [stream, topic] = place.value === "" ? [null, null] : place.value.split(" ").map(Number);
+    return allowedActions(user.id === ROOT_ID ? "root" : user.permissions, stream, topic);
+  };
+  /** @type {Table<User>} */
+  const table = new Table({
+    label: "Users", key: (row) => row.id, sortColumn: 0,
+    columns: [
+      { title: "User", value: (row) => `${row.username} ${row.status}`, render: (row) => [h("strong", null, row.username), " ", row.status === "inactive" && badge("inactive", "warn"), row.id === ROOT_ID && badge("root")] },
+      ...ACTIONS.map((action) => ({
+        title: action.title, value: (/** @type {User} */ row) => allowed(row).get(action.name) ?? "",
+        render: (/** @type {User} */ row) => {
+          const why = allowed(row).get(action.name);
+          return why === undefined ? h("span", { class: "soft", title: `may not ${action.deed}` }, "–") : h("span", { class: "granted", title: `may ${action.deed}: ${why}` }, "✓", h("small", null, ` ${why}`));
+        },
+      })),
+      { title: "", value: (row) => `${row.id} ${row.status}`, isPlain: true, render: (row) => h("span", { class: "row tight" },
+        button("Permissions", () => editPermissions(row), { disabled: isFixed || row.id === ROOT_ID }),
+        button("Change", () => editUser(row), { disabled: isFixed }),
+        button("Password", () => changePassword(row), { disabled: isFixed }),
+        button("Delete", () => deleteUser(row), { kind: "danger", disabled: isFixed || row.id === ROOT_ID })) },
+    ],
+  });
+  const draw = () => table.update([...rows]);
+  const refresh = async () => {
+    /** @type {{ id: number }[]} */
+    const list = await get("users", { signal });
+    rows = await Promise.all(list.map((user) => get(path`users/${user.id}`, { signal })));
+    try {
+      topics = await get("topics", { signal });
+    } catch {
+      // Without the permission to list topics, permissions are shown for everything only.
+      topics = [];
+    }
+    const now = place.childElementCount === 0 ? (query.get("at") ?? "") : place.value;
+    fill(place, h("option", { value: "" }, "everywhere"), topics.map((one) => h("option", { value: `${one.stream_id} ${one.topic_id}`, selected: `${one.stream_id} ${one.topic_id}` === now }, `in ${one.stream}/${one.topic}`)));
+    draw();
+  };
+
+  const createUser = async () => {
+    const name = h("input", { required: true, autocomplete: "off", spellcheck: "false" });
+    const password = h("input", { type: "password", required: true, autocomplete: "new-password" });
+    const editor = permissionEditor(noPermissions(), topics);
+    if (await formDialog("Create a user", { wide: true, button: "Create", fields: [field("Name", name, "3 to 50 bytes."), field("Password", password, "3 to 100 bytes."), editor.element],
+      submit: async () => {
+        await post("users", { username: name.value, password: password.value, status: "active", permissions: editor.read() });
+        toast(`User ${name.value} is created.`);
+      } })) await refresh();
+  };
+  /** @param {User} user */
+  const editPermissions = async (user) => {
+    const editor = permissionEditor(user.permissions ?? noPermissions(), topics);
+    if (await formDialog(`Permissions of ${user.username}`, { wide: true, button: "Save", fields: [h("p", { class: "help" }, "They take effect at once, also for open connections. What is not granted is denied."), editor.element],
+      submit: async () => {
+        await change(path`users/${user.id}/permissions`, { permissions: editor.read() });
+        toast(`The permissions of ${user.username} are changed.`);
+      } })) await refresh();
+  };
+  /** @param {User} user */
+  const editUser = async (user) => {
+    const name = h("input", { value: user.username, required: true, autocomplete: "off" });
+    const status = select([["active", "active"], ["inactive", "inactive: cannot log in"]], user.status);
+    if (await formDialog(`Change ${user.username}`, { button: "Save", fields: [field("Name", name), field("Status", status)],
+      submit: async () => {
+        await change(path`users/${user.id}`, { username: name.value, status: status.value });
+        toast(`User ${name.value} is changed.`);
+      } })) await refresh();
+  };
+  /** @param {User} user */
+  const changePassword = (user) => {
+    const current = h("input", { type: "password", required: true, autocomplete: "current-password" });
+    const next = h("input", { type: "password", required: true, autocomplete: "new-password" });
+    return formDialog(`Password of ${user.username}`, { button: "Change",
+      fields: [field("Current password", current), field("New password", next, "3 to 100 bytes. Sessions that logged in with the old one end, this one too if it is yours.")],
+      submit: async () => {
+        await change(path`users/${user.id}/password`, { current_password: current.value, new_password: next.value });
+        toast(`The password of ${user.username} is changed.`);
+      } });
+  };
+  /** @param {User} user */
+  const deleteUser = async (user) => {
+    if (await confirmByName({ title: "Delete a user", name: user.username, button: "Delete the user", text: h("p", null, `The user ${user.username} and all tokens of the user will be deleted, and open sessions end.`),
+      submit: async () => {
+        await remove(path`users/${user.id}`);
+        toast(`User ${user.username} is deleted.`);
+      } })) await refresh();
+  };
+  await refresh();
+  fill(root, card("Who may do what", h("div", { class: "filters" }, h("label", { class: "row" }, "Where ", place), button("Create a user", createUser, { kind: "primary", icon: "plus", disabled: isFixed })),
+    h("p", { class: "help" }, "A tick says that the user may do it there, and which permission allows it."), table.element));
+}
+
+// --- tokens ---
+
+/** @param {HTMLElement} root @param {{ signal: AbortSignal, isFixed: boolean }} options */
+async function showTokens(root, { signal, isFixed }) {
+  /** @type {Table<Token>} */
+  const table = new Table({
+    label: "Your tokens", key: (row) => row.name, sortColumn: 0, empty: "You have no tokens. Programs should log in with one, not with your password.",
+    columns: [
+      { title: "Name", value: (row) => row.name },
+      { title: "Expires", value: (row) => row.expiry_at, render: (row) => row.expiry_at === null ? "never" : moment(row.expiry_at) },
+      { title: "", value: (row) => row.name, isPlain: true, render: (row) => button("Delete", () => deleteToken(row), { kind: "danger", disabled: isFixed }) },
+    ],
+  });
+  const refresh = async () => table.update(await get("personal-access-tokens", { signal }));
+  const createToken = async () => {
+    const name = h("input", { required: true, autocomplete: "off", spellcheck: "false" });
+    const life = h("input", { value: "90 days", autocomplete: "off" });
+    let secret = "";
+    const isDone = await formDialog("Create a token", { button: "Create", fields: [field("Name", name, "3 to 30 bytes: what it is for, such as the name of a program."), field("Valid for", life, "Such as 90 days; empty: for ever.")],
+      submit: async () => {
+        const text = life.value.trim();
+        secret = (await post("personal-access-tokens", { name: name.value, expiry: text === "" ? 0 : parseDuration(text) })).token;
+      } });
+    if (!isDone) return;
+    await refresh();
+    await dialog(`Token ${name.value}`, () => [h("p", null, "This is the only time that it is shown. Keep it where the program finds it."),
+      h("p", { class: "secret" }, h("code", null, secret)), h("div", { class: "buttons" }, button("Copy", () => copy(secret, "The token is in the clipboard."), { icon: "copy", kind: "primary" }))]);
+  };
+  /** @param {Token} token */
+  const deleteToken = async (token) => {
+    if (await formDialog("Delete a token", { button: "Delete the token", danger: true, fields: h("p", null, `Programs that use the token ${token.name} cannot log in any more, and their sessions end.`),
+      submit: async () => {
+        await remove(path`personal-access-tokens/${token.name}`);
+        toast(`Token ${token.name} is deleted.`);
+      } })) await refresh();
+  };
+  fill(root, card("Your personal access tokens", h("div", { class: "row" }, button("Create a token", createToken, { icon: "plus", disabled: isFixed })), table.element));
+  await refresh();
+}

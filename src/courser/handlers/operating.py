@@ -1,0 +1,65 @@
+"""For whoever operates the server: sessions, history, log and configuration."""
+
+from courser.api import commands as c
+from courser.api import operating_replies as o
+from courser.broker.broker import Broker
+from courser.broker.sessions import Session
+from courser.errors import CommandRejected, ErrorCode
+
+
+async def get_sessions(broker: Broker, session: Session, command: c.GetSessions) -> o.SessionList:
+    """By client id."""
+    broker.finder.check(session, command)
+    users = broker.catalog.state.users
+    started_at = broker.clock.now() - broker.clock.monotonic()
+    rows = []
+    for other in broker.sessions.all():
+        user = None if other.user_id is None else users.get(other.user_id)
+        rows.append(
+            o.SessionInfo(
+                other.client_id,
+                other.user_id,
+                "" if user is None else user.name,
+                other.transport.name.lower(),
+                other.address,
+                other.sdk,
+                started_at + other.connected_at,
+                started_at + other.last_seen,
+                other.request_count,
+                len(other.groups),
+            )
+        )
+    return o.SessionList(rows)
+
+
+async def end_session(broker: Broker, session: Session, command: c.EndSession) -> None:
+    """The client notices that its connection is closed."""
+    broker.finder.check(session, command)
+    other = broker.sessions.get(command.client_id)
+    if other is None:
+        raise CommandRejected(ErrorCode.CLIENT_NOT_FOUND, f"client {command.client_id} does not exist")
+    broker.sessions.end(other, CommandRejected(ErrorCode.DISCONNECTED, "an operator has ended this session"))
+
+
+async def get_history(broker: Broker, session: Session, command: c.GetHistory) -> o.History:
+    """With a sample of now."""
+    broker.finder.check(session, command)
+    return await broker.history.since(command.since)
+
+
+async def get_log_lines(broker: Broker, session: Session, command: c.GetLogLines) -> o.LogLines:
+    """Those in memory: the files have more."""
+    broker.finder.check(session, command)
+    return o.LogLines(broker.diagnosis.list_log_lines(command.after))
+
+
+async def get_configuration(broker: Broker, session: Session, command: c.GetConfiguration) -> o.SettingList:
+    """Masked by the server."""
+    broker.finder.check(session, command)
+    return o.SettingList(broker.diagnosis.list_settings())
+
+
+async def get_topic_figures(broker: Broker, session: Session, command: c.GetTopicFigures) -> o.TopicFigureList:
+    """For those who may list all streams."""
+    broker.finder.check(session, command)
+    return await broker.topic_figures.read()

@@ -1,0 +1,144 @@
+"""What operators ask for: sessions, the figures of the last hour, the list of all topics, tokens that log in once."""
+
+import itertools
+
+import pytest
+
+from courser.api import commands as c
+from courser.api import operating_replies as o
+from courser.broker.history import INTERVAL
+from courser.broker.one_time_tokens import LIFE
+from courser.catalog import changes
+from courser.errors import ErrorCode
+from courser.model.permissions import GlobalPermissions, Permissions
+from tests.handlers.messaging import add_topic, send
+from tests.handlers.scenes import PASSWORD_HASH, Scene
+
+
+async def figures_of(scene: Scene, since: int = 0) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
+    reply = await scene.ask(scene.root, c.GetHistory(since))
+    assert isinstance(reply, o.History)
+    return reply.times, {series.name: series.values for series in reply.series}
+
+
+# --- history ---
+
+
+async def test_the_history_has_a_sample_per_interval_and_one_of_now(scene: Scene) -> None:
+    await add_topic(scene)
+    for count in (3, 2):
+        await send(scene, *["x"] * count)
+        await scene.broker.history.take()
+        scene.clock.advance(INTERVAL)
+    await send(scene, "x")
+    times, values = await figures_of(scene)
+    assert values["appended_messages"] == (3, 5, 6)
+    assert values["stored_messages"] == (3, 5, 6)
+    assert [later - earlier for earlier, later in itertools.pairwise(times)] == [INTERVAL, INTERVAL]
+
+
+async def test_only_what_is_newer_than_a_time_is_sent(scene: Scene) -> None:
+    for _ in range(3):
+        await scene.broker.history.take()
+        scene.clock.advance(INTERVAL)
+    times, _ = await figures_of(scene)
+    newer, values = await figures_of(scene, times[1])
+    assert newer == times[2:]
+    assert all(len(series) == len(newer) for series in values.values())
+
+
+async def test_the_history_forgets_what_is_older_than_an_hour(scene: Scene) -> None:
+    for _ in range(365):
+        await scene.broker.history.take()
+        scene.clock.advance(INTERVAL)
+    times, _ = await figures_of(scene)
+    assert len(times) == 361
+    assert times[-1] - times[0] == 360 * INTERVAL
+
+
+# --- topics ---
+
+
+async def test_all_topics_are_listed_with_their_figures(scene: Scene) -> None:
+    await add_topic(scene)
+    await scene.add_topic("s", "quiet", 2)
+    await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", "g"))
+    await send(scene, "one", "two")
+    reply = await scene.ask(scene.root, c.GetTopicFigures())
+    assert isinstance(reply, o.TopicFigureList)
+    busy, quiet = reply.topics
+    assert (busy.stream, busy.topic, busy.message_count, busy.appended_count, busy.group_count, busy.lag) == (
+        *("s", "t", 2, 2),
+        *(1, 2),
+    )
+    assert (quiet.topic, quiet.partition_count, quiet.message_count, quiet.lag) == ("quiet", 2, 0, None)
+    assert quiet.durability == "written"
+
+
+# --- sessions ---
+
+
+async def test_sessions_say_who_is_connected_and_how_busy_they_are(scene: Scene) -> None:
+    user = await scene.add_user("bob")
+    session = scene.connect(user.user_id)
+    for _ in range(3):
+        await scene.ask(session, c.Ping())
+    reply = await scene.ask(scene.root, c.GetSessions())
+    assert isinstance(reply, o.SessionList)
+    row = next(row for row in reply.sessions if row.client_id == session.client_id)
+    assert (row.username, row.transport, row.request_count) == ("bob", "tcp", 3)
+    assert row.connected_at == scene.clock.now()
+
+
+async def test_a_session_is_ended_by_those_who_manage_servers_only(scene: Scene) -> None:
+    session = scene.connect(0)
+    reader = await scene.add_user("reader", Permissions(GlobalPermissions(read_servers=True)))
+    command = c.EndSession(session.client_id)
+    assert await scene.refusal(scene.connect(reader.user_id), command) is ErrorCode.UNAUTHORIZED
+    await scene.ask(scene.root, command)
+    assert await scene.refusal(session, c.Ping()) is ErrorCode.DISCONNECTED
+    assert await scene.refusal(scene.root, command) is ErrorCode.CLIENT_NOT_FOUND
+
+
+# --- tokens that log in once ---
+
+
+async def one_time_token(scene: Scene, user_id: int = 0) -> str:
+    reply = await scene.ask(scene.connect(user_id), c.CreateOneTimeToken())
+    assert isinstance(reply, o.OneTimeToken)
+    assert reply.expires_at == scene.clock.now() + LIFE
+    return reply.token
+
+
+async def test_a_one_time_token_logs_in_once(scene: Scene) -> None:
+    user = await scene.add_user("bob")
+    token, session = await one_time_token(scene, user.user_id), scene.connect()
+    await scene.ask(session, c.LoginWithToken(token))
+    assert session.user_id == user.user_id
+    assert await scene.refusal(scene.connect(), c.LoginWithToken(token)) is ErrorCode.INVALID_TOKEN
+
+
+async def test_a_one_time_token_expires(scene: Scene) -> None:
+    token = await one_time_token(scene)
+    scene.clock.advance(LIFE)
+    assert await scene.refusal(scene.connect(), c.LoginWithToken(token)) is ErrorCode.TOKEN_EXPIRED
+
+
+@pytest.mark.parametrize("change", ["password", "deletion"])
+async def test_a_one_time_token_ends_with_the_login_that_it_stands_for(scene: Scene, change: str) -> None:
+    user = await scene.add_user("bob")
+    token = await one_time_token(scene, user.user_id)
+    if change == "password":
+        await scene.broker.catalog.submit(changes.PasswordChange(user.user_id, PASSWORD_HASH + "x"))
+    else:
+        await scene.ask(scene.root, c.DeleteUser("bob"))
+    assert await scene.refusal(scene.connect(), c.LoginWithToken(token)) is ErrorCode.TOKEN_EXPIRED
+
+
+async def test_unused_tokens_do_not_pile_up(scene: Scene) -> None:
+    first = await one_time_token(scene)
+    tokens = scene.broker.authentication.one_time_tokens
+    user = scene.broker.catalog.state.users[0]
+    last = [tokens.create(user, None)[0] for _ in range(1_000)][-1]
+    assert await scene.refusal(scene.connect(), c.LoginWithToken(first)) is ErrorCode.INVALID_TOKEN
+    await scene.ask(scene.connect(), c.LoginWithToken(last))
