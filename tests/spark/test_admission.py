@@ -89,7 +89,7 @@ def test_offsets_are_the_same_text_whatever_order_they_came_in() -> None:
 def reader_of(known: KnownTopic, monkeypatch: pytest.MonkeyPatch, **given: object) -> StreamReader:
     texts = {name: str(value) for name, value in given.items()}
     reads, values = read_options({"stream": "shop", "topic": "orders"} | texts, Use.STREAM, {})
-    monkeypatch.setattr("courser.spark.stream_reader.server_topic", lambda _: known)
+    monkeypatch.setattr("courser.spark.stream_reader.live_topic", lambda _: known)
     schema = default_schema("native", include_headers=False)
     return StreamReader(reads, stream_options(values), schema, lambda: known.now)
 

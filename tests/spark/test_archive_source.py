@@ -13,6 +13,8 @@ from courser.archive.care import plan_removals, remove
 from courser.archive.disk_store import DiskStore
 from courser.archive.errors import ArchiveFailure, ArchiveMissing
 from courser.archive.reader import ArchiveReader, find_clusters
+from courser.archive.restore_plan import OFFSET_LEAP, Selection, plan_restore
+from courser.archive.restoring import Restorer
 from courser.broker.settings import BrokerSettings
 from courser.client.client import Client
 from courser.client.messages import SendMessage
@@ -145,6 +147,31 @@ async def test_several_epochs_and_a_restart_are_one_log(tmp_path: Path) -> None:
             await fill(broker, client, *text)
             await archive(broker)
     assert read(tmp_path) == letters("abcdef")
+
+
+async def test_the_offsets_that_a_restore_leaves_out_cost_nothing(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path / "archive")
+    async with running(tmp_path / "lost", settings) as (broker, client):
+        await fill(broker, client, *"ab")
+        await archive(broker)
+        shutil.copytree(tmp_path / "archive", tmp_path / "as of then")
+    store = DiskStore(LocalFileSystem(), tmp_path / "as of then", bytes(16))
+    archived = ArchiveReader(store, find_clusters(store)[0])
+    (tmp_path / "new" / "data").mkdir(parents=True)
+    Restorer(store, LocalFileSystem(), tmp_path / "new" / "data").restore(plan_restore(archived, Selection()))
+    async with running(tmp_path / "new", settings_of(tmp_path / "as of then")) as (broker, client):
+        await fill(broker, client, *"cd")
+        await archive(broker)
+    place = {"archive.path": tmp_path / "as of then"}
+    found = read(tmp_path, **place)
+    assert [payload for _, payload in found] == [b"a", b"b", b"c", b"d"]
+    assert found[2][0] >= OFFSET_LEAP
+    assert len(task_rows(options_of(tmp_path, **place))) == 1
+    offset, batches = (reader := stream_of(tmp_path, **place)).initialOffset(), []
+    while (step := micro_batch(reader, offset))[0] != offset:
+        offset, rows = step
+        batches.append(rows)
+    assert batches == [[offset for offset, _ in found]]
 
 
 async def test_purged_messages_are_gone(scene: Scene, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def topics(orders: int, payments: int) -> dict[str, KnownTopic]:
 def reader_of(known: Mapping[str, KnownTopic], monkeypatch: pytest.MonkeyPatch, **given: object) -> StreamReader:
     texts = {"stream": "shop", "topic": ",".join(known)} | {name: str(value) for name, value in given.items()}
     reads, values = read_options(texts, Use.STREAM, {})
-    monkeypatch.setattr("courser.spark.stream_reader.server_topic", lambda options: known[options.topic])
+    monkeypatch.setattr("courser.spark.stream_reader.live_topic", lambda options: known[options.topic])
     schema = default_schema("native", include_headers=False)
     return StreamReader(reads, stream_options(values), schema, lambda: 100.0)
 

@@ -48,7 +48,7 @@ class SourceTopic:
 
     def size_of(self, part: Range) -> int:
         """Approximate size of a range in bytes."""
-        return int(part.count * self.facts.partitions[part.partition].message_size)
+        return int(self.facts.partitions[part.partition].size_of(part.count))
 
 
 def open_topic(options: Mapping[str, str]) -> SourceTopic:

@@ -86,9 +86,7 @@ def admit(
 
 def _size(waiting: Mapping[TopicPartition, int], facts: Mapping[str, TopicFacts]) -> float:
     return sum(
-        count * facts[topic].partitions[partition].message_size
-        for (topic, partition), count in waiting.items()
-        if count
+        facts[topic].partitions[partition].size_of(count) for (topic, partition), count in waiting.items() if count
     )
 
 

@@ -103,7 +103,7 @@ class TopicRead:
 
     def size(self, wanted: Range) -> float:
         """Approximate size of a range in bytes."""
-        return wanted.count * self.facts.partitions[wanted.partition].message_size
+        return self.facts.partitions[wanted.partition].size_of(wanted.count)
 
 
 class Task(InputPartition):
