@@ -1,6 +1,7 @@
 """The archive writer: every kill, every lost reply, and servers that replace each other."""
 
 import random
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -25,6 +26,7 @@ from tests.archive.writing import (
     disk,
     expected_bytes,
     facts,
+    plant_condensed,
     plant_segment,
 )
 
@@ -74,6 +76,26 @@ def test_the_open_segment_is_archived_in_pieces_and_merged_when_it_is_sealed() -
     assert archived_bytes(store) == expected_bytes(0, 40)
     partition = _partition(store)
     assert [(piece.first_offset, piece.end_offset, piece.is_whole) for piece in partition] == [(0, 40, True)]
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_segment_that_another_server_had_sealed_is_archived_further(is_same: bool) -> None:
+    """A standby restores a piece as a sealed segment and takes over. Then the old primary takes the archive back."""
+    store, old_disk, new_disk = store_of(), disk(1), disk(2)
+    for file_system in (old_disk, new_disk):
+        plant_segment(file_system, 0, 40)
+    Process(store, old_disk, seed=1).run(capture(captured((0,), open_end=10)))
+    standby = captured((0, 10))
+    if not is_same:
+        standby = replace(standby, segments=(plant_condensed(new_disk, 0, 10),))
+    Process(store, new_disk, seed=2, take_over=True).run(capture(standby))
+    old = Process(store, old_disk, seed=3, take_over=True)
+    old.run(capture(captured((0,), open_end=25)))
+    assert archived_bytes(store) == expected_bytes(0, 25)
+    assert old.confirmed == {IDENTITY: frozenset()}
+    old.run(capture(captured((0, 40))))
+    assert archived_bytes(store) == expected_bytes(0, 40)
+    assert old.confirmed == {IDENTITY: sizes_of((0, 40))}
 
 
 def _partition(store: FakeStore) -> tuple[Piece, ...]:

@@ -12,6 +12,7 @@ All methods block. One thread uses a writer.
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -259,8 +260,10 @@ class ArchiveWriter:
         facts = segment.facts
         pieces = [piece for piece in head.manifest.pieces if piece.base_offset == facts.base_offset]
         if any(piece.is_whole for piece in pieces):
-            # The segment was sealed after the capture that was archived last, or damaged after it was archived.
-            return
+            if pieces[-1].end_offset >= facts.end_offset:
+                # The segment was sealed after the capture that was archived last, or damaged after it was archived.
+                return
+            pieces = self._reopened(partition, head, pieces[-1])
         position = sum(piece.size for piece in pieces)
         if position >= facts.size:
             return
@@ -283,6 +286,19 @@ class ArchiveWriter:
             facts.batch_count - before.batch_count,
         )
         self._add(head, self._put(partition, head, segment, rest, position=position, is_whole=False))
+
+    def _reopened(self, partition: CapturedPartition, head: _Head, sealed: Piece) -> list[Piece]:
+        """The part of a segment that another server had restored and sealed, and that this one goes on writing."""
+        with closing(self._file_system.open(log_path(partition.directory, sealed.base_offset))) as file:
+            is_same = file.size() >= sealed.size and hash_file(Range(file, 0, sealed.size)) == sealed.digest
+        others = tuple(piece for piece in head.manifest.pieces if piece is not sealed)
+        head.manifest = msgspec.structs.replace(head.manifest, pieces=others)
+        head.key = ""
+        if not is_same:
+            return []
+        part = msgspec.structs.replace(sealed, is_whole=False, index_key="", index_size=0, index_digest=b"")
+        head.manifest = with_piece(head.manifest, part)
+        return [part]
 
     def _head(self, partition: CapturedPartition) -> _Head:
         """The manifest to continue, without what the partition no longer has."""
