@@ -110,6 +110,17 @@ class Access:
     """The release of the client, if what it reads differs from what others do."""
 
 
+@dataclass(slots=True)
+class _Verified:
+    """A token with a right signature."""
+
+    claims: _Claims
+    token_id: bytes
+    user_id: int
+    access: Access | None = None
+    """What it stood for when it was last checked."""
+
+
 class AccessTokens:
     """Issues tokens, checks them and takes them back. ``open`` makes it."""
 
@@ -191,16 +202,19 @@ class AccessTokens:
 
     def check(self, token: str) -> Access:
         """What a token stands for. Raises ``CommandRejected`` (40) if it is not valid."""
-        claims, token_id, user_id = self._verify(token)
+        verified = self._verify(token)
+        claims, token_id = verified.claims, verified.token_id
         now, skew = self._clock.now() // _SECOND, self._settings.clock_skew // _SECOND
         if not claims.nbf - skew <= now < claims.exp + skew:
             raise invalid_token("it is expired, or not valid yet")
         if token_id in self._revoked:
             raise invalid_token("it was revoked")
-        user = self._state.users.get(user_id)
+        user = self._state.users.get(verified.user_id)
         if user is None or not hmac.compare_digest(self._fingerprint(user, claims.pat) or "-", claims.login):
             raise invalid_token("its user was deleted, or has changed the password or deleted the token of the login")
-        return Access(user, claims.pat, token_id, claims.exp, claims.sdk)
+        if verified.access is None or verified.access.user is not user:
+            verified.access = Access(user, claims.pat, token_id, claims.exp, claims.sdk)
+        return verified.access
 
     async def revoke(self, access: Access) -> None:
         """Make a token invalid, durably. Raises ``CommandRejected`` (40) if it already is, and ``StorageFailure``."""
@@ -225,8 +239,7 @@ class AccessTokens:
         """Whether a token was made invalid."""
         return token_id in self._revoked
 
-    def _verified(self, token: str) -> tuple[_Claims, bytes, int]:
-        """What a token says, its id, and the id of its user."""
+    def _verified(self, token: str) -> "_Verified":
         if len(token) > TOKEN_LENGTH_MAX or not token.isascii():
             raise invalid_token("it is not a token")
         signed, _, signature = token.encode().rpartition(b".")
@@ -244,7 +257,7 @@ class AccessTokens:
         if claims.iss not in self._settings.valid_issuers or not set(audiences) & set(self._settings.valid_audiences):
             raise invalid_token("it is made for another server")
         try:
-            return claims, UUID(claims.jti).bytes, int(claims.sub)
+            return _Verified(claims, UUID(claims.jti).bytes, int(claims.sub))
         except ValueError:
             raise invalid_token("it names no user") from None
 

@@ -21,6 +21,7 @@ from courser.records.frames import (
     frame_checksum,
     frame_fields,
     survey_frames,
+    uniform_layout,
     wrong_frame_checksums,
 )
 
@@ -144,6 +145,18 @@ def build_batch(messages: Sequence[NewMessage]) -> Batch:
         covered = b"".join((header[layout.FRAME_ID_POSITION :], message.payload, message.user_headers))
         pieces += (xxh3(covered).to_bytes(8, "little"), covered)
     return batch_of(origin_timestamp, len(messages), memoryview(b"".join(pieces)))
+
+
+def batch_in_place(frame: memoryview, message_id: int, origin_timestamp: int) -> Batch:
+    """A batch of one message without user headers, whose payload follows ``FRAME_HEADER_SIZE`` free bytes.
+
+    The header is written there: nothing is copied.
+    """
+    payload_size = len(frame) - layout.FRAME_HEADER_SIZE
+    layout.FRAME_HEADER.pack_into(frame, 0, 0, message_id.to_bytes(16, "little"), 0, 0, 0, payload_size, 0)
+    checksum = frame_checksum(frame, 0, len(frame)).to_bytes(8, "little")
+    frame[: layout.FRAME_ID_POSITION] = checksum
+    return Batch(origin_timestamp, 1, frame, uniform_layout(1, len(frame)), checksum)
 
 
 def batch_of(origin_timestamp: int, count: int, body: memoryview) -> Batch:

@@ -10,7 +10,7 @@ import ssl
 from courser.model.clock import Clock
 from courser.transports.connections import Connections
 from courser.transports.http import HttpListener
-from courser.transports.http_exchange import REQUEST_ID, Answer, ClientGone, Exchange, Receive, Scope, Send, text_answer
+from courser.transports.http_exchange import Answer, ClientGone, Exchange, Receive, RequestIds, Scope, Send, text_answer
 from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings, HttpSettings
 
@@ -46,10 +46,11 @@ class _RecoveryApplication:
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self._settings = settings
+        self._ids = RequestIds(os.urandom)
 
-    def is_hot(self, method: bytes, path: bytes) -> bool:
+    def is_hot(self, method: bytes, url: bytes) -> bool:
         """Nothing is: each connection has one request."""
-        del method, path
+        del method, url
         return False
 
     def hurry(self) -> None:
@@ -57,15 +58,16 @@ class _RecoveryApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        exchange = Exchange(scope, receive, send, self._settings, os.urandom)
+        del receive, send
+        exchange = Exchange.of(scope, self._settings, self._ids)
         try:
-            await exchange.send(_answer_to(exchange.path), {REQUEST_ID: exchange.request_id, "connection": "close"})
+            await exchange.send(_answer_to(exchange.path))
         except (ClientGone, TimeoutError):
             exchange.seat.abort()
 
 
 def _answer_to(path: bytes) -> Answer:
     if path in _LIVE_PATHS:
-        return text_answer(_OK, "pong")
-    answer = text_answer(_UNAVAILABLE, "the server is starting: it recovers its data")
-    return Answer(answer.status, answer.body, answer.content_type, {"retry-after": "1"})
+        return text_answer(_OK, "pong", closes=True)
+    reason = "the server is starting: it recovers its data"
+    return text_answer(_UNAVAILABLE, reason, {"retry-after": "1"}, closes=True)

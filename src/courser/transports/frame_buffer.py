@@ -30,7 +30,7 @@ class FrameBuffer:
         self._memory = memory
         self._on_memory = on_memory
         """Called when memory that a frame waited for is granted."""
-        self._buffer = _allocate(BASE_SIZE)
+        self._buffer = allocate(BASE_SIZE)
         self._start = self._end = 0
         self.size = 0
         """Bytes received but not consumed."""
@@ -118,7 +118,7 @@ class FrameBuffer:
 
     def _enlarge(self, size: int) -> None:
         self.borrowed = size
-        self._move(_allocate(size))
+        self._move(allocate(size))
 
     def _move(self, target: memoryview) -> None:
         size = self.size
@@ -129,7 +129,7 @@ class FrameBuffer:
     def give_up_memory(self) -> int:
         """Return to the base buffer. Returns how many borrowed bytes that frees."""
         size, self.borrowed = self.borrowed, 0
-        self._move(_allocate(BASE_SIZE))
+        self._move(allocate(BASE_SIZE))
         return size
 
     def close(self) -> None:
@@ -143,6 +143,7 @@ class FrameBuffer:
             self._memory.give_back(self, borrowed)
 
 
-def _allocate(size: int) -> memoryview:
+def allocate(size: int) -> memoryview:
+    """Memory that may contain anything."""
     # Not a bytearray, which would be zeroed first.
     return np.empty(size, np.uint8).data

@@ -24,8 +24,8 @@ class Application(Protocol):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
 
-    def is_hot(self, method: bytes, path: bytes) -> bool:
-        """Whether such a request may begin outside a task (``http_connection.IsHot``)."""
+    def is_hot(self, method: bytes, url: bytes) -> bool:
+        """Whether such a request may begin outside a task (``http_connection.HotApplication``)."""
 
     def hurry(self) -> None:
         """The server stops: end what takes long."""

@@ -6,7 +6,7 @@ Each request has a session of its own, with the user that its access token names
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
 from functools import cached_property, lru_cache, partial
@@ -21,19 +21,23 @@ from courser.api.table import CommandRow
 from courser.broker.access_tokens import Access
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
+from courser.model.buffers import Buffer
 from courser.model.metric_table import HTTP_REQUESTS
+from courser.records.layout import FRAME_HEADER_SIZE
 from courser.transports.http_commands import HttpCommands, HttpServices
+from courser.transports.http_connection import HttpSeat
 from courser.transports.http_console import PRIVATE, Console
 from courser.transports.http_cors import Cors
 from courser.transports.http_events import EventRoute
 from courser.transports.http_exchange import (
-    REQUEST_ID,
     Answer,
     ClientGone,
     Exchange,
     Receive,
+    RequestIds,
     Scope,
     Send,
+    head_line,
     text_answer,
 )
 from courser.transports.http_members import MemberRoutes
@@ -59,15 +63,17 @@ from courser.wire.rest_messages import (
 from courser.wire.rest_own_routes import RefreshBody, own_routes
 from courser.wire.rest_replies import encode_reply, identity
 from courser.wire.rest_requests import JSON_TYPE, Decoder, RestRequest, decoder_of, from_json, has_body
-from courser.wire.rest_routes import Router
+from courser.wire.rest_routes import Match, Router
 
 _log = logging.getLogger(__name__)
 
 _OK, _ACCEPTED, _UNAUTHORIZED, _NOT_FOUND, _NOT_ALLOWED, _FAILED, _UNAVAILABLE = 200, 202, 401, 404, 405, 500, 503
 _RETRY_STATUSES = (429, _UNAVAILABLE)
-_RETRY_AFTER = "1"
+_RETRY_LINE = head_line("retry-after", "1")
 _HOT_METHODS = (b"GET", b"POST")
-_HOT_PATH = re.compile(rb"/streams/[^/?]+/topics/[^/?]+/messages(?:\?|$)")
+_HOT_URL = re.compile(rb"/streams/[^/?#\x80-\xff]+/topics/[^/?#\x80-\xff]+/messages(?:\?[^#\x80-\xff]*)?")
+_SAME_LINES = head_line("x-content-type-options", "nosniff")
+_PRIVATE_LINES = b"".join(head_line(name, value) for name, value in PRIVATE.items())
 _KNOWN_PATH_COUNT, _KNOWN_PATH_SIZE_MAX = 1_000, 200
 """Paths that are remembered, because clients send the same ones again, and how long they may be."""
 _CONSISTENCIES = ("serializable", "linearizable")
@@ -104,9 +110,11 @@ class HttpApplication:
         self._base_path = b"" if settings.console is None else settings.console.base_path.encode()
         self._searches = SearchRoute(services)
         self._request_count = services.metrics.counter(HTTP_REQUESTS)
-        self._date = (0, "")
+        self._ids = RequestIds(services.draw)
+        self._dated_lines = (0, b"")
+        """A second, and the headers of the answers in it."""
         self._router: Router[_Route] = Router()
-        self._find_known = lru_cache(_KNOWN_PATH_COUNT)(self._router.find)
+        self._find_known = lru_cache(_KNOWN_PATH_COUNT)(self._find)
         for row in c.COMMANDS:
             if row.route is not None:
                 answer = partial(self._answer_command, row, self._decoder_of(row))
@@ -157,39 +165,50 @@ class HttpApplication:
         self._events.stop()
         self._searches.stop()
 
-    def is_hot(self, method: bytes, path: bytes) -> bool:
+    def is_hot(self, method: bytes, url: bytes) -> bool:
         """Whether it is a send or a poll. Keys of trusted issuers may have to be fetched, with a timeout."""
-        return method in _HOT_METHODS and self._services.check_trusted is None and _HOT_PATH.match(path) is not None
+        return method in _HOT_METHODS and self._services.check_trusted is None and _HOT_URL.fullmatch(url) is not None
 
     # --- every request ---
 
+    def open_whole(
+        self, seat: HttpSeat, method: str, url: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes
+    ) -> Exchange:
+        """A request that came in one piece."""
+        path, _, query = url.partition(b"?")
+        return Exchange(seat, method, (path, query), headers, self._connections, self._ids, whole_body=body)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        exchange = Exchange(scope, receive, send, self._connections, self._services.draw)
+        del receive, send
+        await self.answer(Exchange.of(scope, self._connections, self._ids))
+
+    async def answer(self, exchange: Exchange) -> None:
+        """Answer one request."""
         self._request_count.value += 1
         try:
             answer = await self._answer(exchange)
-            await exchange.send(answer, self._headers(exchange, answer.status))
+            await exchange.send(answer, self._lines(exchange, answer))
         except (ClientGone, TimeoutError):
             # Nobody reads the answer.
             exchange.seat.abort()
         finally:
             if exchange.session is not None:
                 self._services.reply_sent(exchange.session)
-            await exchange.release()
+            if exchange.has_to_release:
+                await exchange.release()
 
-    def _headers(self, exchange: Exchange, status: int) -> dict[str, str]:
+    def _lines(self, exchange: Exchange, answer: Answer) -> bytes:
+        """The headers of every answer."""
         second = self._services.clock.now() // 1_000_000
-        if second != self._date[0]:
-            self._date = (second, formatdate(second, usegmt=True))
-        headers = {"date": self._date[1], REQUEST_ID: exchange.request_id, "x-content-type-options": "nosniff"}
+        if second != self._dated_lines[0]:
+            self._dated_lines = (second, head_line("date", formatdate(second, usegmt=True)) + _SAME_LINES)
+        lines = self._dated_lines[1]
         if self._cors is not None:
-            headers |= self._cors.headers(exchange.header(b"origin"))
-        if exchange.is_private:
-            headers |= PRIVATE
-        if status in _RETRY_STATUSES:
-            headers["retry-after"] = _RETRY_AFTER
-        return headers
+            lines += self._cors.lines(exchange.headers.get(b"origin", b""))
+        if exchange.is_private and not PRIVATE.keys() <= answer.headers.keys():
+            lines += _PRIVATE_LINES
+        return lines + _RETRY_LINE if answer.status in _RETRY_STATUSES else lines
 
     async def _answer(self, exchange: Exchange) -> Answer:
         if exchange.method == "OPTIONS" and self._cors is not None:
@@ -200,15 +219,29 @@ class HttpApplication:
             return text_answer(refusal.status, refusal.reason)
         except CourserError as error:
             return _failure(None, error)
+        except (ClientGone, asyncio.CancelledError):
+            raise
+        except Exception:  # noqa: BLE001 - one defect of ours must not take the connection down
+            _log.exception(
+                "%s %s failed for a reason that is a defect request=%s",
+                exchange.method,
+                exchange.path[:_KNOWN_PATH_SIZE_MAX],
+                exchange.request_id,
+            )
+            return _failure(None, InternalFailure())
+
+    def _find(self, path: bytes) -> tuple[Match[_Route] | None, bool]:
+        """The route of a path, and whether it has one for everybody."""
+        match = self._router.find(path)
+        return match, match is not None and any(route.is_public for route in match.targets.values())
 
     async def _answer_route(self, exchange: Exchange) -> Answer:
         path = exchange.path
         if self._base_path and path.startswith(self._base_path + b"/"):
             # Some proxies leave what they put before the path.
             path = path[len(self._base_path) :]
-        find = self._find_known if len(path) <= _KNOWN_PATH_SIZE_MAX else self._router.find
-        match = find(path)
-        is_public = match is not None and any(route.is_public for route in match.targets.values())
+        find = self._find_known if len(path) <= _KNOWN_PATH_SIZE_MAX else self._find
+        match, is_public = find(path)
         # Whoever has no token learns nothing, not even which paths exist.
         access = None if is_public else await self._check_token(exchange)
         if match is None:
@@ -219,30 +252,30 @@ class HttpApplication:
             return Answer(_NOT_ALLOWED, headers={"allow": match.allowed})
         if access is None and not route.is_public:
             access = await self._check_token(exchange)
-        try:
-            return await route.answer(exchange, match.values(method), access)
-        except (CourserError, RestRefused, ClientGone, asyncio.CancelledError):
-            raise
-        except Exception:  # noqa: BLE001 - one defect of ours must not take the connection down
-            _log.exception(
-                "%s over HTTP failed for a reason that is a defect request=%s", route.name, exchange.request_id
-            )
-            return _failure(None, InternalFailure())
+        return await route.answer(exchange, match.values(method), access)
 
     async def _check_token(self, exchange: Exchange) -> Access:
         # Until its token is found to be valid, it makes room for others.
         exchange.seat.is_stranger = True
-        scheme, _, token = exchange.header(b"authorization").partition(" ")
-        if not scheme and self._console is not None:
-            cookie = self._console.token_of(exchange)
-            if cookie is not None:
-                scheme, token = "bearer", cookie
-                exchange.is_private = True
-        if scheme.lower() != "bearer" or not token:
+        token = self._token_of(exchange)
+        if not token:
             raise CommandRejected(ErrorCode.ACCESS_TOKEN_MISSING, "the request has no access token; log in first")
-        access = await self._services.check_token(token.strip())
+        services = self._services
+        access = services.tokens.check(token) if services.check_trusted is None else await services.check_token(token)
         exchange.seat.is_stranger = False
         return access
+
+    def _token_of(self, exchange: Exchange) -> str:
+        """The access token of a request, or an empty text."""
+        seat, authorization = exchange.seat, exchange.headers.get(b"authorization", b"")
+        if not authorization and self._console is not None:
+            cookie = self._console.token_of(exchange)
+            exchange.is_private = cookie is not None
+            return cookie or ""
+        if authorization != seat.authorization:
+            scheme, _, token = authorization.decode("latin-1").partition(" ")
+            seat.authorization, seat.token = authorization, token.strip() if scheme.lower() == "bearer" else ""
+        return seat.token
 
     # --- commands ---
 
@@ -262,12 +295,16 @@ class HttpApplication:
         self, row: CommandRow, decode: Decoder, exchange: Exchange, values: Mapping[str, str]
     ) -> c.Command:
         assert row.route is not None, "it was found by its route"
-        body: bytes | bytearray = b""
+        content_type = exchange.header(b"content-type")
+        # So that a payload is in its place, however large it is.
+        room_size = FRAME_HEADER_SIZE if row.kind is c.SendMessages and is_raw(content_type) else 0
+        body: Buffer = b""
         if has_body(row.route):
             size_max = self._settings.request_size_max
             if row.is_public:
                 size_max = min(size_max, self._connections.login_frame_size_max)
-            body = await self._commands.read_body(exchange, size_max)
+            whole = exchange.whole_body(size_max, room_size)
+            body = await self._commands.read_body(exchange, size_max, room_size) if whole is None else whole
         query = exchange.query
         consistency = query.get("consistency", _CONSISTENCIES[0])
         if consistency not in _CONSISTENCIES:
@@ -275,8 +312,8 @@ class HttpApplication:
         if row.kind is c.SendMessages:
             # Before anything is sent.
             wants_acknowledgement(query)
-        request = RestRequest(values, query, exchange.header(b"content-type"), body)
-        if len(body) > (RAW_QUICK_SIZE_MAX if is_raw(request) else QUICK_SIZE_MAX):
+        request = RestRequest(values, query, content_type, body, room_size)
+        if len(body) > (RAW_QUICK_SIZE_MAX if room_size else QUICK_SIZE_MAX):
             return await asyncio.get_running_loop().run_in_executor(self._services.slow_work, decode, request)
         return decode(request)
 

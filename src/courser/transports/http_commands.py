@@ -15,6 +15,7 @@ from courser.broker.sessions import Session, Sessions
 from courser.broker.subscriptions import Subscriptions
 from courser.broker.waiting import Waiting
 from courser.handlers.audit import Answer as DispatchAnswer
+from courser.model.buffers import Buffer
 from courser.model.clock import Clock
 from courser.model.messaging import Transport
 from courser.model.metrics import Registry
@@ -82,9 +83,12 @@ class HttpCommands:
             session.user_id, session.token_name = access.user.user_id, access.token_name
         return session
 
-    async def read_body(self, exchange: Exchange, size_max: int) -> bytes | bytearray:
-        """The whole body. Raises ``RestRefused`` as soon as it is too large or too slow, and ``ClientGone``."""
-        return await exchange.read_body(size_max, self._services.memory, self._services.clock)
+    def read_body(self, exchange: Exchange, size_max: int, room_size: int = 0) -> Awaitable[Buffer]:
+        """The whole body behind ``room_size`` free bytes.
+
+        Raises ``RestRefused`` as soon as it is too large or too slow, and ``ClientGone``.
+        """
+        return exchange.read_body(size_max, self._services.memory, self._services.clock, room_size)
 
     async def carry_out(self, exchange: Exchange, session: Session, command: c.Command) -> r.Reply | None:
         """The reply. Raises ``CourserError``, and ``ClientGone`` if nobody waits for it any more."""

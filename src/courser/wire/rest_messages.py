@@ -18,7 +18,7 @@ from courser.model.identifiers import Consumer
 from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, ToPartition
 from courser.model.quantities import parse_byte_size, parse_duration
 from courser.records import layout
-from courser.records.batch import Batch, NewMessage, build_batch
+from courser.records.batch import Batch, NewMessage, batch_in_place, build_batch
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers, is_typed, iterate_user_headers
 from courser.wire.rest_fields import (
     BAD_REQUEST,
@@ -30,7 +30,7 @@ from courser.wire.rest_fields import (
     identifier_of,
     number_of,
 )
-from courser.wire.rest_requests import RestRequest, from_json, from_query
+from courser.wire.rest_requests import QueryField, RestRequest, from_json, from_query
 
 RAW_TYPE = "application/octet-stream"
 RAW_QUICK_SIZE_MAX = 4 * 1024 * 1024
@@ -97,15 +97,15 @@ class SendBody(msgspec.Struct, forbid_unknown_fields=True):
 _send_decoder = msgspec.json.Decoder(SendBody)
 
 
-def is_raw(request: RestRequest) -> bool:
+def is_raw(content_type: str) -> bool:
     """Whether the body of a send is the payload of one message."""
-    return request.content_type.partition(";")[0].strip().lower() == RAW_TYPE
+    return content_type == RAW_TYPE or content_type.partition(";")[0].strip().lower() == RAW_TYPE
 
 
 def decode_send(request: RestRequest, now: int, draw: Draw) -> c.SendMessages:
     """A send, as JSON or as the bytes of one message. Raises ``RestRefused``, ``CommandRejected``, ``InvalidBatch``."""
-    stream, topic = (identifier_of(request.values[name]) for name in ("stream", "topic"))
-    if is_raw(request):
+    stream, topic = identifier_of(request.values["stream"]), identifier_of(request.values["topic"])
+    if request.room_size:
         return c.SendMessages(stream, topic, _raw_partitioning(request.query), [_raw_batch(request, now, draw)])
     body: SendBody = from_json(request, _send_decoder)
     partitioning = _partitioning(body.partitioning)
@@ -172,9 +172,10 @@ def _raw_partitioning(query: Mapping[str, str]) -> Partitioning:
 
 
 def _raw_batch(request: RestRequest, now: int, draw: Draw) -> Batch:
-    if not 1 <= len(request.body) <= PAYLOAD_SIZE_MAX:
-        raise RestRefused(UNPROCESSABLE, f"a payload must have 1 to {PAYLOAD_SIZE_MAX} bytes, not {len(request.body)}")
-    return build_batch([NewMessage(request.body, _message_id(request.query.get("id", "0"), draw), now)])
+    size = len(request.body) - request.room_size
+    if not 1 <= size <= PAYLOAD_SIZE_MAX:
+        raise RestRefused(UNPROCESSABLE, f"a payload must have 1 to {PAYLOAD_SIZE_MAX} bytes, not {size}")
+    return batch_in_place(memoryview(request.body), _message_id(request.query.get("id", "0"), draw), now)
 
 
 def wants_acknowledgement(query: Mapping[str, str]) -> bool:
@@ -199,21 +200,30 @@ def encode_sent(sent: Sent) -> bytes:
 # --- polling ------------------------------------------------------------------------------------------
 
 
+_CONSUMER = QueryField("consumer_id", Consumer)
+_PARTITION = QueryField("partition_id", Kind.OPTIONAL_PARTITION)
+_KIND = QueryField("kind", PollingKind, "offset")
+_VALUE = QueryField("value", Kind.U64, "0")
+_COUNT = QueryField("count", Kind.U32, str(COUNT_DEFAULT))
+_AUTO_COMMIT = QueryField("auto_commit", Kind.FLAG, "false")
+_STRICT = QueryField("strict", Kind.FLAG, "false")
+
+
 def decode_poll(request: RestRequest) -> c.PollMessages | c.WaitForMessages:
     """A poll; with ``wait``, ``max_bytes`` or ``strict`` one that skips nothing silently. Raises ``RestRefused``."""
     query = request.query
     poll = c.PollMessages(
-        from_query(query, "consumer_id", Consumer),
+        _CONSUMER.of(query),
         identifier_of(request.values["stream"]),
         identifier_of(request.values["topic"]),
-        from_query(query, "partition_id", Kind.OPTIONAL_PARTITION),
-        from_query(query, "kind", PollingKind, "offset"),
-        from_query(query, "value", Kind.U64, "0"),
-        from_query(query, "count", Kind.U32, str(COUNT_DEFAULT)),
-        from_query(query, "auto_commit", Kind.FLAG, "false"),
+        _PARTITION.of(query),
+        _KIND.of(query),
+        _VALUE.of(query),
+        _COUNT.of(query),
+        _AUTO_COMMIT.of(query),
     )
     has_own = "wait" in query or "max_bytes" in query
-    is_strict: bool = from_query(query, "strict", Kind.FLAG, "true" if has_own else "false")
+    is_strict: bool = _STRICT.of(query) if "strict" in query else has_own
     if not is_strict:
         if has_own:
             reason = "invalid query: strict: a poll with wait or max_bytes is always strict"
