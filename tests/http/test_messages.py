@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+from typing import Any
 
 import pytest
 
@@ -196,3 +197,48 @@ async def test_segments_and_what_was_deleted_are_listed(root: HttpClient, topic:
     (deletion,) = (await root.ask("GET", f"{topic}/maintenance")).json["deletions"]
     assert (deletion["reason"], deletion["message_count"]) == ("purged", 1)
     assert (await root.ask("GET", f"{topic}x/maintenance")).status == 404
+
+
+PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
+MARKS = {"traceparent": PARENT, "tracestate": "vendor=1"}
+
+
+def headers_of(stored: dict[str, Any]) -> dict[str, str]:
+    return {
+        base64.b64decode(header["key"]["value"]).decode(): base64.b64decode(header["value"]["value"]).decode()
+        for header in stored["user_headers"]
+    }
+
+
+@pytest.mark.parametrize("is_raw", [False, True])
+async def test_a_message_carries_the_trace_context_of_its_request(root: HttpClient, topic: str, is_raw: bool) -> None:
+    kind, path = "application/octet-stream" if is_raw else "application/json", f"{topic}/messages?partition_id=0"
+    body = b"hello" if is_raw else {"partitioning": FIRST, "messages": [message(b"hello")]}
+    reply = await root.ask("POST", path, body, content_type=kind, headers=MARKS)
+    assert reply.status == 201
+    (stored,) = (await root.ask("GET", f"{topic}/messages")).json["messages"]
+    assert base64.b64decode(stored["payload"]) == b"hello"
+    assert headers_of(stored) == MARKS
+
+
+async def test_a_message_that_has_a_trace_context_keeps_it(root: HttpClient, topic: str) -> None:
+    own = {name: {"kind": "string", "value": base64.b64encode(b"own").decode()} for name in ("traceparent", "other")}
+    await root.ask(
+        "POST",
+        f"{topic}/messages",
+        {"partitioning": FIRST, "messages": [message(headers=own)]},
+        headers=MARKS,
+    )
+    (stored,) = (await root.ask("GET", f"{topic}/messages")).json["messages"]
+    assert headers_of(stored) == {"traceparent": "own", "other": "own"}
+
+
+@pytest.mark.parametrize(
+    "parent", ["", "x", f"ff-{'a' * 32}-{'b' * 16}-01", f"00-{'0' * 32}-{'b' * 16}-01", f"00-{'A' * 32}-{'b' * 16}-01"]
+)
+async def test_an_invalid_trace_context_is_ignored(root: HttpClient, topic: str, parent: str) -> None:
+    body = {"partitioning": FIRST, "messages": [message()]}
+    reply = await root.ask("POST", f"{topic}/messages", body, headers={"traceparent": parent})
+    assert reply.status == 201
+    (stored,) = (await root.ask("GET", f"{topic}/messages")).json["messages"]
+    assert stored["user_headers"] == []

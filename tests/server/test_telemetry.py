@@ -20,6 +20,7 @@ from courser.client.sync import connect_sync
 from courser.errors import CommandRejected, ConfigurationRefused, ErrorCode
 from courser.model.messaging import Transport
 from courser.model.metrics import Metric, MetricKind, Registry
+from courser.model.trace_context import trace_context_of
 from courser.server.configuration.checks import check
 from courser.server.configuration.loading import load
 from courser.server.configuration.settings import TelemetrySettings
@@ -117,6 +118,20 @@ async def test_one_request_in_so_many_is_traced(receiver: Receiver) -> None:
     assert [span.name for span in receiver.spans] == ["GetMe"]
 
 
+@pytest.mark.parametrize(("flags", "is_traced"), [("01", True), ("00", False)])
+async def test_a_request_with_a_trace_context_is_traced_as_its_sender_decided(
+    receiver: Receiver, flags: str, is_traced: bool
+) -> None:
+    session = Session(0, Transport.HTTP, "10.0.0.1:5", now=0)
+    session.trace = trace_context_of(f"00-{'a' * 32}-{'b' * 16}-{flags}", "vendor=1")
+    telemetry = Telemetry(settings_for(receiver), lambda: 0.0 if flags == "00" else 0.99)
+    telemetry.traced(lambda *_: None)(session, c.Ping())
+    await telemetry.close()
+    assert [(span.trace_id.hex(), span.parent_span_id.hex(), span.trace_state) for span in receiver.spans] == (
+        [("a" * 32, "b" * 16, "vendor=1")] if is_traced else []
+    )
+
+
 # --- logs and metrics ---------------------------------------------------------------------------------
 
 
@@ -189,8 +204,15 @@ def server_settings(receiver: Receiver) -> dict[str, str]:
     }
 
 
-def test_a_server_exports_all_three(receiver: Receiver, tmp_path: Path) -> None:
-    with RunningServer(tmp_path, settings=server_settings(receiver)) as server:
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_a_server_exports_all_three(tmp_path: Path, transport: str) -> None:
+    with Receiver(is_grpc=transport == "grpc") as receiver:
+        _export_all_three(receiver, tmp_path, transport)
+
+
+def _export_all_three(receiver: Receiver, tmp_path: Path, transport: str) -> None:
+    protocol = {f"telemetry.{signal}.transport": transport for signal in ("traces", "logs", "metrics")}
+    with RunningServer(tmp_path, settings=server_settings(receiver) | protocol) as server:
         with connect_sync(f"iggy://iggy:iggy@{server.address}") as client:
             client.create_stream("shop")
         receiver.wait_for(lambda: "courser_connections" in receiver.metrics)
@@ -228,10 +250,13 @@ def test_without_the_libraries_the_start_is_refused_in_plain_words(monkeypatch: 
         check(load(settings=["telemetry.enabled=true"]))
 
 
-@pytest.mark.parametrize("signal", ["traces", "logs"])
-def test_grpc_is_refused_if_it_would_be_used(signal: str) -> None:
+@pytest.mark.parametrize("signal", ["traces", "logs", "metrics"])
+def test_grpc_without_its_library_is_refused_in_plain_words(monkeypatch: pytest.MonkeyPatch, signal: str) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name.endswith(".grpc") else find(name))
     check(load(settings=[f"telemetry.{signal}.transport=grpc"]))
-    with pytest.raises(ConfigurationRefused, match=rf"telemetry.{signal}.transport .* is not supported"):
+    expected = rf"telemetry.{signal}.transport .* pip install 'courser\[otel-grpc\]'"
+    with pytest.raises(ConfigurationRefused, match=expected):
         check(load(settings=["telemetry.enabled=true", f"telemetry.{signal}.transport=grpc"]))
 
 

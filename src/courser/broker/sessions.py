@@ -10,6 +10,7 @@ from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
 from courser.model.messaging import Transport
 from courser.model.metrics import OTHER
+from courser.model.trace_context import TraceContext
 
 _UNKNOWN_SIZE = 2**62
 """Bytes of the last poll of a connection that has not polled yet: it may ask for much."""
@@ -46,6 +47,7 @@ class Session:
         "sdk",
         "session_number",
         "token_name",
+        "trace",
         "transport",
         "user_id",
         "waiting",
@@ -69,6 +71,8 @@ class Session:
         """Over HTTP, which has a session for each request: what the reply and the log call the request."""
         self.request_count = 0
         """Requests since it was opened."""
+        self.trace: TraceContext | None = None
+        """Over HTTP: the trace that the request belongs to, if it names one."""
         self.sdk = NO_SDK
         """The client library that the last login named: one of ``SDKS``, ``OTHER`` or ``NO_SDK``."""
         self.session_number = 0

@@ -1,10 +1,12 @@
 """Export traces, metrics and logs with OpenTelemetry. Imported only if it is enabled: the libraries are an extra.
 
 Requests are traced around the dispatcher, so all transports are covered. Which requests are traced is decided before
-anything else: the others cost one random number. Exports run on the library's threads; the event loop only collects.
+anything else: the others cost one random number. Whoever sends a trace context with a request over HTTP has decided it.
+Exports run on the library's threads; the event loop only collects.
 """
 
 import asyncio
+import importlib
 import logging
 import threading
 import time
@@ -12,17 +14,17 @@ from collections.abc import Callable
 from typing import Any
 
 from opentelemetry._logs import LogRecord, SeverityNumber
-from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.context import Context
 from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter
+from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from courser import __version__
 from courser.api.commands import Command
@@ -32,17 +34,19 @@ from courser.broker.waiting import Waiting
 from courser.errors import CourserError
 from courser.model.metrics import Registry
 from courser.server.configuration.settings import TelemetrySettings
+from courser.server.configuration.telemetry_keys import GRPC
 from courser.server.log_format import facts_of
 from courser.server.telemetry_metrics import metric_of, metrics_data
 
 Begin = Callable[[Session, Command], Reply | Waiting[Any] | None]
 
+_PROPAGATOR = TraceContextTextMapPropagator()
 _SCOPE = "courser"
 _EXPORT_TIMEOUT = 5.0
 """Seconds that one export may take."""
 _CLOSE_TIMEOUT = 3.0
 """Seconds that a stop waits for the last exports. What a collector does not accept by then is lost."""
-_OWN_LOGGERS = ("opentelemetry", "urllib3", "requests")
+_OWN_LOGGERS = ("opentelemetry", "urllib3", "requests", "grpc")
 """Loggers of the exporter itself. Exporting their lines would cause further lines."""
 
 
@@ -62,19 +66,25 @@ class Telemetry:
         self._tracers: TracerProvider | None = None
         self._loggers: LoggerProvider | None = None
         self._log_handler: ExportingHandler | None = None
-        self._metrics: OTLPMetricExporter | None = None
+        self._metrics: MetricExporter | None = None
         if settings.traces_endpoint:
             self._tracers = TracerProvider(sampler=ALWAYS_ON, resource=self._resource, shutdown_on_exit=False)
-            spans = OTLPSpanExporter(endpoint=settings.traces_endpoint, timeout=_EXPORT_TIMEOUT)
+            spans: SpanExporter = _exporter(
+                settings.traces_transport, "trace_exporter", "OTLPSpanExporter", settings.traces_endpoint
+            )
             self._tracers.add_span_processor(BatchSpanProcessor(spans))
         if settings.logs_endpoint:
             self._loggers = LoggerProvider(resource=self._resource, shutdown_on_exit=False)
-            records = OTLPLogExporter(endpoint=settings.logs_endpoint, timeout=_EXPORT_TIMEOUT)
+            records: LogRecordExporter = _exporter(
+                settings.logs_transport, "_log_exporter", "OTLPLogExporter", settings.logs_endpoint
+            )
             self._loggers.add_log_record_processor(BatchLogRecordProcessor(records))
             self._log_handler = ExportingHandler(self._loggers)
             logging.getLogger().addHandler(self._log_handler)
         if settings.metrics_endpoint:
-            self._metrics = OTLPMetricExporter(endpoint=settings.metrics_endpoint, timeout=_EXPORT_TIMEOUT)
+            self._metrics = _exporter(
+                settings.metrics_transport, "metric_exporter", "OTLPMetricExporter", settings.metrics_endpoint
+            )
 
     def traced(self, begin: Begin) -> Begin:
         """``Dispatcher.begin`` with a span around some requests."""
@@ -83,9 +93,15 @@ class Telemetry:
         tracer, draw, ratio = self._tracers.get_tracer(_SCOPE, __version__), self._draw, 1 / self._settings.one_in
 
         def begin_traced(session: Session, command: Command) -> Reply | Waiting[Any] | None:
-            if draw() >= ratio:
+            trace = session.trace
+            if draw() >= ratio if trace is None else not trace.is_sampled:
                 return begin(session, command)
-            span = tracer.start_span(type(command).__name__, kind=SpanKind.SERVER, attributes=_facts(session, command))
+            span = tracer.start_span(
+                type(command).__name__,
+                context=None if trace is None else _PROPAGATOR.extract(trace.headers, Context()),
+                kind=SpanKind.SERVER,
+                attributes=_facts(session, command),
+            )
             try:
                 answer = begin(session, command)
             except BaseException as error:
@@ -124,6 +140,14 @@ class Telemetry:
         for part in (self._tracers, self._loggers, self._metrics):
             if part is not None:
                 part.shutdown()
+
+
+def _exporter(transport: str, module: str, name: str, endpoint: str) -> Any:
+    """An exporter of one of the two libraries, which use the same names."""
+    kind = getattr(importlib.import_module(f"opentelemetry.exporter.otlp.proto.{transport}.{module}"), name)
+    # Over gRPC, only the scheme of the endpoint tells whether the collector is reached with TLS.
+    options = {"insecure": endpoint.startswith("http://")} if transport == GRPC else {}
+    return kind(endpoint=endpoint, timeout=_EXPORT_TIMEOUT, **options)
 
 
 # --- spans --------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from courser.broker.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.buffers import Buffer
 from courser.model.metric_table import HTTP_REQUESTS
+from courser.model.trace_context import TraceContext
 from courser.records.layout import FRAME_HEADER_SIZE
 from courser.transports.http_commands import HttpCommands, HttpServices
 from courser.transports.http_connection import HttpSeat
@@ -284,7 +285,7 @@ class HttpApplication:
     ) -> Answer:
         session = self._commands.make_session(exchange, access)
         try:
-            command = await self._decode(row, decode, exchange, values)
+            command = await self._decode(row, decode, exchange, values, session.trace)
             reply = await self._commands.carry_out(exchange, session, command)
             return await self._success(row, command, reply, session, access, exchange)
         except CourserError as error:
@@ -292,7 +293,12 @@ class HttpApplication:
             return _failure(row.kind, error)
 
     async def _decode(
-        self, row: CommandRow, decode: Decoder, exchange: Exchange, values: Mapping[str, str]
+        self,
+        row: CommandRow,
+        decode: Decoder,
+        exchange: Exchange,
+        values: Mapping[str, str],
+        trace: TraceContext | None,
     ) -> c.Command:
         assert row.route is not None, "it was found by its route"
         content_type = exchange.header(b"content-type")
@@ -312,7 +318,7 @@ class HttpApplication:
         if row.kind is c.SendMessages:
             # Before anything is sent.
             wants_acknowledgement(query)
-        request = RestRequest(values, query, content_type, body, room_size)
+        request = RestRequest(values, query, content_type, body, room_size, trace)
         if len(body) > (RAW_QUICK_SIZE_MAX if room_size else QUICK_SIZE_MAX):
             return await asyncio.get_running_loop().run_in_executor(self._services.slow_work, decode, request)
         return decode(request)

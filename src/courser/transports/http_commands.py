@@ -79,6 +79,7 @@ class HttpCommands:
         session = Session(0, Transport.HTTP, exchange.address, now=self._services.clock.monotonic())
         exchange.session = session
         session.request_id = exchange.request_id
+        session.trace = exchange.trace
         if access is not None:
             session.user_id, session.token_name = access.user.user_id, access.token_name
         return session

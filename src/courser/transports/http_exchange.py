@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from courser.broker.sessions import Session
 from courser.model.buffers import Buffer
 from courser.model.clock import Clock
+from courser.model.trace_context import TraceContext, trace_context_of
 from courser.transports.frame_buffer import allocate
 from courser.transports.http_body import BodyMemory
 from courser.transports.http_connection import CYCLE, SEAT, HttpSeat
@@ -139,6 +140,13 @@ class Exchange:
     def _known_cycle(self) -> RequestResponseCycle:
         assert self.cycle is not None, "it is known from the first wait on"
         return self.cycle
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace that the request belongs to, if it names one."""
+        if b"traceparent" not in self.headers:
+            return None
+        return trace_context_of(self.header(b"traceparent"), self.header(b"tracestate"))
 
     def header(self, name: bytes) -> str:
         """A header, or an empty text."""

@@ -95,7 +95,7 @@ class MemberRoutes:
         assert access is not None, "the route is not public"
         member = await exchange.held.enter_async_context(self._members.use(member_id_of(request), access.user.user_id))
         exchange.session = member.session
-        member.session.request_id = exchange.request_id
+        member.session.request_id, member.session.trace = exchange.request_id, exchange.trace
         return member
 
     async def _described(

@@ -17,6 +17,7 @@ from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import Consumer
 from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, ToPartition
 from courser.model.quantities import parse_byte_size, parse_duration
+from courser.model.trace_context import PARENT, TraceContext
 from courser.records import layout
 from courser.records.batch import Batch, NewMessage, batch_in_place, build_batch
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers, is_typed, iterate_user_headers
@@ -109,7 +110,7 @@ def decode_send(request: RestRequest, now: int, draw: Draw) -> c.SendMessages:
         return c.SendMessages(stream, topic, _raw_partitioning(request.query), [_raw_batch(request, now, draw)])
     body: SendBody = from_json(request, _send_decoder)
     partitioning = _partitioning(body.partitioning)
-    batch = build_batch([_message(message, now, draw) for message in body.messages])
+    batch = build_batch([_message(message, now, draw, request.trace) for message in body.messages])
     return c.SendMessages(stream, topic, partitioning, [batch])
 
 
@@ -131,16 +132,30 @@ def _by_key(key: bytes) -> ByKey:
     return ByKey(key)
 
 
-def _message(message: JsonMessage, now: int, draw: Draw) -> NewMessage:
-    headers = message.user_headers
-    if headers is None and message.headers:
-        block = build_user_headers(
+def _message(message: JsonMessage, now: int, draw: Draw, trace: TraceContext | None) -> NewMessage:
+    given = message.user_headers
+    message_id = _message_id(message.id, draw)
+    if isinstance(given, bytes):
+        return NewMessage(message.payload, message_id, now, given)
+    if given is None and message.headers:
+        headers = [
             UserHeader(key.encode(), value.value, value_kind=HeaderKind[value.kind.upper()])
             for key, value in message.headers.items()
-        )
+        ]
     else:
-        block = headers if isinstance(headers, bytes) else build_user_headers(map(_header, headers or ()))
-    return NewMessage(message.payload, _message_id(message.id, draw), now, block)
+        headers = [_header(header) for header in given or ()]
+    # Whoever has marked a message already knows best.
+    if trace is not None and all(header.key != _TRACE_PARENT for header in headers):
+        headers += _trace_headers(trace)
+    return NewMessage(message.payload, message_id, now, build_user_headers(headers))
+
+
+_TRACE_PARENT = PARENT.encode()
+
+
+def _trace_headers(trace: TraceContext) -> list[UserHeader]:
+    """What tells consumers which trace a message belongs to, as our client sends it."""
+    return [UserHeader(name.encode(), value.encode()) for name, value in trace.headers.items()]
 
 
 def _header(header: JsonHeader) -> UserHeader:
@@ -175,7 +190,11 @@ def _raw_batch(request: RestRequest, now: int, draw: Draw) -> Batch:
     size = len(request.body) - request.room_size
     if not 1 <= size <= PAYLOAD_SIZE_MAX:
         raise RestRefused(UNPROCESSABLE, f"a payload must have 1 to {PAYLOAD_SIZE_MAX} bytes, not {size}")
-    return batch_in_place(memoryview(request.body), _message_id(request.query.get("id", "0"), draw), now)
+    frame, message_id = memoryview(request.body), _message_id(request.query.get("id", "0"), draw)
+    if request.trace is None:
+        return batch_in_place(frame, message_id, now)
+    block = build_user_headers(_trace_headers(request.trace))
+    return build_batch([NewMessage(frame[request.room_size :], message_id, now, block)])
 
 
 def wants_acknowledgement(query: Mapping[str, str]) -> bool:

@@ -18,6 +18,7 @@ from courser.model.buffers import Buffer
 from courser.model.identifiers import Consumer, Identifier
 from courser.model.permissions import Permissions
 from courser.model.topic_options import COMPRESSIONS, NO_COMPRESSION, TopicOptions
+from courser.model.trace_context import TraceContext
 from courser.wire.reading import Malformed
 from courser.wire.rest_fields import (
     BAD_REQUEST,
@@ -46,6 +47,8 @@ class RestRequest(msgspec.Struct, frozen=True, gc=False):
     body: Buffer
     room_size: int = 0
     """Free bytes in front of the body of a raw send, for the header of its message."""
+    trace: TraceContext | None = None
+    """The trace that the request belongs to."""
 
 
 Decoder = Callable[[RestRequest], c.Command]

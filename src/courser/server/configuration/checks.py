@@ -121,9 +121,10 @@ def _telemetry_contradictions(configuration: Configuration) -> Iterator[str]:
     if not _has_modules("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"):
         where = configuration.where(telemetry_keys.TELEMETRY_ENABLED)
         yield f"{where} needs an extra that is not installed: pip install 'courser[otel]', or set it to false"
-    for key in (telemetry_keys.TRACES_TRANSPORT, telemetry_keys.LOGS_TRANSPORT):
-        if configuration[key] != "http":
-            yield f"{configuration.where(key)} is not supported: set it to http, and the endpoint accordingly"
+    for key in (telemetry_keys.TRACES_TRANSPORT, telemetry_keys.LOGS_TRANSPORT, telemetry_keys.METRICS_TRANSPORT):
+        if configuration[key] == telemetry_keys.GRPC and not _has_modules("opentelemetry.exporter.otlp.proto.grpc"):
+            where = configuration.where(key)
+            yield f"{where} needs an extra that is not installed: pip install 'courser[otel-grpc]', or set it to http"
 
 
 def _has_modules(*names: str) -> bool:

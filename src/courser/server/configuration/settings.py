@@ -59,15 +59,18 @@ class TlsSettings:
     """The table of the configuration that these settings come from, for messages."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
     """What to export with OpenTelemetry. An empty endpoint: nothing of this."""
 
     service_name: str
+    traces_transport: str = telemetry_keys.HTTP
     traces_endpoint: str
     one_in: int
     """One request in this many is traced."""
+    logs_transport: str = telemetry_keys.HTTP
     logs_endpoint: str
+    metrics_transport: str = telemetry_keys.HTTP
     metrics_endpoint: str
     metrics_interval: int
     """Microseconds."""
@@ -317,9 +320,12 @@ def _telemetry(configuration: Configuration) -> TelemetrySettings | None:
         return None
     return TelemetrySettings(
         service_name=configuration[telemetry_keys.SERVICE_NAME],
+        traces_transport=configuration[telemetry_keys.TRACES_TRANSPORT],
         traces_endpoint=configuration[telemetry_keys.TRACES_ENDPOINT],
         one_in=configuration[telemetry_keys.TRACES_SAMPLE],
+        logs_transport=configuration[telemetry_keys.LOGS_TRANSPORT],
         logs_endpoint=configuration[telemetry_keys.LOGS_ENDPOINT],
+        metrics_transport=configuration[telemetry_keys.METRICS_TRANSPORT],
         metrics_endpoint=configuration[telemetry_keys.METRICS_ENDPOINT],
         metrics_interval=configuration[telemetry_keys.METRICS_INTERVAL],
     )

@@ -7,7 +7,8 @@ from courser.server.configuration import kinds
 from courser.server.configuration.key import Key
 
 _COLLECTOR = "http://localhost:7281/v1"
-_TRANSPORT = "the protocol of OTLP; `grpc` is not supported (Iggy: grpc)"
+HTTP, GRPC = "http", "grpc"
+_TRANSPORT = "the protocol of OTLP; `grpc` needs the extra `otel-grpc` (Iggy: grpc)"
 
 
 def _endpoint(value: object) -> str:
@@ -35,7 +36,7 @@ SERVICE_NAME = Key(
     description="the name of this server in what it exports (Iggy: iggy)",
 )
 TRACES_TRANSPORT = Key(
-    path="telemetry.traces.transport", kind=kinds.choice("http", "grpc"), default="http", description=_TRANSPORT
+    path="telemetry.traces.transport", kind=kinds.choice(HTTP, GRPC), default=HTTP, description=_TRANSPORT
 )
 TRACES_ENDPOINT = Key(
     path="telemetry.traces.endpoint",
@@ -50,13 +51,19 @@ TRACES_SAMPLE = Key(
     description="one request in this many is traced, chosen at random",
 )
 LOGS_TRANSPORT = Key(
-    path="telemetry.logs.transport", kind=kinds.choice("http", "grpc"), default="http", description=_TRANSPORT
+    path="telemetry.logs.transport", kind=kinds.choice(HTTP, GRPC), default=HTTP, description=_TRANSPORT
 )
 LOGS_ENDPOINT = Key(
     path="telemetry.logs.endpoint",
     kind=_ENDPOINT,
     default=f"{_COLLECTOR}/logs",
     description="where to send the log; empty means nowhere",
+)
+METRICS_TRANSPORT = Key(
+    path="telemetry.metrics.transport",
+    kind=kinds.choice(HTTP, GRPC),
+    default=HTTP,
+    description="the protocol of OTLP; `grpc` needs the extra `otel-grpc`",
 )
 METRICS_ENDPOINT = Key(
     path="telemetry.metrics.endpoint",
