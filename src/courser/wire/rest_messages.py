@@ -31,7 +31,7 @@ from courser.wire.rest_fields import (
     identifier_of,
     number_of,
 )
-from courser.wire.rest_requests import QueryField, RestRequest, from_json, from_query
+from courser.wire.rest_requests import QueryField, RestRequest, from_json
 
 RAW_TYPE = "application/octet-stream"
 RAW_QUICK_SIZE_MAX = 4 * 1024 * 1024
@@ -182,7 +182,7 @@ def _message_id(given: int | str, draw: Draw) -> int:
 
 def _raw_partitioning(query: Mapping[str, str]) -> Partitioning:
     if "partition_id" in query:
-        return ToPartition(from_query(query, "partition_id", Kind.U32))
+        return ToPartition(_PARTITION.of(query))
     return _by_key(query["key"].encode(errors="surrogateescape")) if "key" in query else Balanced()
 
 

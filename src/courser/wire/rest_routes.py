@@ -26,8 +26,7 @@ class Match(Generic[Target]):
 
     targets: Mapping[str, Target]
     """By method."""
-    _names: Mapping[str, tuple[str, ...]]
-    _values: tuple[str, ...]
+    _values: Mapping[str, Mapping[str, str]]
 
     @property
     def allowed(self) -> str:
@@ -35,9 +34,9 @@ class Match(Generic[Target]):
         methods = set(self.targets) | ({"HEAD"} if "GET" in self.targets else set())
         return ",".join(sorted(methods))
 
-    def values(self, method: str) -> dict[str, str]:
+    def values(self, method: str) -> Mapping[str, str]:
         """What the path says, by field."""
-        return dict(zip(self._names[method], self._values, strict=True))
+        return self._values[method]
 
 
 class Router(Generic[Target]):
@@ -74,7 +73,12 @@ class Router(Generic[Target]):
                 values.append(part)
             else:
                 return None
-        return Match(place.targets, place.names, tuple(values)) if place.targets else None
+        if not place.targets:
+            return None
+        return Match(
+            place.targets,
+            {method: dict(zip(names, values, strict=True)) for method, names in place.names.items()},
+        )
 
 
 def _parts(path: str) -> list[str]:
