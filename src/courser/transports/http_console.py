@@ -23,7 +23,7 @@ from courser.api import replies as r
 from courser.broker.access_tokens import Access
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.transports.http_commands import HttpCommands, HttpServices
-from courser.transports.http_exchange import Answer, Exchange
+from courser.transports.http_exchange import Answer, Exchange, text_answer
 from courser.transports.settings import ConsoleSettings
 from courser.wire.rest_failures import encode_failure
 from courser.wire.rest_fields import RestRefused, permissions_to_json
@@ -215,7 +215,7 @@ def _not_from_console() -> RestRefused:
 def _file_answer(exchange: Exchange, name: str) -> Answer:
     file = _read(name)
     if file is None:
-        return Answer(_NOT_FOUND)
+        return text_answer(_NOT_FOUND, "the console has no such file")
     # Always asked for again, and seldom sent again: an update of the server takes effect at once.
     headers = {**PAGE_HEADERS, "cache-control": "no-cache", "etag": file.tag, "vary": "accept-encoding"}
     if exchange.header(b"if-none-match") == file.tag:
