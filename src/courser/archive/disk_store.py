@@ -66,10 +66,7 @@ class DiskStore:
         try:
             size = 0
             for part in parts:
-                written = write_all(file, size, [part])
-                # The disk writes while the next part is read and hashed: the sync has less to wait for.
-                file.start_writeback(size, written)
-                size += written
+                size += write_all(file, size, [part])
             sync_file(file)
             return self._name(temporary, path)
         finally:
@@ -85,8 +82,9 @@ class DiskStore:
             except FileNotFoundError:
                 # Somebody has removed it: another disk may be mounted there now.
                 self._made.clear()
-        make_directories(self._file_system, directory, below=self._directory)
-        self._made.add(directory)
+        known = next(parent for parent in directory.parents if parent in self._made or parent == self._directory)
+        make_directories(self._file_system, directory, below=known)
+        self._made.update(found for found in (directory, *directory.parents) if known in found.parents)
         return self._file_system.open(path, writable=True, create=True)
 
     def _name(self, temporary: Path, path: Path) -> bool:

@@ -268,10 +268,7 @@ class Restorer:
         key, position = keys.base + piece.key, piece.position
         for part in object_parts(self.store, key, piece.size, self.part_size):
             whole.update(part)
-            written = write_all(file, position, [part])
-            # The disk writes while the next part is on its way.
-            file.start_writeback(position, written)
-            position += written
+            position += write_all(file, position, [part])
         if whole.digest() != piece.digest:
             raise ArchiveDamaged(key, "its bytes are not what was archived")
         self._downloaded_size += piece.size
