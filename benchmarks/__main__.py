@@ -15,7 +15,6 @@ from benchmarks import (
     client,
     group_commit,
     index_rebuild,
-    large_requests,
     lookups,
     memory,
     metadata,
@@ -24,6 +23,7 @@ from benchmarks import (
     scraping,
     serving,
     spark,
+    spark_archive,
     starting,
     sustained,
     transcoding,
@@ -49,10 +49,10 @@ CASES = (
     Case("metadata", "commands, starts and memory of the catalog", metadata.run),
     Case("serving", "the server over TCP beside a bare server", serving.run),
     Case("transports", "HTTP, WebSocket and QUIC beside TCP", transports.run),
-    Case("large-requests", "small requests beside sends and polls of 40 MB", large_requests.run),
     Case("metrics", "a scrape with many partitions, and what counting costs a send", scraping.run),
     Case("client", "our own client beside the load generator", client.run),
     Case("spark", "Spark on topics beside Spark on Parquet", spark.run),
+    Case("spark-archive", "Spark on an archive beside segment files and range reads", spark_archive.run),
     Case("starting", "starts with little and with much sealed data", starting.run),
 )
 

@@ -69,7 +69,7 @@ class Topic:
 
 
 @contextmanager
-def _session(directory: Path) -> Iterator["SparkSession"]:
+def running_session(directory: Path) -> Iterator["SparkSession"]:
     """The session of this process, or one for this case only."""
     from pyspark import cloudpickle  # noqa: PLC0415 -- optional, and slow to import
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -89,7 +89,7 @@ def _session(directory: Path) -> Iterator["SparkSession"]:
             session.stop()
 
 
-def _fill(server: PrivateServer, name: str, shape: Shape, size: int, message_count: int) -> Topic:
+def fill_topic(server: PrivateServer, name: str, shape: Shape, size: int, message_count: int) -> Topic:
     """One partition for each task."""
     source = random.Random(7)
     samples = [make_sample(shape.payload_sizes(message_count, source), source, ORIGIN) for _ in range(DISTINCT_COUNT)]
@@ -117,13 +117,13 @@ def _options(server: PrivateServer, topic: Topic) -> dict[str, str]:
     }
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def seconds_of(work: Callable[[], object]) -> float:
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
 
 
-def _drop(frame: "DataFrame") -> None:
+def drop(frame: "DataFrame") -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -153,12 +153,12 @@ def _reads(bench: Bench, frames: Reading, topic: Topic, shape: Shape) -> Iterato
     kinds = ("parquet", "files", "server", "trivial")
     for _ in range(min(WARM_UP_COUNT, bench.scale.spark_batch_count)):
         for kind in kinds:
-            _drop(getattr(frames, kind))
+            drop(getattr(frames, kind))
     speeds: dict[str, list[float]] = {kind: [] for kind in kinds}
     for _ in range(bench.scale.rounds):
         for kind in kinds:
             frame = getattr(frames, kind)
-            speeds[kind].append(topic.speed(_seconds(lambda frame=frame: _drop(frame))))  # type: ignore[misc]
+            speeds[kind].append(topic.speed(seconds_of(lambda frame=frame: drop(frame))))  # type: ignore[misc]
     for measure, engine, bare, name, least in (
         ("batch read of segment files", "files", "parquet", "Spark reads uncompressed Parquet", 0.8),
         ("batch read from the server", "server", "files", "segment files", 0.6),
@@ -188,7 +188,7 @@ def _catch_up(bench: Bench, spark: "SparkSession", server: PrivateServer, shape:
     from courser.spark.options import Use, parse_options  # noqa: PLC0415 -- optional, and slow to import
 
     size = bench.scale.spark_backlog_size
-    topic = _fill(server, f"backlog-{shape.name}", shape, size, bench.scale.message_count)
+    topic = fill_topic(server, f"backlog-{shape.name}", shape, size, bench.scale.message_count)
     options = _options(server, topic) | {"startingOffsets": "earliest"}
     whole = spark.read.format("courser").options(**options).load()
     # The default, unless only one or two micro-batches would be left to measure.
@@ -196,13 +196,13 @@ def _catch_up(bench: Bench, spark: "SparkSession", server: PrivateServer, shape:
     frame = spark.readStream.format("courser").options(**options, maxBytesPerTrigger=str(taken_size)).load()
     speeds, batch_speeds = [], []
     # The first run would pay for memory that the machine has not used yet.
-    _drop(whole)
+    drop(whole)
     for number in range(bench.scale.rounds):
         rest = _progress(frame, path / f"catch-up-{shape.name}-{number}")[1:]
         seconds = sum(progress["durationMs"]["triggerExecution"] for progress in rest) / 1000
         share = sum(progress["numInputRows"] for progress in rest) / topic.count
         speeds.append(topic.speed(seconds) * share)
-        batch_speeds.append(topic.speed(_seconds(lambda: _drop(whole))))
+        batch_speeds.append(topic.speed(seconds_of(lambda: drop(whole))))
     return Row(
         measure=f"streaming catch-up, {shape.value}",
         unit="MB/s",
@@ -255,9 +255,9 @@ def _exports(bench: Bench, spark: "SparkSession", server: PrivateServer, topic: 
     for number in range(max(bench.scale.rounds // 2, 1) + 1):
         place = str(path / f"plain-{number}")
         writer = frame.write.option("compression", "zstd").mode("overwrite")
-        bare.append(topic.speed(_seconds(lambda place=place, writer=writer: writer.parquet(place))))  # type: ignore[misc]
+        bare.append(topic.speed(seconds_of(lambda place=place, writer=writer: writer.parquet(place))))  # type: ignore[misc]
         lake = path / f"lake-{number}"
-        ours.append(topic.speed(_seconds(lambda lake=lake: export(spark, options, lake))))  # type: ignore[misc]
+        ours.append(topic.speed(seconds_of(lambda lake=lake: export(spark, options, lake))))  # type: ignore[misc]
     yield Row(
         measure="export to Parquet (zstd), 1,000 B",
         unit="MB/s",
@@ -302,13 +302,13 @@ def run(bench: Bench) -> Iterator[Row]:
     """Run the reads first. Writes come last, because they leave dirty pages."""
     scale = bench.scale
     size = scale.spark_size
-    with bench.fresh_directory(max(2 * size, scale.spark_backlog_size)) as path, _session(path) as spark:
+    with bench.fresh_directory(max(2 * size, scale.spark_backlog_size)) as path, running_session(path) as spark:
         settings = [f"system.segment.size={SEGMENT_SIZE}"]
         for shape in (Shape.SAME, Shape.MIXED):
             with private_server(path, settings) as server:
                 with connect_sync(server.target) as client:
                     client.create_stream(STREAM)
-                topic = _fill(server, f"read-{shape.name}", shape, size, scale.message_count)
+                topic = fill_topic(server, f"read-{shape.name}", shape, size, scale.message_count)
                 frames = _frames(spark, server, topic, path)
                 yield from _reads(bench, frames, topic, shape)
                 yield _catch_up(bench, spark, server, shape, path)

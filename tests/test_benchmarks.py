@@ -18,7 +18,7 @@ def no_sync_of_the_whole_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sync", lambda: None)
 
 
-WITHOUT_SPARK = [case for case in CASES if case.name != "spark"]
+WITHOUT_SPARK = [case for case in CASES if not case.name.startswith("spark")]
 """The other one runs with the tests of Spark, in the process that has a session."""
 
 

@@ -41,3 +41,10 @@ def test_an_azure_store_that_is_not_there_is_an_error() -> None:
     )
     with pytest.raises(ArchiveFailure, match="could not create v1/x"):
         store.put_new("v1/x", b"data")
+
+
+def test_a_process_that_was_forked_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hang: the threads of the library are in its parent alone."""
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    with pytest.raises(StoreRefused, match="was loaded before this process was forked"):
+        ObjectStore(StoreSettings(kind=StoreKind.S3, bucket="b", region="r"))

@@ -81,11 +81,12 @@ class Steps:
         """Everything from this offset on: offset, payload and id of each message."""
         found: list[Any] = []
         while True:
-            strategy = self._sdk.iggy.PollingStrategy.Offset(offset + len(found))
+            strategy = self._sdk.iggy.PollingStrategy.Offset(offset)
             part = await self._sdk.poll(self._clients[client], stream, topic, strategy, index=index)
             if not part:
                 return found
             found += [[message.offset(), message.payload().decode(), str(message.id())] for message in part]
+            offset = part[-1].offset() + 1
 
     async def headers(self, client: str, stream: str, topic: str, index: int = 0) -> list[Any]:
         """The headers of all messages (0.9)."""
