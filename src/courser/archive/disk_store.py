@@ -82,9 +82,10 @@ class DiskStore:
             except FileNotFoundError:
                 # Somebody has removed it: another disk may be mounted there now.
                 self._made.clear()
-        known = next(parent for parent in directory.parents if parent in self._made or parent == self._directory)
+        levels = (directory, *directory.parents)
+        known = next(level for level in levels if level in self._made or level == self._directory)
         make_directories(self._file_system, directory, below=known)
-        self._made.update(found for found in (directory, *directory.parents) if known in found.parents)
+        self._made.update(levels[: levels.index(known)])
         return self._file_system.open(path, writable=True, create=True)
 
     def _name(self, temporary: Path, path: Path) -> bool:
