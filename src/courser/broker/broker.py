@@ -8,9 +8,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Protocol
 
 from courser.api.replies import Node
 from courser.archive.starting import prepare_directory
@@ -27,6 +30,7 @@ from courser.broker.credentials import Passwords
 from courser.broker.diagnosis import Diagnosis
 from courser.broker.disk_pool import DiskPool
 from courser.broker.disk_watch import DiskWatch
+from courser.broker.elsewhere import First, Others, Owns, owns_all
 from courser.broker.figures import Figures
 from courser.broker.finding import Finder
 from courser.broker.groups import ConsumerGroups
@@ -58,16 +62,46 @@ from courser.broker.tiered_reads import TieredReads, register_read_metrics
 from courser.broker.tokens import Tokens
 from courser.broker.topic_figures import TopicFigureTable
 from courser.catalog.changes import UserCreation
+from courser.catalog.entities import User
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.errors import StorageFailure
 from courser.model.identifiers import TopicAddress
 from courser.model.metrics import Registry
-from courser.model.permissions import ALL_PERMISSIONS
+from courser.model.permissions import ALL_PERMISSIONS, Action
+from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory
 from courser.storage.recovery_cases import StopKind
 
 _log = logging.getLogger(__name__)
+
+
+class OtherProcesses(Others, Protocol):
+    """The other processes, and when they start and stop."""
+
+    async def open_all(self, broker: "Broker", lost: AbstractSet[Path]) -> frozenset[PartitionIdentity]:
+        """Have all other partitions opened. Return those that have no files."""
+
+    async def close(self) -> bool:
+        """Have all other partitions closed. Return whether every process stopped cleanly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The part of a server's work that its broker in this process does (docs/adr/0020)."""
+
+    owns: Owns = owns_all
+    others: OtherProcesses | None = None
+    """The other processes, for the first one."""
+    first: First | None = None
+    """The first process, for the others."""
+    make_catalog: type[CatalogService] = CatalogService
+    draw_client_id: Callable[[], int] | None = None
+    """Draws the numbers of connections. No two processes draw the same one."""
+
+
+ALONE = Place()
+"""The only process of a server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +123,10 @@ class Broker:
         opened: OpenedCatalog,
         draw: Callable[[int], bytes],
         archive_store: Store | None = None,
+        place: Place = ALONE,
     ) -> None:
         self.data = data
+        self._place = place
         self.settings = settings
         self.clock = data.clock
         self.pool = pool
@@ -105,15 +141,16 @@ class Broker:
         self.partitions = self._make_partitions(opened)
         limits = settings.limits
         self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), data.clock.monotonic, limits)
-        self.catalog = CatalogService(
+        self.catalog = place.make_catalog(
             opened.store,
             opened.directories,
             self.partitions,
             pool,
             groups=self.groups,
             retry_delay=limits.change_retry_delay,
+            others=place.others,
         )
-        self.sessions = Sessions(self.clock, self.groups)
+        self.sessions = Sessions(self.clock, self.groups, place.draw_client_id)
         self.connectionless = ConnectionlessMembers(self.sessions, self.clock, limits, draw)
         self.quotas = Quotas(self.catalog.state, settings)
         self.access = AccessControl(self.catalog.state)
@@ -191,6 +228,7 @@ class Broker:
             purge_end=opened.store.state.purge_end,
             metrics=PartitionMetrics(self.metrics, self.clock),
             shared_syncs=self._shared_syncs,
+            owns=self._place.owns,
         )
 
     def _make_sends(self) -> tuple[DiskWatch, Sends]:
@@ -206,6 +244,7 @@ class Broker:
             self.partitions,
             self.pool,
             disk_watch=disk_watch,
+            state=self.catalog.state,
             delete_oldest_segments=settings.delete_oldest_segments,
             on_limit=retention.hurry,
         )
@@ -250,6 +289,8 @@ class Broker:
             quotas=self.quotas,
             draw=draw,
             take_room=self._take_room,
+            others=self._place.others,
+            first=self._place.first,
         )
         self.retention.settle = publishing.settle_below
         return staging, publishing
@@ -263,6 +304,7 @@ class Broker:
         make_root: Callable[[], RootUser],
         draw: Callable[[int], bytes] = os.urandom,
         archive_store: Store | None = None,
+        place: Place = ALONE,
     ) -> "Broker":
         """Open all that a data directory holds.
 
@@ -272,6 +314,7 @@ class Broker:
             make_root: Asked for the root account if there are no users.
             draw: Gives so many random bytes.
             archive_store: Replaces the archive's store of the settings, for tests.
+            place: The part of the work that is this process's, if the server has several.
 
         Raises:
             StartRefused: the directory cannot be opened as it is.
@@ -282,7 +325,7 @@ class Broker:
         try:
             await loop.run_in_executor(pool, partial(_prepare, data, settings, draw(16), archive_store))
             opened = await loop.run_in_executor(pool, partial(_open_catalog, data, settings))
-            broker = cls(data, settings, pool, opened, draw, archive_store)
+            broker = cls(data, settings, pool, opened, draw, archive_store, place)
             await broker._begin(opened, make_root)
         except BaseException:
             pool.shutdown()
@@ -304,8 +347,11 @@ class Broker:
             self.start_findings.note_partitions(self.partitions)
             self.disk_watch.skip_known()
             self.catalog.note_behind(opened.reconciliation.behind)
+            unopened = self.partitions.unopened
+            if self._place.others is not None:
+                unopened |= await self._place.others.open_all(self, lost)
             # From here on this start is the last one: a crash before it is repeated with the same facts.
-            await loop.run_in_executor(self.pool, partial(self.data.begin, self.partitions.unopened))
+            await loop.run_in_executor(self.pool, partial(self.data.begin, unopened))
             await self.offsets.forget_unknown_groups(state)
             await self.staging.open(is_crashed=self.data.stop is StopKind.CRASHED)
             # Before the first client comes: it sees all of a publish, or nothing.
@@ -339,6 +385,19 @@ class Broker:
         if self.archiver is not None:
             await self.archiver.archive_topics([self.partitions.at(address) for address in addresses])
 
+    def user_updated(self, user: User) -> None:
+        """A user may be inactive now: then it leaves its groups, and others get its partitions."""
+        if not user.is_active:
+            for session in self.sessions.of_user(user.user_id):
+                self.groups.drop_session(session)
+
+    def permissions_updated(self, user: User) -> None:
+        """A user leaves groups of topics that it may no longer read."""
+        for session in self.sessions.of_user(user.user_id):
+            for key in tuple(session.groups):
+                if not self.access.allows(user.permissions, Action.READ_TOPIC, key[0], key[1]):
+                    self.groups.leave(session, key)
+
     def reply_unread(self, session: Session, size: int, is_copied: bool) -> None:
         """The kernel has not taken all of a reply of ``size`` bytes, which is a copy of what was read, or is not."""
         self.buffers.unread(session, size, is_copied=is_copied)
@@ -356,6 +415,9 @@ class Broker:
         is_catalog_clean = await self.catalog.close()
         are_partitions_clean = await self.partitions.close()
         is_clean = is_catalog_clean and are_partitions_clean
+        if self._place.others is not None:
+            # They have finished what the lines above asked them for.
+            is_clean = await self._place.others.close() and is_clean
         try:
             is_clean = await asyncio.get_running_loop().run_in_executor(self.pool, partial(_leave, self.data, is_clean))
         finally:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from courser.broker.background import Background
+from courser.broker.elsewhere import Others
 from courser.broker.groups import ConsumerGroups
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
@@ -79,6 +80,7 @@ class CatalogService:
         *,
         groups: ConsumerGroups,
         retry_delay: float,
+        others: Others | None = None,
     ) -> None:
         """``retry_delay``: seconds before a change that the disk refused is tried again."""
         self._store = store
@@ -87,6 +89,7 @@ class CatalogService:
         self._pool = pool
         self._groups = groups
         self._retry_delay = retry_delay
+        self._others = others
         self.version = 0
         """Increases with every change of the state."""
         self.on_change: Callable[[], None] = lambda: None
@@ -182,7 +185,8 @@ class CatalogService:
     async def _carry_out(self, change: changes.AnyChange) -> Created:
         if not isinstance(change, changes.TopicPurge | changes.StreamPurge):
             return await self._make_durable(change)
-        async with prepared_purge(self._registry, self.state, change, self.purge_end_of) as purge:
+        held = prepared_purge(self._registry, self.state, change, self.purge_end_of, self._others)
+        async with held as purge:
             return await self._make_durable(purge)
 
     async def _make_durable(self, change: changes.AnyChange) -> Created:
@@ -195,7 +199,11 @@ class CatalogService:
             # Only the deletion of what an unfinished creation created gets here before the creation is complete.
             self._unmade = None
             self._let_go(change)
+            # Before its directories: whatever the disk says, all processes have the same state.
+            refusal = None if self._others is None else await self._others.apply(prepared)
             await self._follow_patiently(change)
+            if refusal is not None:
+                raise refusal
         except CourserError:
             raise
         except Exception as defect:
@@ -279,8 +287,10 @@ class CatalogService:
         self._behind.update(places)
         for stream in self.state.streams.values():
             for topic in stream.topics.values():
-                opened = self._registry.topics[stream.stream_id, topic.topic_id]
-                if any(found.log.failure is None and is_behind(found.log, topic) for found in opened.partitions):
+                opened = self._registry.topics.get((stream.stream_id, topic.topic_id))
+                if opened is not None and any(
+                    found.log.failure is None and is_behind(found.log, topic) for found in opened.partitions
+                ):
                     self._behind.add((stream.stream_id, topic.topic_id))
         self._catch_up_later()
 
@@ -346,12 +356,18 @@ class CatalogService:
             case changes.TopicCreation():
                 stream = self.state.streams[change.stream_id]
                 topic_id = self.state.topic_by_name[change.stream_id, change.name]
-                await self._registry.open_new(stream, stream.topics[topic_id])
+                await self._open_new(stream, stream.topics[topic_id])
             case changes.PartitionCreation():
-                await self._registry.open_new(*self._topic(change.stream_id, change.topic_id))
+                await self._open_new(*self._topic(change.stream_id, change.topic_id))
                 self._tell_partition_count(change)
             case _:
                 return
+
+    async def _open_new(self, stream: Stream, topic: Topic) -> None:
+        if self._registry.owns(stream.stream_id, topic.topic_id):
+            await self._registry.open_new(stream, topic)
+        elif self._others is not None:
+            await self._others.open_new(stream.stream_id, topic.topic_id)
 
     def _places(self, change: changes.AnyChange) -> set[StreamOrTopic]:
         """The streams and topics to bring up to date after a change that creates no directory."""
@@ -445,14 +461,24 @@ class CatalogService:
     async def take_due_snapshot(self) -> None:
         """Take a snapshot if the journal is large or old enough. Call it periodically."""
         async with self._turn:
-            is_settled = self._unmade is None and self._failure is None
-            if self._is_closed or not is_settled or not self._store.is_snapshot_due():
+            can_cover = self.is_settled and self._failure is None
+            if self._is_closed or not can_cover or not self._store.is_snapshot_due():
                 return
             try:
                 await self._in_pool(self._store.take_snapshot)
             except StorageFailure as failure:
                 self._store.snapshot_failure = str(failure)
                 _log.warning("metadata snapshot failed reason=%s", failure)
+
+    async def wait_for_closed(self) -> None:
+        """Wait until the files of deleted partitions are closed."""
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every durable creation has its directories."""
+        return self._unmade is None
 
     def _removable(self) -> list[str]:
         return [path for path in self.state.deleted if path not in self._kept][:_FORGOTTEN_AT_ONCE]
@@ -461,8 +487,9 @@ class CatalogService:
         """Remove deleted directories, then make the catalog forget them."""
         try:
             while not self._is_closed and (paths := self._removable()):
-                if self._closing:
-                    await asyncio.wait(self._closing)
+                await self.wait_for_closed()
+                if self._others is not None:
+                    await self._others.wait_for_closed()
                 removed = [path for path in paths if await self._remove(path)]
                 if removed:
                     await self.submit(changes.DirectoryRemoval(tuple(removed)))

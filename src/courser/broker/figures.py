@@ -4,8 +4,9 @@ from pathlib import Path
 
 from courser.api import replies as r
 from courser.broker.consuming import current_offset
+from courser.broker.elsewhere import Sums, TopicSums
 from courser.broker.partition import Partition
-from courser.broker.partition_registry import PartitionRegistry
+from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.retention import Retention, SegmentLife
 from courser.broker.topic_settings import effective_options, explicit_options
 from courser.catalog import entities
@@ -27,18 +28,30 @@ class Figures:
         self._retention = retention
         self._topic_defaults = topic_defaults
         self._data_directory = data_directory
+        self.elsewhere: Sums = {}
+        """The figures of topics that other processes own, as of the last time that they were collected."""
 
     def stream(self, stream: Stream) -> r.StreamInfo:
         """A stream, with the sums over its topics."""
-        opened = [self._partitions.topics.get(TopicAddress(stream.stream_id, topic_id)) for topic_id in stream.topics]
+        found = [self._sums(TopicAddress(stream.stream_id, topic_id)) for topic_id in stream.topics]
         return r.StreamInfo(
             stream.stream_id,
             stream.created_at,
             len(stream.topics),
-            sum(topic.size for topic in opened if topic is not None),
-            sum(topic.message_count for topic in opened if topic is not None),
+            sum(topic.size for topic in found if topic is not None),
+            sum(topic.message_count for topic in found if topic is not None),
             stream.name,
         )
+
+    def _sums(self, address: TopicAddress) -> OpenTopic | TopicSums | None:
+        return self._partitions.topics.get(address) or self.elsewhere.get(address)
+
+    def sums(self) -> Sums:
+        """The figures of all topics that are open here."""
+        return {
+            TopicAddress(*key): TopicSums(topic.size, topic.message_count, topic.segment_count)
+            for key, topic in self._partitions.topics.items()
+        }
 
     def topics(self, stream: Stream) -> list[r.TopicInfo]:
         """The topics of a stream, by id."""
@@ -46,14 +59,14 @@ class Figures:
 
     def topic(self, stream: Stream, topic: Topic) -> r.TopicInfo:
         """A topic, with the sums over its partitions."""
-        opened = self._partitions.topics.get(TopicAddress(stream.stream_id, topic.topic_id))
+        found = self._sums(TopicAddress(stream.stream_id, topic.topic_id))
         effective = effective_options(topic.options, self._topic_defaults)
         return r.TopicInfo(
             topic.topic_id,
             topic.created_at,
             len(topic.partitions),
-            opened.size if opened is not None else 0,
-            opened.message_count if opened is not None else 0,
+            found.size if found is not None else 0,
+            found.message_count if found is not None else 0,
             topic.name,
             explicit_options(topic.options, effective),
             effective,

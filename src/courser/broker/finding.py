@@ -85,13 +85,13 @@ class Finder:
         stream = find_stream(self._catalog.state, command.stream)
         topic = find_topic(self._catalog.state, stream, command.topic)
         address = TopicAddress(stream.stream_id, topic.topic_id)
-        if address not in self._partitions.topics:
+        if address not in self._partitions.topics and self._partitions.owns(*address):
             # Its creation is not acknowledged yet, or the disk refused to create its directories.
             raise CommandRejected(ErrorCode.TOPIC_NOT_FOUND, f"topic {command.topic!r} is still being created")
         consumer = getattr(command, "consumer", None)
         if isinstance(consumer, Consumer) and consumer.kind is ConsumerKind.GROUP:
             find_group(topic, consumer.identifier)
-        if isinstance(command, DeleteSegments):
+        if isinstance(command, DeleteSegments) and address in self._partitions.topics:
             self._partitions.at(address).partition(command.partition_id)
         self.check(session, command, *address)
         if len(self._known) >= _KNOWN_COUNT_MAX:

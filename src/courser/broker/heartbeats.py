@@ -5,6 +5,7 @@ Any request counts as a heartbeat. Connections without a membership may be silen
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from courser.broker.sessions import Session, Sessions
 from courser.errors import CommandRejected, ErrorCode
@@ -20,17 +21,28 @@ _LOOKS_PER_INTERVAL = 5
 class Heartbeats:
     """Finds and removes silent members."""
 
-    def __init__(self, sessions: Sessions, clock: Clock, *, interval: int) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        clock: Clock,
+        *,
+        interval: int,
+        is_member: Callable[[Session], bool] = lambda session: bool(session.groups),
+    ) -> None:
+        """``is_member`` says whether a connection of this process is a member of a group."""
         self._sessions = sessions
         self._clock = clock
         self._interval = interval
+        self._is_member = is_member
 
     def stale_sessions(self, now: int) -> list[Session]:
         """The group members that sent nothing for more than 1.2 intervals. ``now`` is monotonic time."""
         oldest = now - self._interval * 6 // 5
         # Those over HTTP have a time to live of their own.
         members = [
-            session for session in self._sessions.all() if session.groups and session.transport is not Transport.HTTP
+            session
+            for session in self._sessions.all()
+            if session.transport is not Transport.HTTP and self._is_member(session)
         ]
         for session in members:
             if session.waiting is not None:

@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from courser.api.replies import Deletion
+from courser.broker.elsewhere import Owns, owns_all
 from courser.broker.lost_partitions import lost_partition_log, offline_partition_log
 from courser.broker.partition import Partition
 from courser.broker.partition_figures import PartitionCounters, counters_of, sums_of
@@ -97,6 +98,11 @@ class OpenTopic:
         """Messages on disk."""
         return sum(partition.log.message_count for partition in self.partitions)
 
+    @property
+    def segment_count(self) -> int:
+        """Segments. An empty partition has no file yet; the segment that its first message creates counts."""
+        return sum(max(len(partition.log.segments), 1) for partition in self.partitions)
+
 
 class PartitionRegistry:
     """All open topics. Used from the event loop alone; opening and closing happens in the pool."""
@@ -112,8 +118,12 @@ class PartitionRegistry:
         purge_end: Callable[[Topic, int], int],
         metrics: PartitionMetrics | None = None,
         shared_syncs: SharedSyncs | None = None,
+        owns: Owns = owns_all,
     ) -> None:
-        """``purge_end`` says up to which offset the last purge of a topic reaches in a partition."""
+        """``purge_end`` says up to which offset the last purge of a topic reaches in a partition.
+
+        ``owns`` says which topics this process opens.
+        """
         self._file_system = file_system
         self._directories = directories
         self._pool = pool
@@ -123,6 +133,7 @@ class PartitionRegistry:
         self._shared_syncs = shared_syncs
         self._large_reads = asyncio.Semaphore(LARGE_READ_COUNT_MAX)
         self._purge_end = purge_end
+        self.owns = owns
         self.past: TieredReads | None = None
         """Reads what only the archive still has. Set before the first partition is opened."""
         self.topics: dict[tuple[int, int], OpenTopic] = {}
@@ -179,6 +190,7 @@ class PartitionRegistry:
             (stream, topic, partition)
             for stream in streams
             for topic in stream.topics.values()
+            if self.owns(stream.stream_id, topic.topic_id)
             for partition in topic.partitions
         ]
         self._lost, self._unopened = lost, unopened
@@ -190,7 +202,8 @@ class PartitionRegistry:
         self._homes = {}
         for stream in streams:
             for topic in stream.topics.values():
-                self._topic_of(stream, topic)
+                if self.owns(stream.stream_id, topic.topic_id):
+                    self._topic_of(stream, topic)
         for (stream, topic, _), log in zip(places, logs, strict=True):
             verification = SegmentVerification(log) if self._settings.validate_checksum else None
             self._add(stream, topic, log, verification)

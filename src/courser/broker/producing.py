@@ -15,11 +15,14 @@ from courser.broker.message_keys import with_key
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.waiting import Waiting, attempt
+from courser.catalog.directories import identity_of
+from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode, PartitionReadOnly
 from courser.model.identifiers import TopicAddress
 from courser.model.messaging import ByKey, Partitioning, ToPartition
 from courser.records.batch import Batch
 from courser.records.message_keys import partition_of_key
+from courser.records.stored_header import PartitionIdentity
 from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.partition_log import Appended
 from courser.storage.staged_file import StagingTarget
@@ -41,6 +44,7 @@ class Sends:
         pool: Executor,
         *,
         disk_watch: DiskWatch,
+        state: CatalogState,
         delete_oldest_segments: bool,
         on_limit: Callable[[OpenTopic], asyncio.Future[None] | None],
     ) -> None:
@@ -52,6 +56,9 @@ class Sends:
         self._partitions = partitions
         self._pool = pool
         self._disk_watch = disk_watch
+        self._state = state
+        self._elsewhere: dict[TopicAddress, OpenTopic] = {}
+        """Topics of other processes that messages are staged for: whose turn it is."""
         self._deletes_oldest = delete_oldest_segments
         self._on_limit = on_limit
 
@@ -124,9 +131,24 @@ class Sends:
 
     def target_of(self, address: TopicAddress, partitioning: Partitioning) -> StagingTarget:
         """Which partition messages would go to. Raises 3007 or 3008."""
-        topic = self._partitions.at(address)
-        identity = topic.partition(choose_partition(topic, partitioning)).log.identity
+        if not self._partitions.owns(*address):
+            identity = self._identity_elsewhere(address, partitioning)
+        else:
+            topic = self._partitions.at(address)
+            identity = topic.partition(choose_partition(topic, partitioning)).log.identity
         return StagingTarget(*address, identity.topic_uuid, identity.partition_id, identity.incarnation)
+
+    def _identity_elsewhere(self, address: TopicAddress, partitioning: Partitioning) -> PartitionIdentity:
+        """The same for a topic of another process, of which only the catalog is known here."""
+        topic = self._state.topic(*address)
+        if topic is None:
+            raise CommandRejected(ErrorCode.TOPIC_NOT_FOUND, "the topic was deleted in the meantime")
+        place = self._elsewhere.setdefault(address, OpenTopic(*address, topic.options))
+        partition_id = choose_partition(place, partitioning, len(topic.partitions))
+        if partition_id >= len(topic.partitions):
+            reason = f"the topic has {len(topic.partitions)} partitions, and none with number {partition_id}"
+            raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, reason)
+        return identity_of(topic, topic.partitions[partition_id])
 
     async def _with_key(self, batches: list[Batch], key: bytes) -> list[Batch]:
         def work() -> list[Batch]:
@@ -168,11 +190,14 @@ def _explain(partition: Partition, error: BaseException) -> Exception:
     return error
 
 
-def choose_partition(topic: OpenTopic, partitioning: Partitioning) -> int:
-    """The number of the partition. Raises 3008 if there is none to choose from."""
+def choose_partition(topic: OpenTopic, partitioning: Partitioning, count: int | None = None) -> int:
+    """The number of the partition. Raises 3008 if there is none to choose from.
+
+    ``count`` is that of a topic whose partitions are open elsewhere.
+    """
     if type(partitioning) is ToPartition:
         return partitioning.partition_id
-    count = len(topic.partitions)
+    count = len(topic.partitions) if count is None else count
     if not count:
         raise CommandRejected(ErrorCode.NO_PARTITIONS, "the topic has no partitions")
     if type(partitioning) is ByKey:

@@ -9,7 +9,7 @@ ADR 0013 has the reasons.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypeVar
@@ -18,10 +18,11 @@ from courser.api.commands import PublishStaged
 from courser.api.replies import Published
 from courser.broker.background import Background
 from courser.broker.catalog_service import CatalogService
+from courser.broker.elsewhere import First, Others, RedoStep
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.quotas import Quotas
-from courser.broker.redo import Redo
+from courser.broker.redo import AppendProgress, Redo
 from courser.broker.staging import Staging
 from courser.catalog import changes
 from courser.catalog.entities import Publish, PublishedPart, PublishTarget, Sink
@@ -64,11 +65,19 @@ class Publishing:
         quotas: Quotas,
         draw: Callable[[int], bytes],
         take_room: TakeRoom,
+        others: Others | None = None,
+        first: First | None = None,
     ) -> None:
-        """``keys`` decrypt staged messages. ``draw(size)`` returns ``size`` random bytes."""
+        """``keys`` decrypt staged messages. ``draw(size)`` returns ``size`` random bytes.
+
+        ``others`` own further partitions; ``first`` decides publishes, if this process does not.
+        """
         self._catalog = catalog
         self._staging = staging
         self._redo = Redo(file_system, partitions, staging, pool, keys=keys, check_open=self._check_open)
+        self._owns = partitions.owns
+        self._others = others
+        self._first = first
         self._quotas = quotas
         self._draw = draw
         self._take_room = take_room
@@ -106,18 +115,20 @@ class Publishing:
             for target, size in self._staging.finished_part(identity).contents.target_sizes.items():
                 targets[target] = targets.get(target, 0) + size
         for target in targets:
-            self._existing(target)
+            if self._owns(target.stream_id, target.topic_id):
+                self._existing(target)
             check_access(TopicAddress(target.stream_id, target.topic_id))
-        self._take_room(_by_topic(targets))
+        offsets = await self._check_elsewhere(targets)
+        self.check_targets({target: size for target, size in targets.items() if target not in offsets})
         nonce = self._draw(8)
-        await self._catalog.submit_made(lambda: self._begin(user_id, command, parts, list(targets), nonce))
+        await self._catalog.submit_made(lambda: self._begin(user_id, command, parts, list(targets), offsets, nonce))
         # From here on the publish survives a kill and a power cut: the parts and the entry are synced.
         sink = self._catalog.state.sinks[command.sink]
         if sink.open is None:
             return Published(False, 0, 0)
         self._redo.begin(sink.open)
-        progress = await self._redo.append(sink, sink.open)
-        await self._redo.show(sink)
+        progress = await self._append(sink, sink.open)
+        await self._everywhere(sink, RedoStep.SHOW)
         # It gets its turn when this one is over; the next publish of the sink does the same if it comes first.
         _ = self._background.start(self._settle_quietly(command.sink))
         return Published(False, progress.message_count, progress.size)
@@ -137,6 +148,7 @@ class Publishing:
         command: PublishStaged,
         parts: list[PartIdentity],
         targets: list[StagingTarget],
+        offsets: Mapping[StagingTarget, int],
         nonce: bytes,
     ) -> changes.PublishStart:
         """The journal entry. Called when it is this change's turn, so that offsets and targets are current."""
@@ -150,22 +162,48 @@ class Publishing:
                 batch_counts[target] += count
         # Not the next offset: a power cut can lose unsynced messages, and then those of the publish get their offsets.
         rows = [
-            PublishTarget(*target, self._existing(target).log.marks.synced.offset, count)
+            PublishTarget(*target, self._synced_offset(target, offsets), count)
             for target, count in batch_counts.items()
         ]
         return changes.PublishStart(
             command.sink, user_id, command.batch, nonce, tuple(published), tuple(rows), command.keep
         )
 
+    def check_targets(self, targets: Mapping[StagingTarget, int]) -> dict[StagingTarget, int]:
+        """Check that staged messages fit into partitions of this process, by their bytes; give their synced offsets.
+
+        Raises:
+            CourserError: a partition was deleted or is read-only, or a topic is full.
+        """
+        found = {target: self._existing(target).log.marks.synced.offset for target in targets}
+        self._take_room(_by_topic(targets))
+        return found
+
+    async def _check_elsewhere(self, targets: Mapping[StagingTarget, int]) -> Mapping[StagingTarget, int]:
+        """The same for partitions of other processes."""
+        elsewhere = {
+            target: size for target, size in targets.items() if not self._owns(target.stream_id, target.topic_id)
+        }
+        return await self._others.check_targets(elsewhere) if elsewhere and self._others is not None else {}
+
+    def _synced_offset(self, target: StagingTarget, offsets: Mapping[StagingTarget, int]) -> int:
+        if target not in offsets:
+            return self._existing(target).log.marks.synced.offset
+        # It was synced up to there a moment ago. Since then it can have grown, or be gone.
+        topic = self._catalog.state.topic(target.stream_id, target.topic_id)
+        partitions = topic.partitions if topic is not None and topic.uuid == target.topic_uuid else []
+        if not any(
+            found.partition_id == target.partition_id and found.incarnation == target.incarnation
+            for found in partitions
+        ):
+            raise _gone(target)
+        return offsets[target]
+
     def _existing(self, target: StagingTarget) -> Partition:
         """The partition that messages were staged for. Raises if it was deleted or is read-only."""
         partition = self._redo.find(target)
         if partition is None:
-            reason = (
-                f"partition {target.partition_id} of topic {target.topic_id} of stream {target.stream_id}, for which "
-                "messages are staged, was deleted; discard them and stage them for a topic that exists"
-            )
-            raise CommandRejected(ErrorCode.STAGED_TARGET_GONE, reason)
+            raise _gone(target)
         partition.log.check_writable()
         return partition
 
@@ -173,12 +211,37 @@ class Publishing:
 
     async def _carry_out(self, sink: Sink, publish: Publish) -> None:
         """Append what is not in the logs yet, then settle the publish. May be repeated after a failure."""
-        await self._redo.append(sink, publish)
-        await self._redo.sync(sink)
+        await self._append(sink, publish)
+        await self._everywhere(sink, RedoStep.SYNC)
         # Until this entry is durable, the parts are what a power cut leaves.
         await self._catalog.submit(changes.PublishEnd(sink.name, publish.op))
         self._redo.forget(publish)
         await self._staging.discard(sink.user_id, sink.name, up_to=sink.batch)
+
+    async def _append(self, sink: Sink, publish: Publish) -> AppendProgress:
+        """Append what is not in the logs yet, here and in other processes. Each skips what belongs to others."""
+        progress = await self._redo.append(sink, publish)
+        if self._others is not None:
+            await self._others.redo(sink.name, RedoStep.APPEND)
+        return progress
+
+    async def _everywhere(self, sink: Sink, step: RedoStep) -> None:
+        await (self._redo.show(sink) if step is RedoStep.SHOW else self._redo.sync(sink))
+        if self._others is not None:
+            await self._others.redo(sink.name, step)
+
+    async def redo_here(self, name: str, step: RedoStep) -> None:
+        """Carry out a step of a publish that the first process has decided. May be repeated after a failure."""
+        sink = self._catalog.state.sinks.get(name)
+        if sink is None or sink.open is None:
+            return
+        if step is RedoStep.APPEND:
+            self._redo.forget_ended(self._catalog.state.sinks.values())
+            await self._redo.append(sink, sink.open)
+        elif step is RedoStep.SHOW:
+            await self._redo.show(sink)
+        else:
+            await self._redo.sync(sink)
 
     async def _finish(self, name: str) -> bool:
         """Carry out the open publish of a sink; return False if it has none."""
@@ -210,6 +273,9 @@ class Publishing:
         Raises:
             CourserError: the disk refuses.
         """
+        if self._first is not None:
+            await self._first.settle_below(identity, before_offset)
+            return
 
         def concerns(row: PublishTarget) -> bool:
             found = PartitionIdentity(row.topic_uuid, row.partition_id, row.incarnation)
@@ -267,7 +333,7 @@ class Publishing:
     async def _sync_before_giving_up(self, sink: Sink, publish: Publish) -> None:
         """What was answered must not depend on parts that nobody will look for any more."""
         try:
-            await self._redo.sync(sink)
+            await self._everywhere(sink, RedoStep.SYNC)
         except CourserError:
             if self._redo.is_appended(publish):
                 raise
@@ -304,7 +370,15 @@ class Publishing:
         await self.idle()
 
 
-def _by_topic(targets: dict[StagingTarget, int]) -> dict[tuple[int, int], int]:
+def _gone(target: StagingTarget) -> CommandRejected:
+    reason = (
+        f"partition {target.partition_id} of topic {target.topic_id} of stream {target.stream_id}, for which "
+        "messages are staged, was deleted; discard them and stage them for a topic that exists"
+    )
+    return CommandRejected(ErrorCode.STAGED_TARGET_GONE, reason)
+
+
+def _by_topic(targets: Mapping[StagingTarget, int]) -> dict[tuple[int, int], int]:
     sizes: dict[tuple[int, int], int] = {}
     for target, size in targets.items():
         key = target.stream_id, target.topic_id

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from courser.broker.elsewhere import Others
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.catalog import changes
@@ -26,7 +27,11 @@ AnyPurge = changes.TopicPurge | changes.StreamPurge
 
 @asynccontextmanager
 async def prepared_purge(
-    registry: PartitionRegistry, state: CatalogState, change: AnyPurge, end_of: Callable[[PartitionLog], int]
+    registry: PartitionRegistry,
+    state: CatalogState,
+    change: AnyPurge,
+    end_of: Callable[[PartitionLog], int],
+    others: Others | None = None,
 ) -> AsyncIterator[AnyPurge]:
     """Hold the writes of all partitions of a purge, and yield the change with their ends, which ``end_of`` knows.
 
@@ -44,7 +49,8 @@ async def prepared_purge(
         for _, found in opened:
             for partition in found.partitions if found is not None else ():
                 await stack.enter_async_context(partition.held_writes())
-        rows = [_row(topic, found, end_of) for topic, found in opened]
+        held = {} if others is None else await stack.enter_async_context(others.held_writes(change))
+        rows = [held.get(topic.topic_id) or _row(topic, found, end_of) for topic, found in opened]
         try:
             if isinstance(change, changes.TopicPurge):
                 yield changes.TopicPurge(

@@ -10,7 +10,7 @@ the purge was journaled.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar
@@ -99,6 +99,11 @@ class Redo:
     def forget(self, publish: Publish) -> None:
         """Forget a publish that ended or was given up."""
         self._progress.pop(publish.op, None)
+
+    def forget_ended(self, sinks: Iterable[Sink]) -> None:
+        """Forget all publishes but those that these sinks have open."""
+        still_open = {sink.open.op for sink in sinks if sink.open is not None}
+        self._progress = {op: progress for op, progress in self._progress.items() if op in still_open}
 
     # --- partitions ---
 

@@ -128,6 +128,10 @@ class Sessions:
         self._groups = groups
         self._draw = draw_client_id if draw_client_id is not None else _draw_client_id
         self._by_id: dict[int, Session] = {}
+        self.on_open: Callable[[Session], None] | None = None
+        """Called with every new connection."""
+        self.on_gone: Callable[[Session], None] | None = None
+        """Called with every session that has ended, once."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -139,7 +143,13 @@ class Sessions:
             client_id = self._draw()
         session = Session(client_id, transport, address, now=self._clock.monotonic())
         self._by_id[client_id] = session
+        if self.on_open is not None:
+            self.on_open(session)
         return session
+
+    def adopt(self, session: Session) -> None:
+        """Register the session of a connection that another process has, or had."""
+        self._by_id[session.client_id] = session
 
     def close(self, session: Session) -> None:
         """Unregister a closed connection. May be repeated."""
@@ -152,6 +162,8 @@ class Sessions:
         self._groups.drop_session(session)
         if self._by_id.get(session.client_id) is session:
             del self._by_id[session.client_id]
+            if self.on_gone is not None:
+                self.on_gone(session)
         session.end(error)
 
     def __iter__(self) -> Iterator[Session]:

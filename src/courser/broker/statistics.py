@@ -10,7 +10,7 @@ from pathlib import Path
 
 from courser import __version__
 from courser.api.replies import Stats
-from courser.broker.partition_registry import PartitionRegistry
+from courser.broker.elsewhere import Sums
 from courser.broker.sessions import Sessions
 from courser.catalog.state import CatalogState
 from courser.model.clock import Clock
@@ -118,11 +118,10 @@ def describe_server(
     *,
     clock: Clock,
     state: CatalogState,
-    partitions: PartitionRegistry,
+    found: Sums,
     sessions: Sessions,
 ) -> Stats:
-    """The statistics of the machine and the totals of the server."""
-    logs = [partition.log for topic in partitions for partition in topic.partitions]
+    """The statistics of the machine and the totals of the server. ``found`` are the figures of all topics."""
     topics = [topic for stream in state.streams.values() for topic in stream.topics.values()]
     return Stats(
         process_id=os.getpid(),
@@ -135,13 +134,12 @@ def describe_server(
         start_time=machine.started_at,
         read_bytes=figures.read_bytes,
         written_bytes=figures.written_bytes,
-        messages_size=sum(log.size for log in logs),
+        messages_size=sum(sums.size for sums in found.values()),
         stream_count=len(state.streams),
         topic_count=len(topics),
         partition_count=sum(len(topic.partitions) for topic in topics),
-        # An empty partition has no file yet; the segment that its first message creates counts.
-        segment_count=sum(max(len(log.segments), 1) for log in logs),
-        message_count=sum(log.message_count for log in logs),
+        segment_count=sum(sums.segment_count for sums in found.values()),
+        message_count=sum(sums.message_count for sums in found.values()),
         client_count=len(sessions),
         group_count=sum(len(topic.groups) for topic in topics),
         hostname=machine.hostname,

@@ -28,7 +28,7 @@ async def get_stats(broker: Broker, session: Session, command: c.GetStats) -> r.
         figures,
         clock=broker.clock,
         state=broker.catalog.state,
-        partitions=broker.partitions,
+        found={**broker.figures.elsewhere, **broker.figures.sums()},
         sessions=broker.sessions,
     )
 

@@ -57,19 +57,14 @@ async def update_user(broker: Broker, session: Session, command: c.UpdateUser) -
         check_user_name(command.name)
     user = broker.finder.user(session, command)
     await broker.catalog.submit(changes.UserUpdate(user.user_id, command.name, command.is_active))
-    if not user.is_active:
-        for other in broker.sessions.of_user(user.user_id):
-            broker.groups.drop_session(other)
+    broker.user_updated(user)
 
 
 async def update_permissions(broker: Broker, session: Session, command: c.UpdatePermissions) -> None:
     """The user leaves groups of topics that it may no longer read."""
     user = broker.finder.user(session, command)
     await broker.catalog.submit(changes.PermissionUpdate(user.user_id, command.permissions))
-    for other in broker.sessions.of_user(user.user_id):
-        for key in tuple(other.groups):
-            if not broker.access.allows(user.permissions, Action.READ_TOPIC, key[0], key[1]):
-                broker.groups.leave(other, key)
+    broker.permissions_updated(user)
 
 
 async def change_password(broker: Broker, session: Session, command: c.ChangePassword) -> None:
