@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 60.0
 """Seconds that a start or a stop may take before the test gives up."""
 
+PROCESSES_VARIABLE = "COURSER_TEST_PROCESSES"
+"""The environment variable that says how many processes a server has, unless a test says so itself."""
 _WORKER_COUNT_MAX = 16
 
 ROOT_NAME = "iggy"
@@ -58,6 +60,7 @@ class RunningServer:
             "http.enabled": "false",
             "quic.enabled": "false",
             "websocket.enabled": "false",
+            "server.processes": os.environ.get(PROCESSES_VARIABLE, "1"),
         } | dict(settings or {})
         program = program or Path(sys.executable).parent / "courser"
         self._command = [*prefix, str(program), "serve", *arguments]

@@ -18,6 +18,11 @@ _LOOKS_PER_INTERVAL = 5
 """A member is removed after 1.2 intervals of silence. The check runs every fifth of an interval."""
 
 
+def has_groups(session: Session) -> bool:
+    """Whether a session is a member of a group in this process."""
+    return bool(session.groups)
+
+
 class Heartbeats:
     """Finds and removes silent members."""
 
@@ -27,7 +32,7 @@ class Heartbeats:
         clock: Clock,
         *,
         interval: int,
-        is_member: Callable[[Session], bool] = lambda session: bool(session.groups),
+        is_member: Callable[[Session], bool] = has_groups,
     ) -> None:
         """``is_member`` says whether a connection of this process is a member of a group."""
         self._sessions = sessions

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from courser.errors import CommandRejected, CourserError, ErrorCode
@@ -128,6 +128,8 @@ class Sessions:
         self._groups = groups
         self._draw = draw_client_id if draw_client_id is not None else _draw_client_id
         self._by_id: dict[int, Session] = {}
+        self.groups_elsewhere: Mapping[int, Sequence[tuple[int, int, int]]] = {}
+        """Memberships in groups that other processes own, by client id, as of the last time they were collected."""
         self.on_open: Callable[[Session], None] | None = None
         """Called with every new connection."""
         self.on_gone: Callable[[Session], None] | None = None
@@ -172,6 +174,10 @@ class Sessions:
     def get(self, client_id: int) -> Session | None:
         """A session by client id."""
         return self._by_id.get(client_id)
+
+    def groups_of(self, session: Session) -> list[tuple[int, int, int]]:
+        """Stream, topic and group ids of the memberships of a session, in all processes."""
+        return sorted({*session.groups, *self.groups_elsewhere.get(session.client_id, ())})
 
     def all(self) -> list[Session]:
         """All sessions, by client id."""

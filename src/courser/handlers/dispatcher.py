@@ -39,7 +39,7 @@ class Dispatcher:
     """One for all connections of all transports."""
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+        self.broker = broker
         self._check_login = broker.access.user
         self._monotonic = broker.clock.monotonic
         self._metrics = metrics = broker.request_metrics
@@ -79,7 +79,7 @@ class Dispatcher:
                 # Cached in a local: Python 3.11 is slow at calling methods that are attributes.
                 check_login = self._check_login
                 check_login(session)
-            begun: Any = handler(self._broker, session, command)
+            begun: Any = handler(self.broker, session, command)
             # Not ``isinstance``: the type of a coroutine is compared with for every request.
             answer: Answer = attempt(begun) if type(begun) is CoroutineType else begun
         except CourserError as error:
@@ -118,4 +118,4 @@ class Dispatcher:
     def _note_failure(self, command: c.Command, error: CourserError) -> None:
         self._metrics.note_failure(command, error)
         if isinstance(error, DiskFull):
-            self._broker.disk_watch.note_refusal(error.path)
+            self.broker.disk_watch.note_refusal(error.path)

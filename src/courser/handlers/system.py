@@ -61,9 +61,9 @@ async def describe_options(broker: Broker, _session: Session, command: c.Describ
     return options_of(command.scope, broker.settings.topic_defaults)
 
 
-async def get_me(_broker: Broker, session: Session, _: c.GetMe) -> r.ClientDetails:
+async def get_me(broker: Broker, session: Session, _: c.GetMe) -> r.ClientDetails:
     """This connection."""
-    return _details(session)
+    return _details(broker, session)
 
 
 async def get_client(broker: Broker, session: Session, command: c.GetClient) -> r.ClientDetails:
@@ -74,18 +74,20 @@ async def get_client(broker: Broker, session: Session, command: c.GetClient) -> 
     other = broker.sessions.get(command.client_id)
     if other is None:
         raise CommandRejected(ErrorCode.CLIENT_NOT_FOUND, f"client {command.client_id} does not exist")
-    return _details(other)
+    return _details(broker, other)
 
 
 async def get_clients(broker: Broker, session: Session, command: c.GetClients) -> r.ClientList:
     """By id."""
     broker.finder.check(session, command)
-    return r.ClientList([_info(other) for other in broker.sessions.all()])
+    return r.ClientList([_info(broker, other) for other in broker.sessions.all()])
 
 
-def _info(session: Session) -> r.ClientInfo:
-    return r.ClientInfo(session.client_id, session.user_id, session.transport, session.address, len(session.groups))
+def _info(broker: Broker, session: Session) -> r.ClientInfo:
+    group_count = len(broker.sessions.groups_of(session))
+    return r.ClientInfo(session.client_id, session.user_id, session.transport, session.address, group_count)
 
 
-def _details(session: Session) -> r.ClientDetails:
-    return r.ClientDetails(_info(session), [r.ClientGroup(*key) for key in sorted(session.groups)])
+def _details(broker: Broker, session: Session) -> r.ClientDetails:
+    groups = [r.ClientGroup(*key) for key in broker.sessions.groups_of(session)]
+    return r.ClientDetails(_info(broker, session), groups)

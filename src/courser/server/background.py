@@ -10,9 +10,10 @@ from functools import partial
 from typing import Any
 
 from courser.broker.broker import Broker
-from courser.broker.heartbeats import Heartbeats
+from courser.broker.heartbeats import Heartbeats, has_groups
 from courser.broker.history import INTERVAL
 from courser.broker.retention import DeletionReason
+from courser.broker.sessions import Session
 from courser.model.clock import Clock
 from courser.model.metric_table import LOOP_DELAY
 from courser.model.quantities import SECOND, format_byte_size
@@ -98,17 +99,48 @@ class BackgroundTasks:
 
 
 def keep_background_tasks(
-    tasks: BackgroundTasks, broker: Broker, connections: Connections, settings: ServerSettings, logs: Logs
+    tasks: BackgroundTasks,
+    broker: Broker,
+    connections: Connections,
+    settings: ServerSettings,
+    logs: Logs,
+    is_member: Callable[[Session], bool] | None = None,
 ) -> None:
-    """Start every background task that is enabled."""
+    """Start every background task that is enabled.
+
+    ``is_member`` says whether a connection of this process is a member of a group, if there are other processes.
+    """
+    keep_own_tasks(tasks, broker, connections, settings, is_member)
+    tasks.every(_SNAPSHOT_CHECK_INTERVAL, "snapshots", broker.catalog.take_due_snapshot)
+    tasks.every(_STAGING_INTERVAL, "staging", broker.look_after_staging)
+    tasks.every(_MEMBER_INTERVAL, "members over HTTP", partial(_expire_members, broker))
+    tasks.every(INTERVAL, "history", broker.history.take)
+    if broker.archiver is not None:
+        tasks.keep("archiver", broker.archiver.run)
+    if broker.archive_pruner is not None:
+        tasks.keep("archive pruning", broker.archive_pruner.run)
+    if settings.broker.token_cleaner_enabled:
+        clean = partial(broker.authentication.tokens.clean, settings.broker.token_cleaner_interval)
+        tasks.keep("token cleaner", clean)
+    if settings.logging.directory is not None:
+        tasks.every(settings.logging.check_interval, "log files", partial(_check_logs, logs))
+    if settings.logging.sysinfo_interval:
+        report = partial(_report_figures, broker, connections)
+        tasks.every(settings.logging.sysinfo_interval, "figures", report)
+
+
+def keep_own_tasks(
+    tasks: BackgroundTasks,
+    broker: Broker,
+    connections: Connections,
+    settings: ServerSettings,
+    is_member: Callable[[Session], bool] | None = None,
+) -> None:
+    """Start the tasks that every process of a server has, for its own partitions and connections."""
     tasks.keep("deadlines", connections.patrol)
     delays = broker.metrics.histogram(LOOP_DELAY)
     tasks.keep("event loop delay", partial(measure_loop_delay, delays, broker.clock))
-    tasks.every(_SNAPSHOT_CHECK_INTERVAL, "snapshots", broker.catalog.take_due_snapshot)
-    tasks.every(_STAGING_INTERVAL, "staging", broker.look_after_staging)
     tasks.every(_HANDOVER_INTERVAL, "hand-overs", partial(_expire_handovers, broker))
-    tasks.every(_MEMBER_INTERVAL, "members over HTTP", partial(_expire_members, broker))
-    tasks.every(INTERVAL, "history", broker.history.take)
     disk_interval = _FREE_SPACE_INTERVAL if settings.broker.free_space_min else _DISK_INTERVAL
     tasks.every(disk_interval, "disk", broker.disk_watch.look)
     if (trim := find_trim()) is not None:
@@ -118,21 +150,14 @@ def keep_background_tasks(
         tasks.keep("condenser", broker.condenser.run)
     if settings.broker.scrub_rate:
         tasks.keep("scrubber", broker.scrubber.run)
-    if broker.archiver is not None:
-        tasks.keep("archiver", broker.archiver.run)
-    if broker.archive_pruner is not None:
-        tasks.keep("archive pruning", broker.archive_pruner.run)
     if settings.broker.heartbeat_enabled:
-        heartbeats = Heartbeats(broker.sessions, broker.clock, interval=settings.broker.heartbeat_interval)
+        heartbeats = Heartbeats(
+            broker.sessions,
+            broker.clock,
+            interval=settings.broker.heartbeat_interval,
+            is_member=is_member if is_member is not None else has_groups,
+        )
         tasks.keep("heartbeats", heartbeats.run)
-    if settings.broker.token_cleaner_enabled:
-        clean = partial(broker.authentication.tokens.clean, settings.broker.token_cleaner_interval)
-        tasks.keep("token cleaner", clean)
-    if settings.logging.directory is not None:
-        tasks.every(settings.logging.check_interval, "log files", partial(_check_logs, logs))
-    if settings.logging.sysinfo_interval:
-        report = partial(_report_figures, broker, connections)
-        tasks.every(settings.logging.sysinfo_interval, "figures", report)
 
 
 async def _in_pool(broker: Broker, work: Callable[[], None]) -> None:

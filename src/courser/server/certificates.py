@@ -46,7 +46,7 @@ class Certificate:
             self.reload()
         else:
             self.key_pem, self.pem = make_self_signed(host, self._now())
-            _load_from_memory(self.context, self.key_pem + self.pem)
+            load_from_memory(self.context, self.key_pem + self.pem)
             _log.info("generated a self-signed certificate: %s", fingerprint(self.pem))
             if settings.certificate_file is not None:
                 # The path may be misspelled. Warn now, before clients start to reject the generated certificate.
@@ -133,7 +133,16 @@ def _names(host: str) -> list[x509.GeneralName]:
     return list(names.values())
 
 
-def _load_from_memory(context: ssl.SSLContext, pem: bytes) -> None:
+def context_of(pem: bytes) -> ssl.SSLContext:
+    """The TLS context of a listener, from a private key and its certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    load_from_memory(context, pem)
+    return context
+
+
+def load_from_memory(context: ssl.SSLContext, pem: bytes) -> None:
+    """Have a context use a private key and its certificate."""
     # The module ssl accepts only files: this one is in memory and has no name.
     descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
     try:

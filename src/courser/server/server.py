@@ -1,63 +1,52 @@
 """The server: creates all components, starts them in order, and stops them in reverse order."""
 
+import asyncio
 import contextlib
-import gc
 import logging
 import os
 import random
-import sys
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from courser import __version__
+from courser.api.commands import Command
 from courser.api.replies import Node
-from courser.broker.broker import Broker, RootUser
+from courser.broker.broker import ALONE, Broker, RootUser
 from courser.broker.credentials import Passwords
+from courser.broker.sessions import Session
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import CourserError, StartRefused
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.messaging import Transport
 from courser.records.encryption import key_name
+from courser.server.assembly import calm_process, make_connections, make_services
 from courser.server.background import BackgroundTasks, keep_background_tasks
-from courser.server.codecs import CodecChooser
 from courser.server.configuration.effective import list_settings, to_toml
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration
 from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Dependencies, Listeners, name_of
 from courser.server.logs import Logs
-from courser.server.metrics import register_connection_metrics
-from courser.server.proven_dialects import ProvenDialects
 from courser.server.root_user import RootCredentials
 from courser.server.signals import Signals
 from courser.server.system_limits import (
-    connection_count_max,
     explain_file_limit,
-    needs_more_files,
     raise_file_limit,
 )
 from courser.storage.data_directory import DataDirectory
 from courser.storage.paths import SESSION
-from courser.transports.connections import Connections
-from courser.transports.request_memory import RequestMemory
-from courser.transports.session_loop import Services
 
 if TYPE_CHECKING:
+    from courser.server.crew import Crew
     from courser.server.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
 
-_ALLOCATIONS_BETWEEN_COLLECTIONS = 50_000
-"""Net container allocations between two collections of the youngest generation. The default of 700 slows sends by a
-few percent."""
-_SWITCH_INTERVAL = 0.000_03
-"""Seconds after which a thread must release the interpreter lock. A sync has to start while the event loop still
-answers the sends of the previous one, and a thread that converts messages must not delay the event loop."""
 _NODE_NAME = "iggy-node"
 """The same name that Iggy reports."""
 CONFIGURATION_FILE = "current_config.toml"
@@ -104,6 +93,8 @@ class Server:
         self._listeners = Listeners(orders.settings)
         self._is_first_start = False
         self._telemetry: Telemetry | None = None
+        self._crew: Crew | None = None
+        """The other processes, if there are any."""
 
     async def run(self) -> bool:
         """Start, serve until a signal requests a stop, and stop. Return whether the stop was clean.
@@ -163,7 +154,20 @@ class Server:
             self._is_first_start = True
             return orders.root.make(orders.announce)
 
-        broker = await Broker.open(data, self._settings.broker, make_root=make_root)
+        if self._settings.process_count > 1:
+            # Import it only if it is needed: one process is the usual case.
+            from courser.server.crew import Crew  # noqa: PLC0415
+
+            self._crew = Crew(self._settings, data)
+            # They get their share of the limits, and so does this process.
+            self._settings = self._crew.settings
+        try:
+            place = ALONE if self._crew is None else self._crew.place
+            broker = await Broker.open(data, self._settings.broker, make_root=make_root, place=place)
+        except BaseException:
+            if self._crew is not None:
+                await self._crew.abandon()
+            raise
         if not self._is_first_start and not orders.root.is_generated:
             # Explains to an operator why the credentials that were just configured do not work.
             _log.info("the root user already exists; ignoring the configured root credentials")
@@ -191,56 +195,23 @@ class Server:
             _log.info("new messages are encrypted on disk key=%s", key_name(encryption.key.key_id))
         return data
 
-    def _make_services(self, broker: Broker, slow_work: Executor) -> Services:
-        settings = self._settings
-        chooser = CodecChooser(
-            settings.connections,
-            verify_frames=settings.broker.verify_frames,
-            user_name=partial(_user_name, broker),
-            proven=ProvenDialects(broker.data.file_system, broker.data.path, broker.pool),
-        )
-        begin = Dispatcher(broker).begin
-        return Services(
-            begin=begin if self._telemetry is None else self._telemetry.traced(begin),
-            choose_codec=chooser.choose,
-            reply_sent=broker.reply_sent,
-            reply_unread=broker.reply_unread,
-            clock=broker.clock,
-            settings=settings.connections,
-            memory=RequestMemory(settings.connections.request_memory),
-            slow_work=slow_work,
-        )
-
-    def _make_connections(self, broker: Broker, services: Services) -> Connections:
-        settings = self._settings.connections
-        connections = Connections(
-            settings,
-            broker.clock,
-            count_max=_connection_count_max(settings.connection_count_max, broker),
-            request_memory=services.memory,
-            reply_memory=broker.buffers,
-        )
-        register_connection_metrics(
-            broker.metrics, connections, broker.sessions, lambda: self._listeners.http_connection_count
-        )
-        broker.buffers.on_shortage = connections.free_reply_memory
-        return connections
-
     # --- life ---
 
     async def _serve(self, broker: Broker, signals: Signals) -> None:
         """Accept connections until a signal requests a stop."""
-        _calm_garbage_collector()
-        sys.setswitchinterval(_SWITCH_INTERVAL)
+        calm_process()
         slow_work = ThreadPoolExecutor(1, thread_name_prefix="codec")
-        services = self._make_services(broker, slow_work)
-        connections = self._make_connections(broker, services)
+        begin = self._make_dispatcher(broker)
+        services = make_services(self._settings, broker, begin, slow_work)
+        connections = make_connections(self._settings, broker, services, lambda: self._listeners.http_connection_count)
         dependencies = Dependencies(services, connections, broker)
         background = BackgroundTasks(broker.clock)
         try:
             addresses = await self._listeners.open(dependencies)
             broker.node = _node(addresses)
-            keep_background_tasks(background, broker, connections, self._settings, self._logs)
+            keep_background_tasks(background, broker, connections, self._settings, self._logs, self._is_member)
+            if self._crew is not None:
+                self._crew.begin(connections, self._listeners, broker.node)
             if self._telemetry is not None and self._settings.telemetry is not None:
                 export = partial(_export_metrics, self._telemetry, broker)
                 background.every(self._settings.telemetry.metrics_interval, "telemetry", export)
@@ -248,13 +219,26 @@ class Server:
             self._say_where(addresses, broker)
             await signals.stop.wait()
             self._listeners.close()
-            await connections.say_goodbye(self._settings.shutdown_timeout / 1_000_000)
+            grace = self._settings.shutdown_timeout / 1_000_000
+            await asyncio.gather(connections.say_goodbye(grace), self._say_goodbye_elsewhere(grace))
         finally:
             await background.stop()
             self._listeners.close()
             await connections.say_goodbye(0)
             self._listeners.release()
             slow_work.shutdown(wait=False, cancel_futures=True)
+
+    def _make_dispatcher(self, broker: Broker) -> Callable[[Session, Command], Any]:
+        begin = (Dispatcher(broker) if self._crew is None else self._crew.make_router(broker)).begin
+        return begin if self._telemetry is None else self._telemetry.traced(begin)
+
+    @property
+    def _is_member(self) -> Callable[[Session], bool] | None:
+        return None if self._crew is None else self._crew.is_member
+
+    async def _say_goodbye_elsewhere(self, grace: float) -> None:
+        if self._crew is not None:
+            await self._crew.say_goodbye(grace)
 
     def _write_runtime_files(self, addresses: Mapping[Transport, Address]) -> None:
         directory = self._settings.runtime_directory
@@ -332,29 +316,6 @@ async def _export_metrics(telemetry: "Telemetry", broker: Broker) -> None:
     await telemetry.export_metrics(broker.metrics)
 
 
-def _connection_count_max(wanted: int, broker: Broker) -> int:
-    file_limit = raise_file_limit()
-    count = connection_count_max(wanted, file_limit)
-    if count < wanted:
-        _log.warning("limiting connections to %d, half of the limit of %d open files (ulimit -n)", count, file_limit)
-    partition_count = sum(len(topic.partitions) for topic in broker.partitions)
-    if needs_more_files(partition_count + count, file_limit):
-        _log.warning(
-            "%d partitions and %d connections may exceed the limit of %d open files (ulimit -n)",
-            partition_count,
-            count,
-            file_limit,
-        )
-    return count
-
-
-def _calm_garbage_collector() -> None:
-    """Search for cycles rarely: requests create none, and objects created at start live as long as the process."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS, 20, 20)
-
-
 def _node(addresses: Mapping[Transport, Address]) -> Node:
     """This server, as clients find it in the metadata of a cluster. A transport that is disabled has port 0."""
     ports = {transport: address.port for transport, address in addresses.items()}
@@ -375,11 +336,6 @@ def _start_telemetry(settings: ServerSettings) -> "Telemetry | None":
     from courser.server.telemetry import Telemetry  # noqa: PLC0415
 
     return Telemetry(settings.telemetry, random.random)
-
-
-def _user_name(broker: Broker, user_id: int) -> str | None:
-    user = broker.catalog.state.users.get(user_id)
-    return None if user is None else user.name
 
 
 # --- files for other programs ---

@@ -64,6 +64,11 @@ class DataDirectory:
         clock = WatchedClock(system, elapsed=system.since_boot, last_known=last_known_time(file_system, path))
         return cls(path, file_system, lock, how_it_stopped(file_system, path), clock)
 
+    @property
+    def lock_descriptor(self) -> int:
+        """The open lock file, to be shared with processes of the same server."""
+        return self._lock.descriptor
+
     def create_partition(self, directory: Path, identity: PartitionIdentity, settings: LogSettings) -> PartitionLog:
         """Make a new partition below this directory and open it. Durable on return."""
         PartitionLog.create(self.file_system, directory, identity, below=self.path)

@@ -273,6 +273,11 @@ class DirectoryLock:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
+    @property
+    def descriptor(self) -> int:
+        """Of the lock file. The lock is held until every copy of it is closed."""
+        return self._descriptor
+
     def close(self) -> None:
         """Let another process have the directory. Closing twice is harmless."""
         descriptor, self._descriptor = self._descriptor, -1

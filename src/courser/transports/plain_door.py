@@ -67,12 +67,16 @@ class PlainDoor:
 
     async def open(self, host: str, port: int, backlog: int) -> tuple[str, int]:
         """Listen on every address of the host. Returns the first one."""
-        loop = asyncio.get_running_loop()
         sockets = await open_sockets(host, port, backlog)
         host, port = sockets[0].getsockname()[:2]
+        await self.serve(sockets, backlog)
+        return host, port
+
+    async def serve(self, sockets: Sequence[socket.socket], backlog: int) -> None:
+        """Accept connections of these sockets, which are the door's from now on."""
+        loop = asyncio.get_running_loop()
         for listening in sockets:
             self._servers.append(await loop.create_server(self._make_connection, sock=listening, backlog=backlog))
-        return host, port
 
     def close(self) -> None:
         """Stop listening."""

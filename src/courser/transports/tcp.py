@@ -4,12 +4,12 @@ import asyncio
 import socket
 import ssl
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from courser.broker.sessions import Session
 from courser.model.messaging import Transport
 from courser.transports.connections import Connections
-from courser.transports.plain_door import PlainDoor
+from courser.transports.plain_door import PlainDoor, open_sockets
 from courser.transports.session_loop import Services
 from courser.transports.settings import SocketSettings, TcpSettings
 from courser.transports.tcp_connection import Assemble, TcpConnection, TlsConnection, assemble_plain
@@ -43,15 +43,23 @@ class TcpListener:
         self._transport = transport
         self._assemble = assemble
         self._door: PlainDoor | TlsDoor | None = None
+        self.sockets: Sequence[socket.socket] = ()
+        """On which it listens."""
 
     async def start(self) -> tuple[str, int]:
         """Listen. Returns the actual address and port."""
-        host, port = self._settings.host, self._settings.port
+        return await self.start_on(await open_sockets(self._settings.host, self._settings.port, _BACKLOG))
+
+    async def start_on(self, sockets: Sequence[socket.socket]) -> tuple[str, int]:
+        """Listen with sockets that are there already. Returns the address and port of the first one."""
+        self.sockets = sockets
+        host, port = sockets[0].getsockname()[:2]
         if self._tls is None:
             self._door = PlainDoor(self._make_connection)
         else:
             self._door = TlsDoor(self._tls, self._connections, make_connection=self._make_tls_connection)
-        return await self._door.open(host, port, _BACKLOG)
+        await self._door.serve(sockets, _BACKLOG)
+        return host, port
 
     def close(self) -> None:
         """Stop listening. Can be repeated."""

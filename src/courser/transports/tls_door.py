@@ -8,7 +8,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -60,9 +60,14 @@ class TlsDoor:
         """Listen on every address of the host. Returns the first one."""
         sockets = await open_sockets(host, port, backlog)
         host, port = sockets[0].getsockname()[:2]
+        await self.serve(sockets, backlog)
+        return host, port
+
+    async def serve(self, sockets: Sequence[socket.socket], backlog: int) -> None:
+        """Accept connections of these sockets, which are the door's from now on."""
+        del backlog
         for listening in sockets:
             _ = self._begin(self._accept(listening), partial(_close, listening))
-        return host, port
 
     def close(self) -> None:
         """Stop listening, and cancel the handshakes in progress. Takes effect in the next turn of the event loop."""

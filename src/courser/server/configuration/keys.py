@@ -73,6 +73,9 @@ def key_file(table: str) -> Key[Path | None]:
     return Key(path=f"{table}.key_file", kind=kinds.FILE, default=None, description="its private key, as PEM")
 
 
+PROCESS_COUNT_MAX = 64
+"""Each process has a channel to each other one."""
+
 # --- the data directory -------------------------------------------------------------------------------
 
 PATH = Key(
@@ -98,6 +101,12 @@ DISK_THREAD_COUNT = Key(
     kind=kinds.integer(1, 64),
     default=_BROKER.disk_thread_count,
     description="threads for syncs, cold reads and other disk work",
+)
+PROCESS_COUNT = Key(
+    path="server.processes",
+    kind=kinds.integer(1, PROCESS_COUNT_MAX),
+    default=1,
+    description="processes that share the work, each with some of the topics; one per processor core is enough",
 )
 SHUTDOWN_TIMEOUT = Key(
     path="system.shutdown_timeout",

@@ -84,6 +84,7 @@ class ServerSettings:
     runtime_directory: Path
     shutdown_timeout: int
     """Microseconds."""
+    process_count: int
     logging: LoggingSettings
     broker: BrokerSettings
     connections: ConnectionSettings
@@ -111,6 +112,7 @@ def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = 
         data_directory=data_directory,
         runtime_directory=data_directory / configuration[keys.RUNTIME_PATH],
         shutdown_timeout=configuration[keys.SHUTDOWN_TIMEOUT],
+        process_count=configuration[keys.PROCESS_COUNT],
         logging=_logging(configuration, data_directory, log_levels),
         broker=_broker(configuration),
         connections=_connections(configuration),

@@ -1,0 +1,201 @@
+"""A stream socket between two processes of a server, which carries whole messages.
+
+What ``send`` was given may be changed as soon as it returns: the kernel has it, or it was copied. Small messages of one
+turn of the event loop are sent together.
+"""
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from courser.processes.encoding import decode, encode
+
+_HEAD = struct.Struct("<III")
+"""Bytes of the pickle; number of buffers; bytes of all buffers. Their sizes, the pickle and the buffers follow."""
+_SIZE = struct.Struct("<I")
+_ROOM_SIZE = 256 * 1024
+"""Bytes that are received at a time. Larger messages get memory of their own."""
+_SOCKET_SIZE = 4 * 1024 * 1024
+"""Bytes that are asked for as the socket's buffers. The kernel gives what its limits allow."""
+_READ_COUNT_MAX = 4
+"""Reads without a pause: connections have their turn in between."""
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Both ends of a new channel."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    for end in ends:
+        end.setblocking(False)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            end.setsockopt(socket.SOL_SOCKET, option, _SOCKET_SIZE)
+    return ends
+
+
+class Channel:
+    """One end. Use it on one event loop."""
+
+    def __init__(self, end: socket.socket, on_message: Callable[[Any], None], on_lost: Callable[[], None]) -> None:
+        """``on_lost`` is called once, when the other end is gone; not after ``close``."""
+        end.setblocking(False)
+        self._socket = end
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._room = bytearray(_ROOM_SIZE)
+        self._start = self._end = 0
+        """Which bytes of the room are received but not used."""
+        self._large: bytearray | None = None
+        """A message that does not fit into the room."""
+        self._large_end = 0
+        self._small: list[bytes] = []
+        """Messages that are sent at the end of this turn."""
+        self._left: deque[memoryview] = deque()
+        """What the kernel has not taken yet; copies."""
+        self.is_open = True
+        self._loop.add_reader(end, self._receive)
+
+    # --- sending ---
+
+    def send(self, message: object) -> None:
+        """Send a message. Does nothing if the other end is gone."""
+        if not self.is_open:
+            return
+        data, buffers = encode(message)
+        head = _HEAD.pack(len(data), len(buffers), sum(map(len, buffers)))
+        if buffers:
+            sizes = b"".join(_SIZE.pack(len(buffer)) for buffer in buffers)
+            self._write([b"".join((*self._small, head, sizes, data)), *buffers])
+            self._small.clear()
+            return
+        if not self._small:
+            self._loop.call_soon(self._flush)
+        self._small.append(head + data)
+
+    def _flush(self) -> None:
+        if self._small and self.is_open:
+            data = b"".join(self._small)
+            self._small.clear()
+            self._write([data])
+
+    def _write(self, pieces: list[Any]) -> None:
+        sent = 0
+        if not self._left:
+            try:
+                sent = self._socket.sendmsg(pieces)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._lose()
+                return
+        for piece in pieces:
+            if sent >= len(piece):
+                sent -= len(piece)
+                continue
+            if not self._left:
+                self._loop.add_writer(self._socket, self._write_left)
+            self._left.append(memoryview(bytes(memoryview(piece)[sent:])))
+            sent = 0
+
+    def _write_left(self) -> None:
+        while self._left:
+            piece = self._left[0]
+            try:
+                sent = self._socket.send(piece)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._lose()
+                return
+            if sent < len(piece):
+                self._left[0] = piece[sent:]
+                return
+            self._left.popleft()
+        self._loop.remove_writer(self._socket)
+
+    # --- receiving ---
+
+    def _receive(self) -> None:
+        for _ in range(_READ_COUNT_MAX):
+            if not self.is_open or not self._receive_some():
+                return
+
+    def _receive_some(self) -> bool:
+        """Whether there may be more."""
+        large = self._large
+        place = memoryview(self._room)[self._end :] if large is None else memoryview(large)[self._large_end :]
+        try:
+            count = self._socket.recv_into(place)
+        except BlockingIOError:
+            return False
+        except OSError:
+            count = 0
+        if not count:
+            self._lose()
+            return False
+        is_filled = count == len(place)
+        if large is not None:
+            self._large_end += count
+            if self._large_end == len(large):
+                self._large = None
+                self._take(memoryview(large))
+        else:
+            self._end += count
+            self._take_whole_messages()
+        return is_filled
+
+    def _take_whole_messages(self) -> None:
+        room = memoryview(self._room)
+        while self.is_open and self._end - self._start >= _HEAD.size:
+            data_size, count, buffers_size = _HEAD.unpack_from(room, self._start)
+            size = _HEAD.size + count * _SIZE.size + data_size + buffers_size
+            there = room[self._start : min(self._end, self._start + size)]
+            if size <= len(there):
+                self._start += size
+                # Copied: the room is used again for the next ones.
+                self._take(memoryview(bytes(there)))
+            elif size > _ROOM_SIZE // 2:
+                self._large = bytearray(size)
+                self._large[: len(there)] = there
+                self._large_end = len(there)
+                self._start = self._end
+            else:
+                break
+        left = self._end - self._start
+        if not left:
+            self._start = self._end = 0
+        elif self._end > _ROOM_SIZE // 2:
+            self._room[:left] = bytes(room[self._start : self._end])
+            self._start, self._end = 0, left
+
+    def _take(self, message: memoryview) -> None:
+        data_size, count, _ = _HEAD.unpack_from(message)
+        start = _HEAD.size + count * _SIZE.size
+        data = message[start : start + data_size]
+        start += data_size
+        buffers = []
+        for index in range(count):
+            (size,) = _SIZE.unpack_from(message, _HEAD.size + index * _SIZE.size)
+            buffers.append(message[start : start + size])
+            start += size
+        self._on_message(decode(data, buffers))
+
+    # --- the end ---
+
+    def _lose(self) -> None:
+        if self.is_open:
+            self.close()
+            self._on_lost()
+
+    def close(self) -> None:
+        """Send what is left, as far as the kernel takes it, and close this end. Can be repeated."""
+        if self.is_open:
+            with contextlib.suppress(OSError):
+                self._flush()
+            self.is_open = False
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self._socket.close()

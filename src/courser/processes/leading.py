@@ -1,0 +1,324 @@
+"""The first process of a server: it starts the others, has them follow its metadata, and restarts one that ends.
+
+A further process that ends takes its connections with it and nothing else: its partitions are recovered by the one
+that is started in its place, as after a kill of a whole server. If the first process ends, all end.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from courser.broker.broker import Broker
+from courser.broker.elsewhere import RedoStep
+from courser.broker.purging import AnyPurge
+from courser.broker.settings import BrokerSettings
+from courser.catalog import changes
+from courser.catalog.entities import PurgedTopic
+from courser.catalog.store import CatalogStore, PreparedChange
+from courser.errors import CourserError
+from courser.processes.channel import socket_pair
+from courser.processes.children import Child
+from courser.processes.following import OpeningOrders
+from courser.processes.handles import Handles, handle_pair
+from courser.processes.links import Links
+from courser.processes.ownership import FIRST
+from courser.processes.peer import Peer, ProcessFailed, ProcessGone
+from courser.records.stored_header import PartitionIdentity
+from courser.storage.recovery_cases import StopKind
+from courser.storage.staged_file import StagingTarget
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE = 0.2
+_PAUSE_MAX = 30.0
+"""Seconds before a process that ended is started again. The pause doubles each time."""
+_HEALTHY_AFTER = 60.0
+"""Seconds after which the pause is reset."""
+
+
+class Companions:
+    """The other processes, for the broker of the first one. Implements ``OtherProcesses``."""
+
+    def __init__(self, links: Links, start: Callable[[int], Child], settings: BrokerSettings) -> None:
+        """``start`` starts the process with a number. ``settings`` are those of further processes."""
+        self.links = links
+        self._start = start
+        self._settings = settings
+        self._children: dict[int, Child] = {}
+        self._handles: dict[int, Handles] = {}
+        self._peers: dict[int, Peer] = {}
+        """Those that are connected, ready or not."""
+        self.services: dict[str, Callable[..., Any]] = {}
+        """What the others may ask this process for."""
+        self.calls: dict[str, Callable[..., None]] = {}
+        self.on_start: Callable[[Peer], None] = lambda _: None
+        """Told of a process that was just started."""
+        self.on_lost: Callable[[int], None] = lambda _: None
+        """Told of a process that is gone."""
+        self.on_ready: Callable[[Peer, Handles], None] | None = None
+        """Told of a process that is ready to accept connections, once this one is."""
+        self._broker: Broker | None = None
+        self._lost: frozenset[Path] = frozenset()
+        self._restarts: dict[int, asyncio.Task[None]] = {}
+        self._pauses: dict[int, tuple[float, float]] = {}
+        """By process: the last pause, and when it was over."""
+        self._is_closing = False
+
+    # --- starting ---
+
+    def start(self) -> None:
+        """Start all processes. They load their modules while this one opens the metadata."""
+        for number in range(1, self.links.process_count):
+            self._connect(self._start(number))
+
+    def _connect(self, child: Child) -> None:
+        self._children[child.number] = child
+        self._handles[child.number] = Handles(child.handles, {})
+        peer = Peer(child.number, child.channel, services=self.services, calls=self.calls, on_lost=self._peer_lost)
+        self._peers[child.number] = peer
+        self.on_start(peer)
+
+    async def open_all(self, broker: Broker, lost: AbstractSet[Path]) -> frozenset[PartitionIdentity]:
+        """See ``OtherProcesses``."""
+        self._broker, self._lost = broker, frozenset(lost)
+        self.services["settle_below"] = self._settle_below
+        state, data = broker.catalog.state.encode(), broker.data
+        opening = [self._open(number, state, data.stop, data.unopened) for number in self._children]
+        unopened = await asyncio.gather(*opening)
+        for one, other in combinations(self._children, 2):
+            self._link(one, other)
+        for peer in self._peers.values():
+            self.links.add(peer)
+        return frozenset[PartitionIdentity]().union(*unopened)
+
+    async def _open(
+        self, number: int, state: bytes, stop: StopKind, unopened: frozenset[PartitionIdentity]
+    ) -> frozenset[PartitionIdentity]:
+        assert self._broker is not None, "its metadata is open"
+        path, count = self._broker.data.path, self.links.process_count
+        orders = OpeningOrders(number, count, path, self._settings, state, stop, self._lost, unopened)
+        found: frozenset[PartitionIdentity] = await self._peers[number].call("open", orders)
+        return found
+
+    def _link(self, one: int, other: int) -> None:
+        """Connect two further processes."""
+        channels, handles = socket_pair(), handle_pair()
+        try:
+            for number, their_number, ends in (
+                (one, other, (channels[0], handles[0])),
+                (other, one, (channels[1], handles[1])),
+            ):
+                self._handles[number].send([end.fileno() for end in ends], "link", their_number)
+        finally:
+            for end in (*channels, *handles):
+                end.close()
+
+    def begin(self, on_ready: Callable[[Peer, Handles], None]) -> None:
+        """This process listens. ``on_ready`` lets another one listen too, now or after it was restarted."""
+        self.on_ready = on_ready
+        for peer in self.links:
+            on_ready(peer, self._handles[peer.number])
+
+    def handles_of(self, number: int) -> Handles:
+        """What carries descriptors to a process."""
+        return self._handles[number]
+
+    # --- restarting ---
+
+    def _peer_lost(self, peer: Peer) -> None:
+        number = peer.number
+        self.links.remove(peer)
+        if self._is_closing or self._broker is None:
+            return
+        _log.error("process %d has ended; starting it again", number)
+        self.on_lost(number)
+        self._restarts[number] = asyncio.get_running_loop().create_task(self._restart(number))
+
+    async def _restart(self, number: int) -> None:
+        loop = asyncio.get_running_loop()
+        broker = self._broker
+        assert broker is not None, "it was open"
+        while not self._is_closing:
+            child = self._children[number]
+            self._handles[number].close()
+            # It may be that only its channel is broken. Nobody else may write to its partitions before it is gone.
+            await loop.run_in_executor(None, child.kill)
+            await self._pause(number)
+            self._connect(self._start(number))
+            try:
+                if await broker.catalog.between_changes(partial(self._open_again, number)):
+                    break
+            except (CourserError, OSError) as error:
+                _log.error("process %d could not be started again: %s", number, error)
+            self._peers[number].close()
+        del self._restarts[number]
+
+    async def _pause(self, number: int) -> None:
+        loop = asyncio.get_running_loop()
+        pause, ended = self._pauses.get(number, (_FIRST_PAUSE, 0.0))
+        if loop.time() - ended > _HEALTHY_AFTER:
+            pause = _FIRST_PAUSE
+        await asyncio.sleep(pause)
+        self._pauses[number] = min(2 * pause, _PAUSE_MAX), loop.time()
+
+    async def _open_again(self, number: int, store: CatalogStore) -> bool:
+        """Between two changes. False if it is not possible now: a topic has no directory yet."""
+        broker = self._broker
+        assert broker is not None, "it was open"
+        if not broker.catalog.is_settled:
+            return False
+        # Only a process has ended: every completed write is there.
+        await self._open(number, store.state.encode(), StopKind.KILLED, broker.data.unopened)
+        for other in self.links:
+            self._link(number, other.number)
+        peer = self._peers[number]
+        self.links.add(peer)
+        if self.on_ready is not None:
+            self.on_ready(peer, self._handles[number])
+        _log.info("process %d is back", number)
+        return True
+
+    # --- metadata ---
+
+    async def apply(self, prepared: PreparedChange) -> CourserError | None:
+        """See ``Others``."""
+        entry = prepared.entry
+        arguments = ("apply", entry.op, entry.timestamp, changes.encode_change(prepared.change))
+        refusals: list[CourserError] = []
+        for peer, result in zip(peers := tuple(self.links), await self._call_each(peers, *arguments), strict=True):
+            if isinstance(result, ProcessFailed):
+                # What it has done of it is not known. The next one starts with the whole state.
+                self._children[peer.number].process.kill()
+            elif isinstance(result, CourserError) and not isinstance(result, ProcessGone):
+                refusals.append(result)
+        return refusals[0] if refusals else None
+
+    async def _call_each(self, peers: Sequence[Peer], name: str, *arguments: object) -> list[Any]:
+        return await asyncio.gather(*(peer.call(name, *arguments) for peer in peers), return_exceptions=True)
+
+    async def _call_all(self, name: str, *arguments: object) -> list[Any]:
+        """The answers of all that are there. Raises the first error."""
+        results = await self._call_each(tuple(self.links), name, *arguments)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results
+
+    @asynccontextmanager
+    async def held_writes(self, change: AnyPurge) -> AsyncIterator[Mapping[int, PurgedTopic]]:
+        """See ``Others``."""
+        assert self._broker is not None, "it is open"
+        stream = self._broker.catalog.state.streams.get(change.stream_id)
+        named = [change.topic_id] if isinstance(change, changes.TopicPurge) else list(stream.topics if stream else ())
+        owners = {self.links.owner_of(change.stream_id, topic_id) for topic_id in named} - {FIRST}
+        peers = [self.links.at(number) for number in owners]
+        held: dict[int, PurgedTopic] = {}
+        try:
+            for peer in peers:
+                held |= await peer.call("hold_writes", change)
+            yield held
+        finally:
+            await self._call_each(peers, "release_writes")
+
+    async def open_new(self, stream_id: int, topic_id: int) -> None:
+        """See ``Others``."""
+        peer = self.links.peers.get(self.links.owner_of(stream_id, topic_id))
+        if peer is not None:
+            with contextlib.suppress(ProcessGone):
+                await peer.call("open_new", stream_id, topic_id)
+        # One that is being restarted opens all partitions of the catalog.
+
+    async def wait_for_closed(self) -> None:
+        """See ``Others``."""
+        await self._call_each(tuple(self.links), "wait_for_closed")
+
+    # --- publishes ---
+
+    async def check_targets(self, targets: Mapping[StagingTarget, int]) -> Mapping[StagingTarget, int]:
+        """See ``Others``."""
+        shares: dict[int, dict[StagingTarget, int]] = {}
+        for target, size in targets.items():
+            owner = self.links.owner_of(target.stream_id, target.topic_id)
+            shares.setdefault(owner, {})[target] = size
+        found: dict[StagingTarget, int] = {}
+        for owner, share in shares.items():
+            found |= await self.links.at(owner).call("check_targets", share)
+        return found
+
+    async def redo(self, sink: str, step: RedoStep) -> None:
+        """See ``Others``."""
+        for number in range(1, self.links.process_count):
+            # All must be there: one that is missing may own some of the targets.
+            self.links.at(number)
+        await self._call_all("redo", sink, step)
+
+    async def _settle_below(self, _: Peer, identity: PartitionIdentity, before_offset: int) -> None:
+        assert self._broker is not None, "it is open"
+        await self._broker.publishing.settle_below(identity, before_offset)
+
+    # --- figures ---
+
+    async def collect(self) -> None:
+        """Bring the figures of other processes up to date. Those of one that is being restarted stay as they were."""
+        broker = self._broker
+        assert broker is not None, "it is open"
+        sums = dict(broker.figures.elsewhere)
+        memberships: dict[int, tuple[tuple[int, int, int], ...]] = {}
+        for result in await self._call_each(tuple(self.links), "facts"):
+            if isinstance(result, BaseException):
+                continue
+            sums |= result[0]
+            for client_id, keys in result[1].items():
+                memberships[client_id] = memberships.get(client_id, ()) + keys
+        state = broker.catalog.state
+        broker.figures.elsewhere = {place: found for place, found in sums.items() if state.topic(*place) is not None}
+        broker.sessions.groups_elsewhere = memberships
+
+    # --- the end ---
+
+    async def tell_all(self, name: str, *arguments: object) -> None:
+        """Call all that are there, and wait for them, whatever they say."""
+        await self._call_each(tuple(self.links), name, *arguments)
+
+    async def close(self) -> bool:
+        """See ``OtherProcesses``."""
+        self._is_closing = True
+        for restart in tuple(self._restarts.values()):
+            restart.cancel()
+        await asyncio.gather(*self._restarts.values(), return_exceptions=True)
+        peers = tuple(self.links)
+        results = await self._call_each(peers, "close")
+        is_clean = len(peers) == self.links.process_count - 1 and all(result is True for result in results)
+        await self._let_go(Child.wait)
+        return is_clean
+
+    async def abandon(self) -> None:
+        """End all processes now: the start failed."""
+        self._is_closing = True
+        await self._let_go(Child.kill)
+
+    async def _let_go(self, end: Callable[[Child], None]) -> None:
+        for peer in self._peers.values():
+            peer.close()
+        for handles in self._handles.values():
+            handles.close()
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(loop.run_in_executor(None, end, child) for child in self._children.values()))
+
+
+def share_of(settings: BrokerSettings, process_count: int) -> BrokerSettings:
+    """The settings of one of several processes: what is limited for the whole server is divided."""
+    return replace(
+        settings,
+        reply_memory=max(settings.reply_memory // process_count, 1),
+        scrub_rate=-(-settings.scrub_rate // process_count),
+        condensing_rate=-(-settings.condensing_rate // process_count),
+    )

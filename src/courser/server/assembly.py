@@ -1,0 +1,145 @@
+"""What every process of a server puts together in the same way, whichever part of the work it has."""
+
+import gc
+import logging
+import sys
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+from courser.api.commands import Command
+from courser.broker.broker import Broker
+from courser.broker.sessions import Session
+from courser.errors import CommandRejected, CourserError, ErrorCode
+from courser.model.messaging import Transport
+from courser.processes.links import Links
+from courser.processes.mirrors import Mirrors
+from courser.processes.peer import Peer
+from courser.processes.router import Router
+from courser.server.codecs import CodecChooser
+from courser.server.configuration.settings import ServerSettings
+from courser.server.metrics import register_connection_metrics
+from courser.server.proven_dialects import ProvenDialects
+from courser.server.system_limits import connection_count_max, needs_more_files, raise_file_limit
+from courser.transports.connections import Connections
+from courser.transports.request_memory import RequestMemory
+from courser.transports.session_loop import Services
+
+_log = logging.getLogger(__name__)
+
+_ALLOCATIONS_BETWEEN_COLLECTIONS = 50_000
+"""Net container allocations between two collections of the youngest generation. The default of 700 slows sends by a
+few percent."""
+_SWITCH_INTERVAL = 0.000_03
+"""Seconds after which a thread must release the interpreter lock. A sync has to start while the event loop still
+answers the sends of the previous one, and a thread that converts messages must not delay the event loop."""
+
+
+def calm_process() -> None:
+    """Search for cycles rarely: requests create none, and objects created at start live as long as the process."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS, 20, 20)
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+
+
+def make_services(
+    settings: ServerSettings, broker: Broker, begin: Callable[[Session, Command], Any], slow_work: Executor
+) -> Services:
+    """What all connections share. ``begin`` is the dispatcher's."""
+    chooser = CodecChooser(
+        settings.connections,
+        verify_frames=settings.broker.verify_frames,
+        user_name=partial(_user_name, broker),
+        proven=ProvenDialects(broker.data.file_system, broker.data.path, broker.pool),
+    )
+    return Services(
+        begin=begin,
+        choose_codec=chooser.choose,
+        reply_sent=broker.reply_sent,
+        reply_unread=broker.reply_unread,
+        clock=broker.clock,
+        settings=settings.connections,
+        memory=RequestMemory(settings.connections.request_memory),
+        slow_work=slow_work,
+    )
+
+
+def _user_name(broker: Broker, user_id: int) -> str | None:
+    user = broker.catalog.state.users.get(user_id)
+    return None if user is None else user.name
+
+
+def make_connections(
+    settings: ServerSettings, broker: Broker, services: Services, http_connection_count: Callable[[], int]
+) -> Connections:
+    """The connections of all transports of this process."""
+    connections = Connections(
+        settings.connections,
+        broker.clock,
+        count_max=_connection_count_max(settings.connections.connection_count_max, broker),
+        request_memory=services.memory,
+        reply_memory=broker.buffers,
+    )
+    register_connection_metrics(broker.metrics, connections, broker.sessions, http_connection_count)
+    broker.buffers.on_shortage = connections.free_reply_memory
+    return connections
+
+
+def _connection_count_max(wanted: int, broker: Broker) -> int:
+    file_limit = raise_file_limit()
+    count = connection_count_max(wanted, file_limit)
+    if count < wanted:
+        _log.warning("limiting connections to %d, half of the limit of %d open files (ulimit -n)", count, file_limit)
+    partition_count = sum(len(topic.partitions) for topic in broker.partitions)
+    if needs_more_files(partition_count + count, file_limit):
+        _log.warning(
+            "%d partitions and %d connections may exceed the limit of %d open files (ulimit -n)",
+            partition_count,
+            count,
+            file_limit,
+        )
+    return count
+
+
+def abort_connection(broker: Broker, connections: Connections, session: Session) -> None:
+    """Close the connection of a session without an answer."""
+    for connection in connections:
+        if connection.loop is not None and connection.loop.session is session:
+            connection.abort()
+            return
+    error = CommandRejected(ErrorCode.DISCONNECTED, "a process of the server has ended")
+    if session.client_id:
+        # A member over HTTP, which has no connection.
+        broker.sessions.end(session, error)
+
+
+def session_services(router: Router, mirrors: Mirrors) -> dict[str, Callable[..., Any]]:
+    """What processes tell each other about sessions: the services of a ``Peer``."""
+
+    def opened(peer: Peer, client_id: int, transport: Transport, address: str, connected_at: int) -> None:
+        mirrors.open(peer.number, client_id, transport, address, connected_at)
+
+    def closed(_: Peer, client_id: int) -> None:
+        mirrors.close(client_id)
+
+    def user_changed(_: Peer, client_id: int, user_id: int | None) -> None:
+        mirrors.find(client_id, user_id)
+
+    def ended(_: Peer, client_id: int, error: CourserError) -> None:
+        router.end(client_id, error)
+
+    services = opened, closed, user_changed, ended
+    return {service.__name__: service for service in services} | {"log_in": router.log_in_for}
+
+
+def make_router(broker: Broker, links: Links) -> tuple[Router, Mirrors]:
+    """The dispatcher of one of several processes."""
+
+    def end_at_home(home: int, client_id: int, error: CourserError) -> None:
+        if (peer := links.peers.get(home)) is not None:
+            peer.note("ended", client_id, error)
+
+    mirrors = Mirrors(broker, end_at_home)
+    return Router(broker, links, mirrors), mirrors

@@ -1,0 +1,113 @@
+"""The other processes of a server, as its first process puts them together and uses them."""
+
+import logging
+from dataclasses import replace
+from functools import partial
+
+from courser.api.replies import Node
+from courser.broker.broker import Broker, Place
+from courser.broker.sessions import Session
+from courser.model.messaging import Transport
+from courser.processes.children import start_child
+from courser.processes.handles import Handles
+from courser.processes.leading import Companions, share_of
+from courser.processes.links import Links
+from courser.processes.mirrors import Mirrors
+from courser.processes.ownership import FIRST, client_ids_of, owns_of
+from courser.processes.peer import Peer
+from courser.processes.router import Router
+from courser.server.assembly import abort_connection, make_router, session_services
+from courser.server.configuration.settings import ServerSettings
+from courser.server.listeners import Listeners
+from courser.storage.data_directory import DataDirectory
+from courser.transports.connections import Connections
+
+WORKER_MODULE = "courser.server.worker"
+"""What a further process runs."""
+
+
+class Crew:
+    """Created when the data directory is locked; the processes start at once."""
+
+    def __init__(self, settings: ServerSettings, data: DataDirectory) -> None:
+        count = settings.process_count
+        self.settings = settings_of_each(settings)
+        """Those of each process, this one included."""
+        links = Links(FIRST, count)
+        self._links = links
+        self._companions = Companions(
+            links,
+            partial(start_child, module=WORKER_MODULE, lock_descriptor=data.lock_descriptor),
+            self.settings.broker,
+        )
+        self._companions.on_start = lambda peer: peer.note("prepare", self.settings)
+        self._companions.services["log"] = _log_line
+        self.place = Place(owns_of(FIRST, count), self._companions, draw_client_id=client_ids_of(FIRST, count))
+        self._router: Router | None = None
+        self._mirrors: Mirrors | None = None
+        self._companions.start()
+
+    def make_router(self, broker: Broker) -> Router:
+        """The dispatcher of this process."""
+        self._router, self._mirrors = router, mirrors = make_router(broker, self._links)
+        router.collect = self._companions.collect
+        self._companions.on_lost = self._lost
+        self._companions.services.update(session_services(router, mirrors))
+        self._companions.calls["command"] = router.command_for
+        return router
+
+    def is_member(self, session: Session) -> bool:
+        """Whether a connection of this process is a member of a group."""
+        return self._router is not None and self._router.is_member(session)
+
+    def begin(self, connections: Connections, listeners: Listeners, node: Node) -> None:
+        """This process listens: let the others accept connections too, of the same sockets."""
+        assert self._router is not None, "made before"
+        self._router.abort = partial(abort_connection, self._router.broker, connections)
+
+        def listen(_: Peer, handles: Handles) -> None:
+            certificate = listeners.certificates.get(Transport.TCP)
+            pem = None if certificate is None else certificate.key_pem + certificate.pem
+            handles.send([found.fileno() for found in listeners.tcp_sockets], "listen", node, pem)
+
+        self._companions.begin(listen)
+
+    async def use_certificate(self, pem: bytes) -> None:
+        """Have new connections encrypted with another certificate."""
+        await self._companions.tell_all("use_certificate", pem)
+
+    async def say_goodbye(self, grace: float) -> None:
+        """Have the others accept nobody any more, and close their connections."""
+        await self._companions.tell_all("say_goodbye", grace)
+
+    async def abandon(self) -> None:
+        """The start failed."""
+        await self._companions.abandon()
+
+    def _lost(self, number: int) -> None:
+        assert self._router is not None, "made before"
+        assert self._mirrors is not None, "made before"
+        self._mirrors.home_lost(number)
+        self._router.peer_lost(number)
+
+
+def settings_of_each(settings: ServerSettings) -> ServerSettings:
+    """The settings of each of several processes: what is limited for the whole server is divided."""
+    count, connections = settings.process_count, settings.connections
+    return replace(
+        settings,
+        broker=share_of(settings.broker, count),
+        connections=replace(
+            connections,
+            connection_count_max=max(connections.connection_count_max // count, 1),
+            request_memory=max(connections.request_memory // count, connections.frame_size_max),
+            reply_memory=max(connections.reply_memory // count, 1),
+        ),
+    )
+
+
+def _log_line(peer: Peer, name: str, level: int, text: str, trace: str | None) -> None:
+    """A line that another process has logged."""
+    logger = logging.getLogger(name)
+    if logger.isEnabledFor(level):
+        logger.log(level, "[process %d] %s%s", peer.number, text, "" if trace is None else f"\n{trace}")

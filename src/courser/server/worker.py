@@ -1,0 +1,208 @@
+"""A further process of a server: started by the first one, it owns some topics and accepts connections over TCP.
+
+``python -m courser.server.worker`` is not for users: it needs the sockets that the first process passes to it.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import uvloop
+
+from courser.api.replies import Node
+from courser.broker.broker import Broker
+from courser.processes.children import end_with_parent
+from courser.processes.following import FirstProcess, FollowingServices, OpeningOrders, open_follower
+from courser.processes.handles import Handles
+from courser.processes.links import Links
+from courser.processes.mirrors import Mirrors
+from courser.processes.ownership import FIRST
+from courser.processes.peer import Peer
+from courser.processes.router import Router
+from courser.records.stored_header import PartitionIdentity
+from courser.server.allocator import share_one_heap
+from courser.server.assembly import (
+    abort_connection,
+    calm_process,
+    make_connections,
+    make_router,
+    make_services,
+    session_services,
+)
+from courser.server.background import BackgroundTasks, keep_own_tasks
+from courser.server.configuration.settings import ServerSettings
+from courser.server.system_limits import raise_file_limit
+from courser.storage.local_files import DirectoryLock
+from courser.transports.connections import Connections
+from courser.transports.tcp import TcpListener
+
+_log = logging.getLogger(__name__)
+
+
+class _Forwarder(logging.Handler):
+    """Sends log lines to the first process, which writes them."""
+
+    def __init__(self, peer: Peer) -> None:
+        super().__init__()
+        self._peer = peer
+        self._loop = asyncio.get_running_loop()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        trace = None if record.exc_info is None else logging.Formatter().formatException(record.exc_info)
+        line = ("log", record.name, record.levelno, record.getMessage(), trace)
+        if self._loop.is_closed():
+            return
+        # Threads log too, and the channel belongs to the loop.
+        self._loop.call_soon_threadsafe(self._peer.note, *line)
+
+
+class Worker:
+    """One process, from its start to its end."""
+
+    def __init__(self, number: int, channel: socket.socket, handles: socket.socket, lock: DirectoryLock) -> None:
+        self._number = number
+        self._lock = lock
+        self._services: dict[str, Callable[..., Any]] = {
+            "prepare": self._prepare,
+            "open": self._open,
+            "say_goodbye": self._say_goodbye,
+            "use_certificate": self._use_certificate,
+            "close": self._close,
+        }
+        self._calls: dict[str, Callable[..., None]] = {}
+        self._first = Peer(FIRST, channel, services=self._services, calls=self._calls, on_lost=self._lost)
+        self._handles = {FIRST: Handles(handles, {"link": self._link, "listen": self._listen})}
+        self._settings: ServerSettings
+        self._links: Links
+        self._broker: Broker
+        self._router: Router
+        self._mirrors: Mirrors
+        self._connections: Connections | None = None
+        self._listener: TcpListener | None = None
+        self._background: BackgroundTasks | None = None
+        self._slow_work = ThreadPoolExecutor(1, thread_name_prefix="codec")
+        self._ended = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tls: Any = None
+
+    async def run(self) -> None:
+        """Serve until the first process ends it."""
+        await self._ended.wait()
+
+    # --- starting ---
+
+    def _prepare(self, peer: Peer, settings: ServerSettings) -> None:
+        self._settings = settings
+        root = logging.getLogger()
+        root.addHandler(_Forwarder(peer))
+        root.setLevel(settings.logging.levels.root)
+        for name, level in settings.logging.levels.modules:
+            logging.getLogger(name).setLevel(level)
+        logging.captureWarnings(capture=True)
+
+    async def _open(self, peer: Peer, orders: OpeningOrders) -> frozenset[PartitionIdentity]:
+        broker = self._broker = await open_follower(orders, self._lock, FirstProcess(peer))
+        self._links = Links(self._number, orders.process_count)
+        self._router, self._mirrors = make_router(broker, self._links)
+        self._services.update(FollowingServices(broker).by_name())
+        self._services.update(session_services(self._router, self._mirrors))
+        self._calls["command"] = self._router.command_for
+        self._links.add(peer)
+        return broker.partitions.unopened
+
+    def _link(self, descriptors: Sequence[int], number: int) -> None:
+        """A channel to another further process."""
+        channel, handles = (socket.socket(fileno=descriptor) for descriptor in descriptors)
+        peer = Peer(number, channel, services=self._services, calls=self._calls, on_lost=self._lost)
+        if (old := self._handles.pop(number, None)) is not None:
+            old.close()
+        self._handles[number] = Handles(handles, {})
+        self._links.add(peer)
+
+    def _listen(self, descriptors: Sequence[int], node: Node, pem: bytes | None) -> None:
+        task = asyncio.get_running_loop().create_task(self._begin(descriptors, node, pem))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _begin(self, descriptors: Sequence[int], node: Node, pem: bytes | None) -> None:
+        settings, broker = self._settings, self._broker
+        broker.node = node
+        calm_process()
+        services = make_services(settings, broker, self._router.begin, self._slow_work)
+        connections = self._connections = make_connections(settings, broker, services, lambda: 0)
+        self._router.abort = partial(abort_connection, broker, connections)
+        if pem is not None:
+            # Import it only if TLS is enabled.
+            from courser.server.certificates import context_of  # noqa: PLC0415
+
+            self._tls = context_of(pem)
+        sessions = broker.sessions
+        self._listener = TcpListener(
+            settings.tcp,
+            services,
+            connections,
+            open_session=sessions.open,
+            close_session=sessions.close,
+            tls=self._tls,
+        )
+        await self._listener.start_on([socket.socket(fileno=descriptor) for descriptor in descriptors])
+        self._background = BackgroundTasks(broker.clock)
+        keep_own_tasks(self._background, broker, connections, settings, self._router.is_member)
+
+    def _use_certificate(self, _: Peer, pem: bytes) -> None:
+        from courser.server.certificates import load_from_memory  # noqa: PLC0415
+
+        if self._tls is not None:
+            load_from_memory(self._tls, pem)
+
+    # --- ending ---
+
+    def _lost(self, peer: Peer) -> None:
+        if peer.number == FIRST:
+            # Nothing can be done without it. Acknowledged messages are in the kernel.
+            os._exit(1)
+        self._links.remove(peer)
+        self._mirrors.home_lost(peer.number)
+        self._router.peer_lost(peer.number)
+
+    async def _say_goodbye(self, _: Peer, grace: float) -> None:
+        if self._listener is not None and self._connections is not None:
+            self._listener.close()
+            await self._connections.say_goodbye(grace)
+
+    async def _close(self, peer: Peer) -> bool:
+        if self._background is not None:
+            await self._background.stop()
+        await self._say_goodbye(peer, 0)
+        self._slow_work.shutdown(wait=False, cancel_futures=True)
+        is_clean = await self._broker.close()
+        # After the answer.
+        asyncio.get_running_loop().call_later(0.1, self._ended.set)
+        return is_clean
+
+
+async def _run(number: int, channel: int, handles: int, lock: int) -> None:
+    ends = socket.socket(fileno=channel), socket.socket(fileno=handles)
+    await Worker(number, *ends, DirectoryLock(lock)).run()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a further process. ``arguments`` are the parent, the number of the process, and three descriptors."""
+    parent, number, channel, handles, lock = map(int, arguments)
+    end_with_parent(parent)
+    for descriptor in (channel, handles, lock):
+        os.set_inheritable(descriptor, False)
+    raise_file_limit()
+    share_one_heap()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(number, channel, handles, lock))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
