@@ -153,6 +153,10 @@ class Sessions:
         """Register the session of a connection that another process has, or had."""
         self._by_id[session.client_id] = session
 
+    def forget(self, session: Session) -> None:
+        """Unregister a session that has not ended: another process has its connection from now on."""
+        self._by_id.pop(session.client_id, None)
+
     def close(self, session: Session) -> None:
         """Unregister a closed connection. May be repeated."""
         # The connection is already closed: nothing can be sent.

@@ -59,6 +59,7 @@ class Companions:
         self.services: dict[str, Callable[..., Any]] = {}
         """What the others may ask this process for."""
         self.calls: dict[str, Callable[..., None]] = {}
+        self.handle_services: dict[str, Callable[..., None]] = {}
         self.on_start: Callable[[Peer], None] = lambda _: None
         """Told of a process that was just started."""
         self.on_lost: Callable[[int], None] = lambda _: None
@@ -81,7 +82,7 @@ class Companions:
 
     def _connect(self, child: Child) -> None:
         self._children[child.number] = child
-        self._handles[child.number] = Handles(child.handles, {})
+        self._handles[child.number] = Handles(child.handles, self.handle_services)
         peer = Peer(child.number, child.channel, services=self.services, calls=self.calls, on_lost=self._peer_lost)
         self._peers[child.number] = peer
         self.on_start(peer)

@@ -70,6 +70,9 @@ _LOGINS = frozenset({c.LoginUser, c.LoginWithToken, c.LogoutUser})
 _INTERRUPTIBLE = frozenset({c.WaitForMessages, c.WaitForArrivals, c.WaitForTopics})
 """Commands that wait for messages."""
 
+STREAK_COUNT = 32
+"""Requests in a row that one other process carries out before a connection is moved to it."""
+
 LoginFacts = tuple[int | None, str | None, int, str]
 """User id, token name, number and client library of a session."""
 
@@ -97,8 +100,10 @@ class Router(Dispatcher):
         """Set by the server: closes a connection without an answer."""
         self.collect: Callable[[], Any] | None = None
         """Set in the first process: brings the figures of the others up to date."""
-        self.on_forward: Callable[[Session, int], None] | None = None
-        """Told of every request of a connection that another process carries out."""
+        self.streaks: dict[int, tuple[int, int]] = {}
+        """By client id: the owner that carried out its last requests, and how many of them, without one in between."""
+        self.move: Callable[[Session, int], None] | None = None
+        """Set by the server: moves a connection to a process that carries out all its requests."""
         broker.sessions.on_open = self._opened
         broker.sessions.on_gone = self._gone
 
@@ -117,6 +122,8 @@ class Router(Dispatcher):
                 owner = self._find_owner(named.stream, named.topic)
             if owner != self._number:
                 return self._forward(owner, session, command)
+            if self.streaks:
+                self.streaks.pop(session.client_id, None)
         elif kind is c.WaitForTopics:
             assert isinstance(command, c.WaitForTopics), "as its kind says"
             return self._wait_for_topics(session, command)
@@ -152,8 +159,6 @@ class Router(Dispatcher):
             begun = attempt(self._forward_later(owner, session, command))
             assert isinstance(begun, Waiting), "the process is not there yet"
             return begun
-        if self.on_forward is not None:
-            self.on_forward(session, owner)
         future = peer.call("command", self._name(peer, session), session.user_id, command)
         future.add_done_callback(partial(self._answered, session, owner, command))
         if type(command) in _INTERRUPTIBLE:
@@ -182,8 +187,19 @@ class Router(Dispatcher):
         if isinstance(error, ProcessGone):
             # Whether the request was carried out is not known: the client must not be told that it was not.
             self.abort(session)
-        elif error is None and type(command) is c.JoinConsumerGroup and session.ended is None:
+            return
+        if error is None and type(command) is c.JoinConsumerGroup and session.ended is None:
             self._joined.setdefault(session.client_id, set()).add(owner)
+        if type(command) in OWNED and session.transport is Transport.TCP and session.ended is None:
+            self._note_forwarded(session, owner)
+
+    def _note_forwarded(self, session: Session, owner: int) -> None:
+        last, count = self.streaks.get(session.client_id, (owner, 0))
+        count = count + 1 if last == owner else 1
+        self.streaks[session.client_id] = owner, count
+        if count >= STREAK_COUNT and self.move is not None:
+            # After the reply is sent.
+            asyncio.get_running_loop().call_soon(self.move, session, owner)
 
     def _make_interruptible(self, session: Session, peer: Peer, future: "asyncio.Future[Any]") -> None:
         """What happens to the wait of a session here happens to that of its mirror."""
@@ -326,6 +342,7 @@ class Router(Dispatcher):
             self._name(first, session)
 
     def _gone(self, session: Session) -> None:
+        self.streaks.pop(session.client_id, None)
         self._joined.pop(session.client_id, None)
         for number in self._known.pop(session.client_id, ()):
             if (peer := self._links.peers.get(number)) is not None:
@@ -355,6 +372,7 @@ class Router(Dispatcher):
 
     def hand_over(self, session: Session) -> tuple[set[int], set[int]]:
         """A connection leaves this process: who knows its session, and where it is a member of groups."""
+        self.streaks.pop(session.client_id, None)
         return self._known.pop(session.client_id, set()), self._joined.pop(session.client_id, set())
 
     def take_over(self, session: Session, known: set[int], joined: set[int]) -> None:

@@ -44,16 +44,24 @@ def calm_process() -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL)
 
 
-def make_services(
-    settings: ServerSettings, broker: Broker, begin: Callable[[Session, Command], Any], slow_work: Executor
-) -> Services:
-    """What all connections share. ``begin`` is the dispatcher's."""
-    chooser = CodecChooser(
+def make_codec_chooser(settings: ServerSettings, broker: Broker) -> CodecChooser:
+    """Chooses the codecs of connections."""
+    return CodecChooser(
         settings.connections,
         verify_frames=settings.broker.verify_frames,
         user_name=partial(_user_name, broker),
         proven=ProvenDialects(broker.data.file_system, broker.data.path, broker.pool),
     )
+
+
+def make_services(
+    settings: ServerSettings,
+    broker: Broker,
+    chooser: CodecChooser,
+    begin: Callable[[Session, Command], Any],
+    slow_work: Executor,
+) -> Services:
+    """What all connections share. ``begin`` is the dispatcher's."""
     return Services(
         begin=begin,
         choose_codec=chooser.choose,

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from courser.api.replies import LoggedIn, Reply
 from courser.broker.sessions import Session
@@ -10,6 +11,7 @@ from courser.model.buffers import Buffer
 from courser.server.proven_dialects import ProvenDialects
 from courser.transports.settings import ConnectionSettings
 from courser.wire.classic import USUAL_LIMITS, ClassicCodec, ClassicWireLimits
+from courser.wire.classic_dialect import DialectEvidence
 from courser.wire.classic_requests import HEADER_SIZE as CLASSIC_HEADER_SIZE
 from courser.wire.codec import Codec, Incoming
 from courser.wire.generation import Generation, generation_of
@@ -37,6 +39,15 @@ class ServedClassicCodec(ClassicCodec):
         self._chooser = chooser
         self._session = session
         self._has_said = False
+
+    @property
+    def facts(self) -> tuple[DialectEvidence, bool]:
+        """What it knows about its client."""
+        return self._evidence, self._has_said
+
+    @facts.setter
+    def facts(self, facts: tuple[DialectEvidence, bool]) -> None:
+        self._evidence, self._has_said = facts
 
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
         """See ``Codec``."""
@@ -107,6 +118,25 @@ class CodecChooser:
         if generation is Generation.VSR:
             return VsrCodec(verify_frames=self._verify_frames, frame_size_max=self.settings.frame_size_max)
         return ServedClassicCodec(self, session)
+
+
+class CodecMoves:
+    """Takes the codecs of connections to other processes. What belongs to this process stays here."""
+
+    def __init__(self, chooser: CodecChooser) -> None:
+        self._chooser = chooser
+
+    def pack(self, codec: Codec) -> object:
+        """What another process needs to go on."""
+        return codec.facts if isinstance(codec, ServedClassicCodec) else codec
+
+    def unpack(self, facts: Any, session: Session) -> Codec:
+        """The codec with which this process goes on."""
+        if isinstance(facts, VsrCodec):
+            return facts
+        codec = ServedClassicCodec(self._chooser, session)
+        codec.facts = facts
+        return codec
 
 
 def _random_ids(count: int) -> bytes:

@@ -13,10 +13,12 @@ from courser.processes.handles import Handles
 from courser.processes.leading import Companions, share_of
 from courser.processes.links import Links
 from courser.processes.mirrors import Mirrors
+from courser.processes.moving import Moves
 from courser.processes.ownership import FIRST, client_ids_of, owns_of
 from courser.processes.peer import Peer
 from courser.processes.router import Router
 from courser.server.assembly import abort_connection, make_router, session_services
+from courser.server.codecs import CodecChooser, CodecMoves
 from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Listeners
 from courser.storage.data_directory import DataDirectory
@@ -44,16 +46,29 @@ class Crew:
         self._companions.services["log"] = _log_line
         self.place = Place(owns_of(FIRST, count), self._companions, draw_client_id=client_ids_of(FIRST, count))
         self._router: Router | None = None
+        self._moves: Moves | None = None
         self._mirrors: Mirrors | None = None
         self._companions.start()
 
-    def make_router(self, broker: Broker) -> Router:
+    def make_router(self, broker: Broker, chooser: CodecChooser) -> Router:
         """The dispatcher of this process."""
         self._router, self._mirrors = router, mirrors = make_router(broker, self._links)
         router.collect = self._companions.collect
         self._companions.on_lost = self._lost
         self._companions.services.update(session_services(router, mirrors))
         self._companions.calls["command"] = router.command_for
+        codecs = CodecMoves(chooser)
+        self._moves = Moves(
+            broker,
+            router,
+            self._links,
+            mirrors,
+            handles_of=self._companions.handles_of,
+            pack=codecs.pack,
+            unpack=codecs.unpack,
+        )
+        self._companions.services.update(self._moves.services)
+        self._companions.handle_services.update(self._moves.handle_services)
         return router
 
     def is_member(self, session: Session) -> bool:
@@ -62,15 +77,19 @@ class Crew:
 
     def begin(self, connections: Connections, listeners: Listeners, node: Node) -> None:
         """This process listens: let the others accept connections too, of the same sockets."""
+        tcp = listeners.tcp
         assert self._router is not None, "made before"
+        assert tcp is not None, "it is open"
         self._router.abort = partial(abort_connection, self._router.broker, connections)
 
         def listen(_: Peer, handles: Handles) -> None:
             certificate = listeners.certificates.get(Transport.TCP)
             pem = None if certificate is None else certificate.key_pem + certificate.pem
-            handles.send([found.fileno() for found in listeners.tcp_sockets], "listen", node, pem)
+            handles.send([found.fileno() for found in tcp.sockets], "listen", node, pem)
 
         self._companions.begin(listen)
+        if self._moves is not None:
+            self._moves.begin(connections, tcp)
 
     async def use_certificate(self, pem: bytes) -> None:
         """Have new connections encrypted with another certificate."""

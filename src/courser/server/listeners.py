@@ -3,9 +3,8 @@
 import importlib.util
 import logging
 import os
-import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -71,7 +70,8 @@ class Listeners:
         self._settings = settings
         self._listeners: list[Listener] = []
         self._quic: list[QuicListener] = []
-        self._tcp: TcpListener | None = None
+        self.tcp: TcpListener | None = None
+        """Once it is open."""
         self._websocket: TcpListener | None = None
         self._http_services: HttpServices | None = None
         self._http: HttpListener | None = None
@@ -181,11 +181,6 @@ class Listeners:
             listener.release()
 
     @property
-    def tcp_sockets(self) -> Sequence[socket.socket]:
-        """The sockets on which it listens for TCP."""
-        return () if self._tcp is None else self._tcp.sockets
-
-    @property
     def http_connection_count(self) -> int:
         """Open connections over HTTP."""
         return 0 if self._http is None else self._http.connection_count
@@ -210,7 +205,7 @@ class Listeners:
         services, connections = dependencies.services, dependencies.connections
         sessions = dependencies.broker.sessions
         if transport is Transport.TCP:
-            self._tcp = TcpListener(
+            self.tcp = TcpListener(
                 self._settings.tcp,
                 services,
                 connections,
@@ -218,7 +213,7 @@ class Listeners:
                 close_session=sessions.close,
                 tls=tls,
             )
-            return self._tcp
+            return self.tcp
         if transport is Transport.QUIC:
             return self._make_quic(dependencies, self._wanted[transport])
         if transport is Transport.HTTP:

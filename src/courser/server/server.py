@@ -24,8 +24,9 @@ from courser.errors import CourserError, StartRefused
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.messaging import Transport
 from courser.records.encryption import key_name
-from courser.server.assembly import calm_process, make_connections, make_services
+from courser.server.assembly import calm_process, make_codec_chooser, make_connections, make_services
 from courser.server.background import BackgroundTasks, keep_background_tasks
+from courser.server.codecs import CodecChooser
 from courser.server.configuration.effective import list_settings, to_toml
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import Configuration
@@ -201,8 +202,9 @@ class Server:
         """Accept connections until a signal requests a stop."""
         calm_process()
         slow_work = ThreadPoolExecutor(1, thread_name_prefix="codec")
-        begin = self._make_dispatcher(broker)
-        services = make_services(self._settings, broker, begin, slow_work)
+        chooser = make_codec_chooser(self._settings, broker)
+        begin = self._make_dispatcher(broker, chooser)
+        services = make_services(self._settings, broker, chooser, begin, slow_work)
         connections = make_connections(self._settings, broker, services, lambda: self._listeners.http_connection_count)
         dependencies = Dependencies(services, connections, broker)
         background = BackgroundTasks(broker.clock)
@@ -228,8 +230,8 @@ class Server:
             self._listeners.release()
             slow_work.shutdown(wait=False, cancel_futures=True)
 
-    def _make_dispatcher(self, broker: Broker) -> Callable[[Session, Command], Any]:
-        begin = (Dispatcher(broker) if self._crew is None else self._crew.make_router(broker)).begin
+    def _make_dispatcher(self, broker: Broker, chooser: CodecChooser) -> Callable[[Session, Command], Any]:
+        begin = (Dispatcher(broker) if self._crew is None else self._crew.make_router(broker, chooser)).begin
         return begin if self._telemetry is None else self._telemetry.traced(begin)
 
     @property

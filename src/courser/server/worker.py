@@ -22,6 +22,7 @@ from courser.processes.following import FirstProcess, FollowingServices, Opening
 from courser.processes.handles import Handles
 from courser.processes.links import Links
 from courser.processes.mirrors import Mirrors
+from courser.processes.moving import Moves
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Peer
 from courser.processes.router import Router
@@ -30,12 +31,14 @@ from courser.server.allocator import share_one_heap
 from courser.server.assembly import (
     abort_connection,
     calm_process,
+    make_codec_chooser,
     make_connections,
     make_router,
     make_services,
     session_services,
 )
 from courser.server.background import BackgroundTasks, keep_own_tasks
+from courser.server.codecs import CodecChooser, CodecMoves
 from courser.server.configuration.settings import ServerSettings
 from courser.server.system_limits import raise_file_limit
 from courser.storage.local_files import DirectoryLock
@@ -77,12 +80,15 @@ class Worker:
         }
         self._calls: dict[str, Callable[..., None]] = {}
         self._first = Peer(FIRST, channel, services=self._services, calls=self._calls, on_lost=self._lost)
-        self._handles = {FIRST: Handles(handles, {"link": self._link, "listen": self._listen})}
+        self._handle_services: dict[str, Callable[..., None]] = {"link": self._link, "listen": self._listen}
+        self._handles = {FIRST: Handles(handles, self._handle_services)}
         self._settings: ServerSettings
         self._links: Links
         self._broker: Broker
         self._router: Router
         self._mirrors: Mirrors
+        self._chooser: CodecChooser
+        self._moves: Moves
         self._connections: Connections | None = None
         self._listener: TcpListener | None = None
         self._background: BackgroundTasks | None = None
@@ -113,6 +119,19 @@ class Worker:
         self._services.update(FollowingServices(broker).by_name())
         self._services.update(session_services(self._router, self._mirrors))
         self._calls["command"] = self._router.command_for
+        self._chooser = make_codec_chooser(self._settings, broker)
+        codecs = CodecMoves(self._chooser)
+        self._moves = Moves(
+            broker,
+            self._router,
+            self._links,
+            self._mirrors,
+            handles_of=self._handles.__getitem__,
+            pack=codecs.pack,
+            unpack=codecs.unpack,
+        )
+        self._services.update(self._moves.services)
+        self._handle_services.update(self._moves.handle_services)
         self._links.add(peer)
         return broker.partitions.unopened
 
@@ -122,7 +141,7 @@ class Worker:
         peer = Peer(number, channel, services=self._services, calls=self._calls, on_lost=self._lost)
         if (old := self._handles.pop(number, None)) is not None:
             old.close()
-        self._handles[number] = Handles(handles, {})
+        self._handles[number] = Handles(handles, self._handle_services)
         self._links.add(peer)
 
     def _listen(self, descriptors: Sequence[int], node: Node, pem: bytes | None) -> None:
@@ -134,7 +153,7 @@ class Worker:
         settings, broker = self._settings, self._broker
         broker.node = node
         calm_process()
-        services = make_services(settings, broker, self._router.begin, self._slow_work)
+        services = make_services(settings, broker, self._chooser, self._router.begin, self._slow_work)
         connections = self._connections = make_connections(settings, broker, services, lambda: 0)
         self._router.abort = partial(abort_connection, broker, connections)
         if pem is not None:
@@ -152,6 +171,7 @@ class Worker:
             tls=self._tls,
         )
         await self._listener.start_on([socket.socket(fileno=descriptor) for descriptor in descriptors])
+        self._moves.begin(connections, self._listener)
         self._background = BackgroundTasks(broker.clock)
         keep_own_tasks(self._background, broker, connections, settings, self._router.is_member)
 

@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -296,6 +297,11 @@ class DirectoryLock:
         self.close()
 
 
+_LOCK_PATIENCE = 10.0
+"""Seconds that a start waits for the last processes of a server that was killed. The kernel is ending them."""
+_LOCK_INTERVAL = 0.01
+
+
 def lock_directory(path: Path) -> DirectoryLock:
     """Take the data directory for this process alone.
 
@@ -311,21 +317,41 @@ def lock_directory(path: Path) -> DirectoryLock:
             "check that this user can write to the directory and that it is not mounted read-only",
         ) from error
     lock = DirectoryLock(descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    deadline = time.monotonic() + _LOCK_PATIENCE
+    while not _is_locked(descriptor):
         holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+        if _has_ended(holder) and time.monotonic() < deadline:
+            time.sleep(_LOCK_INTERVAL)
+            continue
         lock.close()
         raise StartRefused(
             path,
             f"the directory is in use by another server (process {holder})",
             "stop that server first, or choose another data directory",
-        ) from None
+        )
     # The number only serves the message above, so a full disk is no reason not to start.
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
     return lock
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Take the lock, if nobody has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _has_ended(holder: str) -> bool:
+    """Whether the process that took the lock is gone, so that only its children have it: they end with it."""
+    try:
+        state = Path(f"/proc/{int(holder)}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0]
+    except (OSError, ValueError, IndexError):
+        return holder.isdigit() and not Path(f"/proc/{holder}").exists() and Path("/proc/self").exists()
+    return state == "Z"
 
 
 def _describe(entry: os.DirEntry[str]) -> DirectoryEntry:

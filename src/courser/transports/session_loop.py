@@ -152,7 +152,10 @@ def _last_request(reason: str) -> Incoming:
 class SessionLoop:
     """The requests of one connection."""
 
-    def __init__(self, services: Services, session: Session, link: SessionTransport) -> None:
+    def __init__(
+        self, services: Services, session: Session, link: SessionTransport, codec: Codec | None = None
+    ) -> None:
+        """``codec`` is that of a connection which another process has served before."""
         self.session = session
         # By name: these are called for every request.
         self._begin = services.begin
@@ -169,7 +172,7 @@ class SessionLoop:
         self._buffer = FrameBuffer(services.memory, self._memory_came)
         self.room = self._buffer.room
         """Where the next bytes go."""
-        self._codec: Codec | None = None
+        self._codec = codec
         self._frame_size: int | None = None
         """Of the frame that is being received."""
         self.frame_since: int | None = None
@@ -495,6 +498,17 @@ class SessionLoop:
     # --- the end ---
 
     @property
+    def codec(self) -> Codec:
+        """The codec. There is one as soon as a request was answered."""
+        assert self._codec is not None, "requests were answered"
+        return self._codec
+
+    @property
+    def link(self) -> SessionTransport:
+        """What carries the requests and replies."""
+        return self._link
+
+    @property
     def is_idle(self) -> bool:
         """Whether no request is being received or answered."""
         return self._state is _RECEIVING and not self._buffer.size
@@ -553,6 +567,13 @@ class SessionLoop:
         else:
             self._state = _CLOSED
             self._link.close()
+
+    def give_up(self) -> None:
+        """Leave the connection to another process, between two requests."""
+        assert self.is_idle, "nothing is received or answered"
+        self._state = _CLOSED
+        self._buffer.close()
+        self.session.on_end = None
 
     def lost(self) -> None:
         """Handle the loss of the connection."""

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 
 from courser.broker.sessions import Session
 from courser.model.messaging import Transport
-from courser.transports.connections import Connections
+from courser.transports.connections import Connections, Conversation
 from courser.transports.plain_door import PlainDoor, open_sockets
-from courser.transports.session_loop import Services
+from courser.transports.session_loop import Services, SessionLoop
 from courser.transports.settings import SocketSettings, TcpSettings
-from courser.transports.tcp_connection import Assemble, TcpConnection, TlsConnection, assemble_plain
+from courser.transports.tcp_connection import Assemble, Receiver, TcpConnection, TlsConnection, assemble_plain
 from courser.transports.tls_door import TlsDoor
+from courser.wire.codec import Codec
 
 _BACKLOG = 1024
 """How many connections may wait to be accepted. After a restart, all clients reconnect at once."""
@@ -82,6 +83,22 @@ class TcpListener:
         """A connection that another listener has accepted, and that gives up its place there for this one."""
         kind = TcpConnection if transport.get_extra_info("sslcontext") is None else TlsConnection
         return kind(self._services, self._connections, self._take_over, self._forget, self._assemble)
+
+    async def take_over(self, moved: socket.socket, session: Session, codec: Codec) -> None:
+        """Serve a connection that another process has served so far, with its session and its codec."""
+
+        def come_in(connection: TcpConnection, transport: asyncio.Transport) -> Session:
+            connection.host = _peer_of(transport)[0]
+            self._connections.add(connection)
+            return session
+
+        def assemble(services: Services, session: Session, connection: TcpConnection) -> tuple[Conversation, Receiver]:
+            loop = SessionLoop(services, session, connection, codec)
+            return loop, loop
+
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: TcpConnection(self._services, self._connections, come_in, self._forget, assemble), moved
+        )
 
     def _let_in(self, connection: TcpConnection, transport: asyncio.Transport) -> Session | None:
         if self._tls is None:

@@ -110,6 +110,21 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
             self._on_lost(self)
         self._transport = None
 
+    # --- moving to another process ---
+
+    @property
+    def descriptor(self) -> int:
+        """Of the socket."""
+        assert self._transport is not None, "the connection is open"
+        number: int = self._transport.get_extra_info("socket").fileno()
+        return number
+
+    def let_go(self) -> None:
+        """Close our copy of the socket, without an end for the client: another process has the connection now."""
+        self._connections.remove(self)
+        self.loop = None
+        self.abort()
+
     # --- the session loop's side ---
 
     def send(self, buffers: Sequence[Buffer]) -> bool:

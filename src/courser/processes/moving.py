@@ -1,0 +1,192 @@
+"""Connections move to the process that carries out their requests, between two requests: then none is forwarded.
+
+The socket is passed on as it is, with the session and what its codec knows. The client notices nothing. TLS connections
+stay where they are, because the state of their encryption cannot be passed on.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from courser.broker.broker import Broker
+from courser.broker.sessions import Session
+from courser.errors import CommandRejected, ErrorCode
+from courser.model.messaging import Transport
+from courser.processes.handles import Handles
+from courser.processes.links import Links
+from courser.processes.mirrors import Mirrors
+from courser.processes.ownership import FIRST
+from courser.processes.peer import Peer
+from courser.processes.router import Router
+from courser.transports.connections import Connections
+from courser.transports.session_loop import SessionLoop
+from courser.transports.tcp import TcpListener
+from courser.transports.tcp_connection import TcpConnection
+from courser.wire.codec import Codec
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MovedSession:
+    """A session on its way."""
+
+    client_id: int
+    transport: Transport
+    address: str
+    connected_at: int
+    last_seen: int
+    user_id: int | None
+    token_name: str | None
+    sdk: str
+    session_number: int
+    known: frozenset[int]
+    """The processes that have a mirror of it."""
+    joined: frozenset[int]
+    """The processes in which it is a member of consumer groups."""
+
+
+class Moves:
+    """Of one process, in both directions."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        router: Router,
+        links: Links,
+        mirrors: Mirrors,
+        *,
+        handles_of: Callable[[int], Handles],
+        pack: Callable[[Codec], object],
+        unpack: Callable[[Any, Session], Codec],
+    ) -> None:
+        """``pack`` and ``unpack`` turn a codec into a value that can be sent, and back."""
+        self._broker = broker
+        self._router = router
+        self._links = links
+        self._mirrors = mirrors
+        self._handles_of = handles_of
+        self._pack = pack
+        self._unpack = unpack
+        self._connections: Connections | None = None
+        self._listener: TcpListener | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.moved_count = 0
+        """Connections that have left."""
+
+    def begin(self, connections: Connections, listener: TcpListener) -> None:
+        """Connections are accepted from now on."""
+        self._connections, self._listener = connections, listener
+        self._router.move = self._move
+
+    @property
+    def services(self) -> Mapping[str, Callable[..., Any]]:
+        """For peers."""
+        return {"moved": self._moved}
+
+    @property
+    def handle_services(self) -> Mapping[str, Callable[..., None]]:
+        """For what carries sockets."""
+        return {"adopt": self._adopt}
+
+    # --- away ---
+
+    def _move(self, session: Session, owner: int) -> None:
+        """Move the connection of a session, if it does nothing right now; otherwise after one of its next requests."""
+        peer = self._links.peers.get(owner)
+        if peer is None or session.ended is not None or self._connections is None:
+            return
+        loop = getattr(session.on_end, "__self__", None)
+        connection = loop.link if isinstance(loop, SessionLoop) else None
+        # Not a subclass: TLS stays.
+        if not isinstance(loop, SessionLoop) or type(connection) is not TcpConnection:
+            self._router.streaks.pop(session.client_id, None)
+            return
+        if not loop.is_idle or connection.unsent_size:
+            return
+        connection.pause()
+        known, joined = self._router.hand_over(session)
+        stays = self._links.number == FIRST or bool(session.groups)
+        if stays:
+            known.add(self._links.number)
+        if session.groups:
+            joined.add(self._links.number)
+        codec = self._pack(loop.codec)
+        try:
+            self._handles_of(owner).send(
+                [connection.descriptor], "adopt", _facts_of(session, known - {owner}, joined - {owner}), codec
+            )
+        except OSError as error:
+            _log.info("could not move a connection to process %d: %s", owner, error)
+            self._router.take_over(session, known, joined)
+            connection.resume()
+            return
+        loop.give_up()
+        connection.let_go()
+        if stays:
+            self._mirrors.keep(owner, session)
+        else:
+            self._broker.sessions.forget(session)
+        self.moved_count += 1
+
+    # --- here ---
+
+    def _adopt(self, descriptors: Sequence[int], facts: MovedSession, codec_facts: object) -> None:
+        moved = socket.socket(fileno=descriptors[0])
+        moved.setblocking(False)
+        if self._listener is None:
+            # This process stops, or has just begun. The client comes back.
+            moved.close()
+            return
+        session = self._broker.sessions.get(facts.client_id)
+        if session is None:
+            session = Session(facts.client_id, facts.transport, facts.address, now=facts.connected_at)
+        else:
+            self._mirrors.release(session)
+        session.last_seen, session.user_id, session.token_name = facts.last_seen, facts.user_id, facts.token_name
+        session.sdk, session.session_number = facts.sdk, facts.session_number
+        self._broker.sessions.adopt(session)
+        joined = facts.joined | ({self._links.number} if session.groups else set())
+        self._router.take_over(session, set(facts.known), set(joined))
+        for number in facts.known:
+            if (peer := self._links.peers.get(number)) is not None:
+                peer.note("moved", session.client_id)
+        task = asyncio.get_running_loop().create_task(self._serve(moved, session, codec_facts))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, moved: socket.socket, session: Session, codec_facts: object) -> None:
+        assert self._listener is not None, "checked before"
+        try:
+            await self._listener.take_over(moved, session, self._unpack(codec_facts, session))
+        except OSError:
+            # It was closed meanwhile.
+            self._broker.sessions.close(session)
+
+    def _moved(self, peer: Peer, client_id: int) -> None:
+        """The connection of a mirror is in another process now."""
+        session = self._broker.sessions.get(client_id)
+        if session is None:
+            # It was ended here while it was on its way.
+            peer.note("ended", client_id, CommandRejected(ErrorCode.UNAUTHENTICATED, "the session has ended"))
+        else:
+            self._mirrors.keep(peer.number, session)
+
+
+def _facts_of(session: Session, known: set[int], joined: set[int]) -> MovedSession:
+    return MovedSession(
+        session.client_id,
+        session.transport,
+        session.address,
+        session.connected_at,
+        session.last_seen,
+        session.user_id,
+        session.token_name,
+        session.sdk,
+        session.session_number,
+        frozenset(known),
+        frozenset(joined),
+    )
