@@ -41,10 +41,15 @@ class Space(IntEnum):
     FULL = 2
 
 
+def read_only_partitions(partitions: PartitionRegistry) -> list[str]:
+    """Which partitions take no writes, and why."""
+    logs = [partition.log for topic in partitions for partition in topic.partitions]
+    return [f"partition {log.directory} is read-only: {log.failure}" for log in logs if log.failure is not None]
+
+
 def problems(partitions: PartitionRegistry, free: int, total: int) -> list[str]:
     """Why the server cannot take every write; empty if it can. ``free`` and ``total`` are bytes of the disk."""
-    logs = [partition.log for topic in partitions for partition in topic.partitions]
-    found = [f"partition {log.directory} is read-only: {log.failure}" for log in logs if log.failure is not None]
+    found = read_only_partitions(partitions)
     if total and free < min(FULL_SIZE, total * FULL_SHARE):
         found.append(f"the disk is full: {free} of {total} bytes are free")
     return found
@@ -67,6 +72,8 @@ class DiskWatch:
         ``free_space_min`` is the minimum of free bytes; 0: there is none. ``relieve`` frees so many bytes if it can.
         """
         self._free_space_min = free_space_min
+        self.elsewhere: Callable[[], Awaitable[list[str]]] | None = None
+        """Set if there are other processes: gives what their partitions do not take."""
         self._relieve = relieve
         self.refusal: str | None = None
         """Why sends are refused: there is less free space than the minimum. None if they are accepted."""
@@ -124,6 +131,8 @@ class DiskWatch:
     async def problems(self) -> list[str]:
         """Why the server cannot take every write; empty if it can."""
         found = problems(self._partitions, *await self._measure())
+        if self.elsewhere is not None:
+            found += await self.elsewhere()
         if self.refusal is not None:
             found.append(f"sends are refused: {self.refusal}")
         if not found and self._has_refused:

@@ -6,10 +6,10 @@ that hangs with the disk does not hold up a scrape: its figures are then those o
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from courser.broker.partition_survey import Pause, let_others_run
-from courser.model.metrics import Registry
+from courser.model.metrics import Family, Registry
 from courser.wire.prometheus import encode_families
 
 _log = logging.getLogger(__name__)
@@ -27,6 +27,8 @@ class Scrapes:
         self._registry = registry
         self._pause = pause
         self._patience = patience
+        self.collect: Callable[[], Awaitable[Iterable[Family]]] | None = None
+        """Set if there are other processes: gives the metrics of all."""
         self._scrape: asyncio.Task[str] | None = None
         self._surveys: dict[Survey, asyncio.Task[None]] = {}
         """Those that are running."""
@@ -42,7 +44,8 @@ class Scrapes:
         try:
             await self.survey()
             parts: list[str] = []
-            for part in encode_families(self._registry.collect()):
+            families = self._registry.collect() if self.collect is None else await self.collect()
+            for part in encode_families(families):
                 parts.append(part)
                 await self._pause()
             return "".join(parts)

@@ -13,6 +13,7 @@ from typing import Any
 from courser.broker.broker import Broker, Place
 from courser.broker.catalog_service import CatalogService, StreamOrTopic
 from courser.broker.disk_pool import DiskPool
+from courser.broker.disk_watch import read_only_partitions
 from courser.broker.elsewhere import RedoStep, Sums
 from courser.broker.groups import GroupKey
 from courser.broker.purging import AnyPurge, prepared_purge, purge_topics
@@ -27,6 +28,7 @@ from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogStore
 from courser.catalog.transitions import Created, apply
 from courser.errors import CourserError
+from courser.processes.merged_metrics import Snapshot, snapshot_of
 from courser.processes.ownership import client_ids_of, owns_of
 from courser.processes.peer import Peer
 from courser.records.stored_header import PartitionIdentity
@@ -201,6 +203,8 @@ class FollowingServices:
             "check_targets": self._check_targets,
             "redo": self._redo,
             "facts": self._facts,
+            "metrics": self._metrics,
+            "problems": self._problems,
         }
 
     async def _apply(self, _: Peer, op: int, timestamp: int, body: bytes) -> CourserError | None:
@@ -248,6 +252,14 @@ class FollowingServices:
 
     async def _redo(self, _: Peer, sink: str, step: RedoStep) -> None:
         await self._broker.publishing.redo_here(sink, step)
+
+    def _problems(self, _: Peer) -> list[str]:
+        # Not the disk: that is the same for all.
+        return read_only_partitions(self._broker.partitions)
+
+    async def _metrics(self, _: Peer) -> Snapshot:
+        await self._broker.scrapes.survey()
+        return snapshot_of(self._broker.metrics)
 
     def _facts(self, _: Peer) -> tuple[Sums, dict[int, tuple[GroupKey, ...]]]:
         """The figures of all topics, and the memberships of all connections, by client id."""

@@ -7,7 +7,7 @@ that is started in its place, as after a kill of a whole server. If the first pr
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -24,11 +24,13 @@ from courser.catalog import changes
 from courser.catalog.entities import PurgedTopic
 from courser.catalog.store import CatalogStore, PreparedChange
 from courser.errors import CourserError
+from courser.model.metrics import Family
 from courser.processes.channel import socket_pair
 from courser.processes.children import Child
 from courser.processes.following import OpeningOrders
 from courser.processes.handles import Handles, handle_pair
 from courser.processes.links import Links
+from courser.processes.merged_metrics import Snapshot, grown, merged
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Peer, ProcessFailed, ProcessGone
 from courser.records.stored_header import PartitionIdentity
@@ -71,6 +73,10 @@ class Companions:
         self._restarts: dict[int, asyncio.Task[None]] = {}
         self._pauses: dict[int, tuple[float, float]] = {}
         """By process: the last pause, and when it was over."""
+        self._snapshots: dict[int, Snapshot] = {}
+        """The metrics of each process, as of the last scrape."""
+        self._retired: Snapshot = {}
+        """What processes have counted that ended."""
         self._is_closing = False
 
     # --- starting ---
@@ -90,6 +96,8 @@ class Companions:
     async def open_all(self, broker: Broker, lost: AbstractSet[Path]) -> frozenset[PartitionIdentity]:
         """See ``OtherProcesses``."""
         self._broker, self._lost = broker, frozenset(lost)
+        broker.scrapes.collect = self.metrics
+        broker.disk_watch.elsewhere = self.problems
         self.services["settle_below"] = self._settle_below
         state, data = broker.catalog.state.encode(), broker.data
         opening = [self._open(number, state, data.stop, data.unopened) for number in self._children]
@@ -140,6 +148,7 @@ class Companions:
         if self._is_closing or self._broker is None:
             return
         _log.error("process %d has ended; starting it again", number)
+        self._retired = grown(self._broker.metrics, self._retired, self._snapshots.pop(number, {}))
         self.on_lost(number)
         self._restarts[number] = asyncio.get_running_loop().create_task(self._restart(number))
 
@@ -282,6 +291,25 @@ class Companions:
         state = broker.catalog.state
         broker.figures.elsewhere = {place: found for place, found in sums.items() if state.topic(*place) is not None}
         broker.sessions.groups_elsewhere = memberships
+
+    async def metrics(self) -> Iterable[Family]:
+        """The metrics of all processes."""
+        broker = self._broker
+        assert broker is not None, "it is open"
+        peers = tuple(self.links)
+        for peer, result in zip(peers, await self._call_each(peers, "metrics"), strict=True):
+            if not isinstance(result, BaseException) and peer.number in self.links.peers:
+                self._snapshots[peer.number] = result
+        return merged(broker.metrics, (*self._snapshots.values(), self._retired))
+
+    async def problems(self) -> list[str]:
+        """Why other processes cannot take every write."""
+        peers = tuple(self.links)
+        missing = set(range(1, self.links.process_count)) - {peer.number for peer in peers}
+        found = [f"process {number} is being restarted" for number in sorted(missing)]
+        for result in await self._call_each(peers, "problems"):
+            found += [] if isinstance(result, BaseException) else result
+        return found
 
     # --- the end ---
 

@@ -20,7 +20,8 @@ class Links:
         self.process_count = process_count
         self.peers: dict[int, Peer] = {}
         """Those that are ready for requests."""
-        self._changed = asyncio.Event()
+        self._changed: asyncio.Future[None] | None = None
+        """Done when a process comes back, for those who wait for one."""
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(tuple(self.peers.values()))
@@ -32,7 +33,9 @@ class Links:
     def add(self, peer: Peer) -> None:
         """A process is ready for requests."""
         self.peers[peer.number] = peer
-        self._changed.set()
+        if self._changed is not None:
+            _wake(self._changed)
+            self._changed = None
 
     def remove(self, peer: Peer) -> None:
         """A process is gone. Can be repeated."""
@@ -48,14 +51,22 @@ class Links:
 
     async def wait_for(self, number: int) -> Peer:
         """A process, once it is there. Raises ``CommandRejected`` (20010) if that takes too long."""
-        try:
-            async with asyncio.timeout(RESTART_PATIENCE):
-                while number not in self.peers:
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            raise _restarting() from None
-        return self.peers[number]
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + RESTART_PATIENCE
+        # Not ``asyncio.timeout``: the beginning of a request is in no task.
+        while number not in self.peers and loop.time() < deadline:
+            if self._changed is None or self._changed.done():
+                self._changed = loop.create_future()
+            changed = self._changed
+            timer = loop.call_at(deadline, _wake, changed)
+            await asyncio.wait((changed,))
+            timer.cancel()
+        return self.at(number)
+
+
+def _wake(changed: "asyncio.Future[None]") -> None:
+    if not changed.done():
+        changed.set_result(None)
 
 
 def _restarting() -> CommandRejected:

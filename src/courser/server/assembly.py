@@ -1,5 +1,6 @@
 """What every process of a server puts together in the same way, whichever part of the work it has."""
 
+import asyncio
 import gc
 import logging
 import sys
@@ -25,6 +26,7 @@ from courser.server.system_limits import connection_count_max, needs_more_files,
 from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services
+from courser.wire.classic_dialect import LoginFields, Proof
 
 _log = logging.getLogger(__name__)
 
@@ -44,14 +46,32 @@ def calm_process() -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL)
 
 
-def make_codec_chooser(settings: ServerSettings, broker: Broker) -> CodecChooser:
-    """Chooses the codecs of connections."""
+def make_codec_chooser(settings: ServerSettings, broker: Broker, *, is_first: bool = True) -> CodecChooser:
+    """Chooses the codecs of connections. The first process keeps what clients have proven."""
     return CodecChooser(
         settings.connections,
         verify_frames=settings.broker.verify_frames,
         user_name=partial(_user_name, broker),
-        proven=ProvenDialects(broker.data.file_system, broker.data.path, broker.pool),
+        proven=ProvenDialects(broker.data.file_system, broker.data.path, broker.pool, is_saved=is_first),
     )
+
+
+def share_proofs(proven: ProvenDialects, links: Links) -> Callable[..., None]:
+    """Have all processes know what classic clients have proven in one of them. Returns the service for peers."""
+    loop = asyncio.get_running_loop()
+
+    def tell_all(*facts: object) -> None:
+        for peer in links:
+            peer.note("proven", *facts)
+
+    def learn(_: Peer, user_id: int, login: LoginFields, proof: Proof) -> None:
+        proven.learn(user_id, login, proof)
+
+    def note(user_id: int, login: LoginFields, proof: Proof) -> None:
+        loop.call_soon_threadsafe(tell_all, user_id, login, proof)
+
+    proven.on_new = note
+    return learn
 
 
 def make_services(

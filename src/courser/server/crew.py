@@ -17,7 +17,7 @@ from courser.processes.moving import Moves
 from courser.processes.ownership import FIRST, client_ids_of, owns_of
 from courser.processes.peer import Peer
 from courser.processes.router import Router
-from courser.server.assembly import abort_connection, make_router, session_services
+from courser.server.assembly import abort_connection, make_router, session_services, share_proofs
 from courser.server.codecs import CodecChooser, CodecMoves
 from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Listeners
@@ -57,6 +57,7 @@ class Crew:
         self._companions.on_lost = self._lost
         self._companions.services.update(session_services(router, mirrors))
         self._companions.calls["command"] = router.command_for
+        self._companions.services["proven"] = share_proofs(chooser.proven, self._links)
         codecs = CodecMoves(chooser)
         self._moves = Moves(
             broker,
@@ -91,9 +92,10 @@ class Crew:
         if self._moves is not None:
             self._moves.begin(connections, tcp)
 
-    async def use_certificate(self, pem: bytes) -> None:
+    def use_certificate(self, pem: bytes) -> None:
         """Have new connections encrypted with another certificate."""
-        await self._companions.tell_all("use_certificate", pem)
+        for peer in self._links:
+            peer.note("use_certificate", pem)
 
     async def say_goodbye(self, grace: float) -> None:
         """Have the others accept nobody any more, and close their connections."""

@@ -8,7 +8,7 @@ Losing the file is harmless: the server guesses again, as with a new client.
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -41,13 +41,17 @@ class ProvenDialects:
         file_system: where the file is.
         data_directory: the directory of the file.
         pool: for writing the file.
+        is_saved: whether this process writes the file.
     """
 
-    def __init__(self, file_system: FileSystem, data_directory: Path, pool: Executor) -> None:
+    def __init__(self, file_system: FileSystem, data_directory: Path, pool: Executor, *, is_saved: bool = True) -> None:
         """Blocks: it reads the file."""
         self._file_system = file_system
         self._path = data_directory / PROVEN_DIALECTS
         self._pool = pool
+        self._is_saved = is_saved
+        self.on_new: Callable[[int, LoginFields, Proof], None] | None = None
+        """Told on any thread what a connection of this process has proven."""
         self._lock = threading.Lock()
         """For the file."""
         self._proofs: dict[_Key, _Proofs] = {}
@@ -72,15 +76,22 @@ class ProvenDialects:
         """Remember what a connection has proven."""
         if proof == NO_PROOF or max(len(login.version), len(login.context)) > _TEXT_LENGTH_MAX:
             return
+        if self.learn(user_id, login, proof) and self.on_new is not None:
+            self.on_new(user_id, login, proof)
+
+    def learn(self, user_id: int, login: LoginFields, proof: Proof) -> bool:
+        """Remember what a connection of any process has proven. Returns False if it was known."""
         key = (user_id, login)
         known = self._proofs.get(key, ())
         if proof in known:
-            return
+            return False
         self._proofs[key] = (*known, proof)
         if len(self._proofs) > LOGIN_COUNT_MAX:
             self._proofs.pop(next(iter(self._proofs)), None)
-        with contextlib.suppress(RuntimeError):  # The server stops.
-            self._pool.submit(self._save)
+        if self._is_saved:
+            with contextlib.suppress(RuntimeError):  # The server stops.
+                self._pool.submit(self._save)
+        return True
 
     def _save(self) -> None:
         with self._lock:

@@ -307,6 +307,8 @@ class Server:
         if not self._listeners.reload_certificates():
             _log.info("received SIGHUP, but no certificate files are configured; nothing to reload")
             return
+        if self._crew is not None and (certificate := self._listeners.certificates.get(Transport.TCP)) is not None:
+            self._crew.use_certificate(certificate.key_pem + certificate.pem)
         try:
             self._write_certificates()
         except OSError as error:

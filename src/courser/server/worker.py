@@ -36,6 +36,7 @@ from courser.server.assembly import (
     make_router,
     make_services,
     session_services,
+    share_proofs,
 )
 from courser.server.background import BackgroundTasks, keep_own_tasks
 from courser.server.codecs import CodecChooser, CodecMoves
@@ -119,7 +120,8 @@ class Worker:
         self._services.update(FollowingServices(broker).by_name())
         self._services.update(session_services(self._router, self._mirrors))
         self._calls["command"] = self._router.command_for
-        self._chooser = make_codec_chooser(self._settings, broker)
+        self._chooser = make_codec_chooser(self._settings, broker, is_first=False)
+        self._services["proven"] = share_proofs(self._chooser.proven, self._links)
         codecs = CodecMoves(self._chooser)
         self._moves = Moves(
             broker,

@@ -1,0 +1,238 @@
+"""A server of two processes beside one of a single process.
+
+Each connection has a topic of its own, as in the load generators of Iggy. The generator shares the processors with the
+server: CPU time says more than speed on a small machine. A connection that works with one topic moves to its owner; one
+that works with two topics of different owners in turn stays, and half of its requests are forwarded.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.harness import MIB, Bench, Bound, Row, Target, Weight
+from benchmarks.samples import Shape
+from benchmarks.serving import sample
+from courser.bench.private_server import private_server
+from courser.bench.samples import SampleBatch
+from courser.bench.vsr_wire import VsrWire
+from courser.bench.wires import OFFSET, TopicName
+from courser.client.targets import Target as ServerTarget
+
+CONNECTION_COUNT = 8
+_WARM_UP_COUNT = 100
+"""Requests before a measurement: connections move after some of them."""
+_PSS_MAX = 45
+"""MiB of a further process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server and its processes."""
+
+    target: ServerTarget
+    process_ids: Sequence[int]
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all processes, in nanoseconds."""
+        paths = [path for number in self.process_ids for path in Path(f"/proc/{number}/task").glob("*/schedstat")]
+        return sum(int(path.read_text().split()[0]) for path in paths) / 1e9
+
+    def memory(self) -> list[float]:
+        """The proportional share of memory of each process, in MiB."""
+        found = []
+        for number in self.process_ids:
+            lines = Path(f"/proc/{number}/smaps_rollup").read_text().splitlines()
+            size = next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+            found.append(size * 1024 / MIB)
+        return found
+
+
+@contextmanager
+def serving(path: Path, process_count: int) -> Iterator[Running]:
+    """A server of so many processes."""
+    with private_server(path, settings=(f"server.processes={process_count}",)) as server:
+        children = Path(f"/proc/{server.process_id}/task/{server.process_id}/children").read_text().split()
+        yield Running(server.target, (server.process_id, *map(int, children)))
+
+
+def _place(number: int) -> TopicName:
+    return TopicName(f"bench-{number}", "topic")
+
+
+def _make_topics(client: VsrWire, count: int) -> None:
+    for number in range(count):
+        client.create_stream(_place(number).stream)
+        client.create_topic(_place(number), 1)
+
+
+# --- CPU time -----------------------------------------------------------------------------------------
+
+
+def _cpu_of_sends(bench: Bench, batch: SampleBatch, count: int, process_count: int, *, in_turn: bool) -> float:
+    """CPU time of the server for each send, in microseconds. ``in_turn``: each connection uses two topics in turn."""
+    with bench.fresh_directory() as path, serving(path, process_count) as server, ExitStack() as stack:
+        clients = [stack.enter_context(closing(VsrWire(server.target))) for _ in range(CONNECTION_COUNT)]
+        _make_topics(clients[0], CONNECTION_COUNT + 1)
+        sends: list[Callable[[], None]] = []
+        for number, client in enumerate(clients):
+            requests = [client.make_send(_place(number + step), 0, batch) for step in range(2)]
+            sends.append(_sender(client, requests if in_turn else requests[:1]))
+        _rounds(sends, _WARM_UP_COUNT)
+        before = server.cpu_seconds()
+        each = max(count // len(sends), 1)
+        _rounds(sends, each)
+        return (server.cpu_seconds() - before) * 1e6 / (each * len(sends))
+
+
+def _sender(client: VsrWire, requests: Sequence[object]) -> Callable[[], None]:
+    number = 0
+
+    def send() -> None:
+        nonlocal number
+        client.send(requests[number % len(requests)])  # type: ignore[arg-type]
+        number += 1
+
+    return send
+
+
+def _rounds(sends: Sequence[Callable[[], None]], count: int) -> None:
+    for _ in range(count):
+        for send in sends:
+            send()
+
+
+def _cpu(bench: Bench) -> Iterator[Row]:
+    single, large = sample(Shape.SAME, 1), sample(Shape.SAME, bench.scale.message_count)
+    single_count = bench.scale.single_count
+    large_count = max(bench.scale.append_size // large.stored_size, 1)
+    for name, batch, count, forwarded_max in (
+        ("single message", single, single_count, 1.8),
+        (f"batch of {large.stored_size / MIB:.1f} MiB", large, large_count, 1.2),
+    ):
+        rounds = [
+            (
+                _cpu_of_sends(bench, batch, count, 1, in_turn=False),
+                _cpu_of_sends(bench, batch, count, 2, in_turn=False),
+                _cpu_of_sends(bench, batch, count, 2, in_turn=True),
+            )
+            for _ in range(bench.scale.rounds)
+        ]
+        alone = [found[0] for found in rounds]
+        for what, engine, target in (
+            ("moved connection", [found[1] for found in rounds], 1.05),
+            # The other half is not forwarded.
+            ("forwarded", [2 * found[2] - found[1] for found in rounds], forwarded_max),
+        ):
+            yield Row(
+                measure=f"{name}, {what}: CPU of the server for each send",
+                unit="us",
+                engine=engine,
+                bare=alone,
+                bare_name="one process",
+                target=Target(Bound.RATIO_AT_MOST, target),
+            )
+
+
+# --- speed --------------------------------------------------------------------------------------------
+
+_GENERATOR = """
+import sys, time
+from courser.bench.vsr_wire import VsrWire
+from courser.client.targets import Target
+from benchmarks.processes import generate
+generate(*sys.argv[1:])
+"""
+
+
+def generate(port: str, password: str, number: str, shape_count: str, kind: str, seconds: str) -> None:
+    """One producer or consumer: prints how many bytes it has sent or received."""
+    client = VsrWire(ServerTarget(host="127.0.0.1", port=int(port), username="iggy", password=password))
+    batch, place = sample(Shape.SAME, int(shape_count)), _place(int(number))
+    request = client.make_send(place, 0, batch)
+    poll = client.make_poll(place, 0)
+    size = 0
+    for _ in range(_WARM_UP_COUNT):
+        client.send(request)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    end = time.perf_counter() + float(seconds)
+    while time.perf_counter() < end:
+        if kind == "send":
+            client.send(request)
+            size += batch.stored_size
+        else:
+            size += client.poll(poll, OFFSET, 0, batch.count).size
+    print(size, flush=True)
+
+
+def _speed(bench: Bench, batch: SampleBatch, kind: str, process_count: int) -> float:
+    """MB/s of all connections, each in a process of its own."""
+    seconds = 4 * bench.scale.sync_seconds
+    with bench.fresh_directory() as path, serving(path, process_count) as server:
+        with closing(VsrWire(server.target)) as client:
+            _make_topics(client, CONNECTION_COUNT)
+        facts = str(server.target.port), server.target.password or ""
+        generators = [
+            subprocess.Popen(
+                [sys.executable, "-c", _GENERATOR, *facts, str(number), str(batch.count), kind, str(seconds)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(CONNECTION_COUNT)
+        ]
+        for generator in generators:
+            assert generator.stdout is not None
+            generator.stdout.readline()
+        for generator in generators:
+            assert generator.stdin is not None
+            generator.stdin.write("\n")
+            generator.stdin.flush()
+        sizes = [int(generator.communicate()[0]) for generator in generators]
+        return sum(sizes) / 1e6 / seconds
+
+
+def _speeds(bench: Bench) -> Iterator[Row]:
+    for name, count, kind, target in (
+        ("producers of batches", bench.scale.message_count, "send", 1.15),
+        ("consumers of batches", bench.scale.message_count, "poll", 1.25),
+        ("producers of single messages", 1, "send", 1.2),
+    ):
+        batch = sample(Shape.SAME, count)
+        rounds = [(_speed(bench, batch, kind, 1), _speed(bench, batch, kind, 2)) for _ in range(bench.scale.rounds)]
+        yield Row(
+            measure=f"{CONNECTION_COUNT} {name}, two processes",
+            unit="MB/s",
+            engine=[found[1] for found in rounds],
+            bare=[found[0] for found in rounds],
+            bare_name="one process",
+            target=Target(Bound.RATIO_AT_LEAST, target, Weight.AIM),
+        )
+
+
+def _memory(bench: Bench) -> Iterator[Row]:
+    first: list[float] = []
+    further: list[float] = []
+    for _ in range(bench.scale.rounds):
+        with bench.fresh_directory() as path, serving(path, 2) as server:
+            one, other = server.memory()
+            first.append(one)
+            further.append(other)
+    yield Row(
+        measure="idle, a further process: proportional share of memory",
+        unit="MiB",
+        engine=further,
+        target=Target(Bound.AT_MOST, _PSS_MAX),
+        note=f"the first process {median(first):.0f} MiB",
+    )
+
+
+def run(bench: Bench) -> Iterator[Row]:
+    yield from _cpu(bench)
+    yield from _speeds(bench)
+    yield from _memory(bench)
