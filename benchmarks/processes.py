@@ -20,8 +20,9 @@ from benchmarks.serving import sample
 from courser.bench.private_server import private_server
 from courser.bench.samples import SampleBatch
 from courser.bench.vsr_wire import VsrWire
-from courser.bench.wires import OFFSET, TopicName
+from courser.bench.wires import OFFSET, SendRequest, TopicName
 from courser.client.targets import Target as ServerTarget
+from courser.processes.router import STREAK_COUNT
 
 CONNECTION_COUNT = 8
 _WARM_UP_COUNT = 100
@@ -89,20 +90,22 @@ def _cpu_of_sends(bench: Bench, batch: SampleBatch, count: int, process_count: i
         return (server.cpu_seconds() - before) * 1e6 / (each * len(sends))
 
 
-def _sender(client: VsrWire, requests: Sequence[object]) -> Callable[[], None]:
+def _sender(client: VsrWire, requests: Sequence[SendRequest]) -> Callable[[], None]:
+    """Sends the requests in turn, each too few times in a row for the connection to move."""
     number = 0
 
     def send() -> None:
         nonlocal number
-        client.send(requests[number % len(requests)])  # type: ignore[arg-type]
+        client.send(requests[number // (STREAK_COUNT - 1) % len(requests)])
         number += 1
 
     return send
 
 
 def _rounds(sends: Sequence[Callable[[], None]], count: int) -> None:
-    for _ in range(count):
-        for send in sends:
+    # One connection after the other: processes that take turns would find the caches of the processor cold.
+    for send in sends:
+        for _ in range(count):
             send()
 
 

@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
+from courser.errors import CourserError
 from courser.model.buffers import Buffer
 
 
@@ -35,13 +36,13 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: object) -> Any:
         if type(value) is memoryview:
             return memoryview, (pickle.PickleBuffer(value),)
-        if isinstance(value, BaseException):
+        if isinstance(value, CourserError):
             # Not by its constructor, whose arguments may have names.
             return _remade_error, (type(value), value.args, value.__dict__)
         return NotImplemented
 
 
-def _remade_error(kind: type[BaseException], arguments: tuple[object, ...], facts: dict[str, object]) -> BaseException:
+def _remade_error(kind: type[CourserError], arguments: tuple[object, ...], facts: dict[str, object]) -> CourserError:
     error = kind.__new__(kind)
     error.args = arguments
     error.__dict__.update(facts)

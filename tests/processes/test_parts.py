@@ -1,0 +1,275 @@
+"""The parts of a server of several processes: ownership, channels, calls, metadata that follows, merged metrics."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from courser.api import commands as c
+from courser.catalog.changes import encode_change
+from courser.catalog.rules import check
+from courser.catalog.state import CatalogState
+from courser.catalog.transitions import apply
+from courser.errors import CommandRejected, CourserError, ErrorCode, InvalidOffset, OffsetsUnavailable, StorageFailure
+from courser.model import metric_table as m
+from courser.model.metrics import Registry, Sample
+from courser.processes.channel import Channel, socket_pair
+from courser.processes.encoding import decode, encode
+from courser.processes.following import ReplicatedStore
+from courser.processes.links import Links
+from courser.processes.merged_metrics import grown, merged, snapshot_of
+from courser.processes.ownership import client_ids_of, owner_of
+from courser.processes.peer import Peer, ProcessFailed, ProcessGone
+from courser.processes.router import ANYWHERE, COLLECTED, OWNED
+from tests.simulator.catalog_simulation import random_command
+
+# --- ownership --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("process_count", [1, 2, 3, 4, 8])
+def test_topics_are_spread_evenly_over_streams_and_within_them(process_count: int) -> None:
+    for places in ([(number, 0) for number in range(64)], [(5, number) for number in range(64)]):
+        owners = [owner_of(*place, process_count) for place in places]
+        counts = [owners.count(number) for number in range(process_count)]
+        assert max(counts) - min(counts) <= 1
+
+
+@given(st.integers(1, 64), st.data())
+def test_no_two_processes_draw_the_same_client_id(process_count: int, data: st.DataObject) -> None:
+    number = data.draw(st.integers(0, process_count - 1))
+    drawn = [client_ids_of(number, process_count)() for _ in range(20)]
+    assert all(client_id % process_count == number and 0 <= client_id < 2**32 for client_id in drawn)
+
+
+def test_every_command_about_a_topic_is_carried_out_by_one_process() -> None:
+    kinds = {row.kind for row in c.COMMANDS}
+    assert kinds >= OWNED | ANYWHERE | COLLECTED
+    assert not OWNED & ANYWHERE
+    assert not OWNED & COLLECTED
+    # The rest changes metadata, or concerns users, tokens, staged messages and the server: the first process has them.
+    elsewhere = {kind for kind in kinds - OWNED - ANYWHERE if {"stream", "topic"} <= set(kind.__struct_fields__)}
+    assert elsewhere == {
+        c.UpdateTopic,
+        c.DeleteTopic,
+        c.PurgeTopic,
+        c.CreatePartitions,
+        c.DeletePartitions,
+        c.CreateConsumerGroup,
+        c.DeleteConsumerGroup,
+        c.StageMessages,
+    }
+
+
+# --- messages ---------------------------------------------------------------------------------------------
+
+ERRORS = [
+    CommandRejected(ErrorCode.TOPIC_NOT_FOUND, "no such topic"),
+    InvalidOffset(offset=7, next_offset=3),
+    OffsetsUnavailable(ErrorCode.OFFSET_GONE, first_offset=1, end_offset=5, reason="deleted"),
+    StorageFailure("write", Path("/data/file"), OSError(28, "no space")),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_errors_arrive_as_they_were_raised(error: CourserError) -> None:
+    data, buffers = encode(error)
+    arrived = decode(data, buffers)
+    assert type(arrived) is type(error)
+    assert (arrived.code, str(arrived), arrived.args[:1]) == (error.code, str(error), error.args[:1])
+
+
+@given(st.lists(st.binary(max_size=2000), max_size=4))
+def test_memory_is_not_copied_into_the_pickle(pieces: list[bytes]) -> None:
+    message = ("name", 1, tuple(memoryview(piece) for piece in pieces))
+    data, buffers = encode(message)
+    assert [bytes(buffer) for buffer in buffers] == pieces
+    name, number, arrived = decode(data, buffers)
+    assert (name, number, [bytes(view) for view in arrived]) == ("name", 1, pieces)
+
+
+async def test_a_channel_delivers_messages_of_all_sizes_in_order() -> None:
+    ours, theirs = socket_pair()
+    source = random.Random(3)
+    sizes = [source.choice((0, 1, 100, 5_000, 70_000, 200_000, 300_000, 3_000_000)) for _ in range(60)]
+    received: list[Any] = []
+    done = asyncio.Event()
+
+    def take(message: Any) -> None:
+        received.append((message[0], None if message[1] is None else bytes(message[1])))
+        if len(received) == len(sizes):
+            done.set()
+
+    sender = Channel(ours, lambda _: None, lambda: None)
+    receiver = Channel(theirs, take, lambda: None)
+    expected = []
+    for number, size in enumerate(sizes):
+        body = bytearray(source.randbytes(size)) if size else None
+        expected.append((number, None if body is None else bytes(body)))
+        sender.send((number, None if body is None else memoryview(body)))
+        if body is not None:
+            # What was sent may be changed at once.
+            body[:] = bytes(len(body))
+    async with asyncio.timeout(60):
+        await done.wait()
+    assert received == expected
+    sender.close()
+    receiver.close()
+
+
+async def test_a_channel_tells_once_that_the_other_end_is_gone() -> None:
+    ours, theirs = socket_pair()
+    lost: list[int] = []
+    gone = asyncio.Event()
+
+    def on_lost() -> None:
+        lost.append(1)
+        gone.set()
+
+    channel = Channel(ours, lambda _: None, on_lost)
+    theirs.close()
+    async with asyncio.timeout(60):
+        await gone.wait()
+    channel.send("into the void")
+    channel.close()
+    assert lost == [1]
+
+
+# --- calls ------------------------------------------------------------------------------------------------
+
+
+def peers(services: dict[str, Any], calls: dict[str, Any] | None = None) -> tuple[Peer, Peer]:
+    ours, theirs = socket_pair()
+    caller = Peer(1, ours, services={}, calls={}, on_lost=lambda _: None)
+    return caller, Peer(0, theirs, services=services, calls=calls or {}, on_lost=lambda _: None)
+
+
+async def test_a_call_gets_the_answer_of_a_function_or_a_coroutine() -> None:
+    async def slowly(_: Peer, number: int) -> int:
+        await asyncio.sleep(0)
+        return number + 1
+
+    caller, other = peers({"double": lambda _, number: 2 * number, "add": slowly})
+    async with asyncio.timeout(60):
+        assert await asyncio.gather(*(caller.call("double", number) for number in range(50))) == list(range(0, 100, 2))
+        assert await caller.call("add", 4) == 5
+    caller.close()
+    other.close()
+
+
+async def test_a_call_gets_the_error_and_a_defect_stays_where_it_is() -> None:
+    def refuse(_: Peer) -> None:
+        raise CommandRejected(ErrorCode.TOPIC_FULL, "it is full")
+
+    def fail(_: Peer) -> None:
+        raise ZeroDivisionError
+
+    caller, other = peers({"refuse": refuse, "fail": fail})
+    async with asyncio.timeout(60):
+        with pytest.raises(CommandRejected, match="it is full"):
+            await caller.call("refuse")
+        with pytest.raises(ProcessFailed):
+            await caller.call("fail")
+    caller.close()
+    other.close()
+
+
+async def test_calls_fail_when_the_other_process_ends() -> None:
+    begun = asyncio.Event()
+
+    async def never(_: Peer) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    caller, other = peers({"never": never})
+    waiting = caller.call("never")
+    async with asyncio.timeout(60):
+        await begun.wait()
+        other.close()
+        with pytest.raises(ProcessGone):
+            await waiting
+        with pytest.raises(ProcessGone):
+            await caller.call("never")
+
+
+async def test_requests_wait_for_a_process_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    links = Links(0, 2)
+    with pytest.raises(CommandRejected, match="restarted"):
+        links.at(1)
+    waiting = asyncio.create_task(links.wait_for(1))
+    await asyncio.sleep(0)
+    caller, other = peers({})
+    links.add(caller)
+    async with asyncio.timeout(60):
+        assert await waiting is caller
+    links.remove(caller)
+    monkeypatch.setattr("courser.processes.links.RESTART_PATIENCE", 0.0)
+    with pytest.raises(CommandRejected, match="restarted"):
+        await links.wait_for(1)
+    caller.close()
+    other.close()
+
+
+# --- metadata ---------------------------------------------------------------------------------------------
+
+
+@given(st.randoms(use_true_random=False), st.integers(0, 60))
+def test_a_process_that_follows_has_the_same_state_whenever_it_started(source: random.Random, started: int) -> None:
+    first = CatalogState()
+    follower: ReplicatedStore | None = None
+    for op in range(1, 60):
+        if op == started:
+            follower = ReplicatedStore(CatalogState.decode(first.encode()))
+        change = random_command(source, first)
+        try:
+            check(first, change)
+        except CommandRejected:
+            # It is not journaled, and nobody is told of it.
+            continue
+        apply(first, change, op, 1000 + op)
+        if follower is not None:
+            assert follower.replay(op, 1000 + op, encode_change(change)) == change
+            assert follower.state.encode() == first.encode()
+
+
+# --- metrics ----------------------------------------------------------------------------------------------
+
+
+def registry(appended: int, size: float, duration: float) -> Registry:
+    found = Registry()
+    found.counter(m.APPENDED_MESSAGES).value = appended
+    found.value_of(m.DISK_SIZE, lambda: size)
+    found.value_of(m.DISK_FULL, lambda: appended % 2)
+    found.histogram(m.LOOP_DELAY).observe(duration)
+    found.collected(m.FAILED_REQUESTS, lambda: (Sample(m.FAILED_REQUESTS.labeled("a", "b"), appended),))
+    return found
+
+
+def values(families: Any) -> dict[str, Any]:
+    return {family.metric.name: [sample.value for sample in family.samples] for family in families}
+
+
+def test_what_processes_count_is_added_up() -> None:
+    first, other = registry(2, 100, 0.1), registry(3, 100, 0.2)
+    found = values(merged(first, [snapshot_of(other)]))
+    assert found[m.APPENDED_MESSAGES.name] == [5]
+    assert found[m.FAILED_REQUESTS.name] == [5]
+    assert found[m.DISK_SIZE.name] == [100]
+    assert found[m.DISK_FULL.name] == [1]
+    (delays,) = found[m.LOOP_DELAY.name]
+    assert (delays.count, delays.sum) == (2, pytest.approx(0.3))
+    # The figures of the first process itself are unchanged.
+    assert first.value(m.LOOP_DELAY) == 1
+
+
+def test_sums_do_not_decrease_when_a_process_ends() -> None:
+    first, other = registry(2, 100, 0.1), registry(3, 100, 0.2)
+    retired = grown(first, {}, snapshot_of(other))
+    retired = grown(first, retired, snapshot_of(registry(4, 100, 0.2)))
+    found = values(merged(first, [retired]))
+    assert found[m.APPENDED_MESSAGES.name] == [9]
+    assert found[m.DISK_FULL.name] == [0]
+    assert found[m.LOOP_DELAY.name][0].count == 3
