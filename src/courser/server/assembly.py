@@ -1,6 +1,5 @@
 """What every process of a server puts together in the same way, whichever part of the work it has."""
 
-import asyncio
 import gc
 import logging
 import sys
@@ -12,12 +11,6 @@ from typing import Any
 from courser.api.commands import Command
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
-from courser.errors import CommandRejected, CourserError, ErrorCode
-from courser.model.messaging import Transport
-from courser.processes.links import Links
-from courser.processes.mirrors import Mirrors
-from courser.processes.peer import Peer
-from courser.processes.router import Router
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.settings import ServerSettings
 from courser.server.metrics import register_connection_metrics
@@ -26,7 +19,6 @@ from courser.server.system_limits import connection_count_max, needs_more_files,
 from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import Services
-from courser.wire.classic_dialect import LoginFields, Proof
 
 _log = logging.getLogger(__name__)
 
@@ -54,24 +46,6 @@ def make_codec_chooser(settings: ServerSettings, broker: Broker, *, is_first: bo
         user_name=partial(_user_name, broker),
         proven=ProvenDialects(broker.data.file_system, broker.data.path, broker.pool, is_saved=is_first),
     )
-
-
-def share_proofs(proven: ProvenDialects, links: Links) -> Callable[..., None]:
-    """Have all processes know what classic clients have proven in one of them. Returns the service for peers."""
-    loop = asyncio.get_running_loop()
-
-    def tell_all(*facts: object) -> None:
-        for peer in links:
-            peer.note("proven", *facts)
-
-    def learn(_: Peer, user_id: int, login: LoginFields, proof: Proof) -> None:
-        proven.learn(user_id, login, proof)
-
-    def note(user_id: int, login: LoginFields, proof: Proof) -> None:
-        loop.call_soon_threadsafe(tell_all, user_id, login, proof)
-
-    proven.on_new = note
-    return learn
 
 
 def make_services(
@@ -129,45 +103,3 @@ def _connection_count_max(wanted: int, broker: Broker) -> int:
             file_limit,
         )
     return count
-
-
-def abort_connection(broker: Broker, connections: Connections, session: Session) -> None:
-    """Close the connection of a session without an answer."""
-    for connection in connections:
-        if connection.loop is not None and connection.loop.session is session:
-            connection.abort()
-            return
-    error = CommandRejected(ErrorCode.DISCONNECTED, "a process of the server has ended")
-    if session.client_id:
-        # A member over HTTP, which has no connection.
-        broker.sessions.end(session, error)
-
-
-def session_services(router: Router, mirrors: Mirrors) -> dict[str, Callable[..., Any]]:
-    """What processes tell each other about sessions: the services of a ``Peer``."""
-
-    def opened(peer: Peer, client_id: int, transport: Transport, address: str, connected_at: int) -> None:
-        mirrors.open(peer.number, client_id, transport, address, connected_at)
-
-    def closed(_: Peer, client_id: int) -> None:
-        mirrors.close(client_id)
-
-    def user_changed(_: Peer, client_id: int, user_id: int | None) -> None:
-        mirrors.find(client_id, user_id)
-
-    def ended(_: Peer, client_id: int, error: CourserError) -> None:
-        router.end(client_id, error)
-
-    services = opened, closed, user_changed, ended
-    return {service.__name__: service for service in services} | {"log_in": router.log_in_for}
-
-
-def make_router(broker: Broker, links: Links) -> tuple[Router, Mirrors]:
-    """The dispatcher of one of several processes."""
-
-    def end_at_home(home: int, client_id: int, error: CourserError) -> None:
-        if (peer := links.peers.get(home)) is not None:
-            peer.note("ended", client_id, error)
-
-    mirrors = Mirrors(broker, end_at_home)
-    return Router(broker, links, mirrors), mirrors

@@ -17,10 +17,10 @@ from courser.processes.moving import Moves
 from courser.processes.ownership import FIRST, client_ids_of, owns_of
 from courser.processes.peer import Peer
 from courser.processes.router import Router
-from courser.server.assembly import abort_connection, make_router, session_services, share_proofs
 from courser.server.codecs import CodecChooser, CodecMoves
 from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Listeners
+from courser.server.process_assembly import abort_connection, make_router, session_services, share_proofs
 from courser.storage.data_directory import DataDirectory
 from courser.transports.connections import Connections
 

@@ -28,19 +28,11 @@ from courser.processes.peer import Peer
 from courser.processes.router import Router
 from courser.records.stored_header import PartitionIdentity
 from courser.server.allocator import share_one_heap
-from courser.server.assembly import (
-    abort_connection,
-    calm_process,
-    make_codec_chooser,
-    make_connections,
-    make_router,
-    make_services,
-    session_services,
-    share_proofs,
-)
+from courser.server.assembly import calm_process, make_codec_chooser, make_connections, make_services
 from courser.server.background import BackgroundTasks, keep_own_tasks
 from courser.server.codecs import CodecChooser, CodecMoves
 from courser.server.configuration.settings import ServerSettings
+from courser.server.process_assembly import abort_connection, make_router, session_services, share_proofs
 from courser.server.system_limits import raise_file_limit
 from courser.storage.local_files import DirectoryLock
 from courser.transports.connections import Connections

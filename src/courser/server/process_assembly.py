@@ -1,0 +1,77 @@
+"""What every process of a server puts together in the same way if there are several."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from courser.broker.broker import Broker
+from courser.broker.sessions import Session
+from courser.errors import CommandRejected, CourserError, ErrorCode
+from courser.model.messaging import Transport
+from courser.processes.links import Links
+from courser.processes.mirrors import Mirrors
+from courser.processes.peer import Peer
+from courser.processes.router import Router
+from courser.server.proven_dialects import ProvenDialects
+from courser.transports.connections import Connections
+from courser.wire.classic_dialect import LoginFields, Proof
+
+
+def share_proofs(proven: ProvenDialects, links: Links) -> Callable[..., None]:
+    """Have all processes know what classic clients have proven in one of them. Returns the service for peers."""
+    loop = asyncio.get_running_loop()
+
+    def tell_all(*facts: object) -> None:
+        for peer in links:
+            peer.note("proven", *facts)
+
+    def learn(_: Peer, user_id: int, login: LoginFields, proof: Proof) -> None:
+        proven.learn(user_id, login, proof)
+
+    def note(user_id: int, login: LoginFields, proof: Proof) -> None:
+        loop.call_soon_threadsafe(tell_all, user_id, login, proof)
+
+    proven.on_new = note
+    return learn
+
+
+def abort_connection(broker: Broker, connections: Connections, session: Session) -> None:
+    """Close the connection of a session without an answer."""
+    for connection in connections:
+        if connection.loop is not None and connection.loop.session is session:
+            connection.abort()
+            return
+    error = CommandRejected(ErrorCode.DISCONNECTED, "a process of the server has ended")
+    if session.client_id:
+        # A member over HTTP, which has no connection.
+        broker.sessions.end(session, error)
+
+
+def session_services(router: Router, mirrors: Mirrors) -> dict[str, Callable[..., Any]]:
+    """What processes tell each other about sessions: the services of a ``Peer``."""
+
+    def opened(peer: Peer, client_id: int, transport: Transport, address: str, connected_at: int) -> None:
+        mirrors.open(peer.number, client_id, transport, address, connected_at)
+
+    def closed(_: Peer, client_id: int) -> None:
+        mirrors.close(client_id)
+
+    def user_changed(_: Peer, client_id: int, user_id: int | None) -> None:
+        mirrors.find(client_id, user_id)
+
+    def ended(_: Peer, client_id: int, error: CourserError) -> None:
+        router.end(client_id, error)
+
+    services = opened, closed, user_changed, ended
+    return {service.__name__: service for service in services} | {"log_in": router.log_in_for}
+
+
+def make_router(broker: Broker, links: Links) -> tuple[Router, Mirrors]:
+    """The dispatcher of one of several processes."""
+
+    def end_at_home(home: int, client_id: int, error: CourserError) -> None:
+        if (peer := links.peers.get(home)) is not None:
+            peer.note("ended", client_id, error)
+
+    mirrors = Mirrors(broker, end_at_home)
+    return Router(broker, links, mirrors), mirrors
