@@ -1,0 +1,161 @@
+"""What concerns the server as a whole, with several processes: publishes, metrics, HTTP, TLS, SDKs, what is refused."""
+
+import asyncio
+import json
+import ssl
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from courser.client.client import Client, connect
+from courser.client.messages import PollingStrategy
+from courser.errors import ConfigurationRefused
+from courser.server.configuration import checks
+from courser.server.configuration.loading import load
+from tests.sdk.conversations import Conversation
+from tests.servers import RunningServer
+
+PROCESS_COUNT = 4
+PATIENCE = 120.0
+
+
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    settings = {"server.processes": PROCESS_COUNT, "http.enabled": "true", "http.address": "127.0.0.1:0"}
+    with RunningServer(tmp_path_factory.mktemp("processes"), settings=settings) as server:
+        yield server
+
+
+def url(server: RunningServer) -> str:
+    return f"iggy://iggy:iggy@{server.address}"
+
+
+async def make_topics(client: Client, stream: str) -> list[str]:
+    await client.create_stream(stream)
+    topics = [f"{stream}/topic-{number}" for number in range(PROCESS_COUNT)]
+    for topic in topics:
+        await client.create_topic(topic, partitions_count=2)
+    return topics
+
+
+async def read(client: Client, topic: str, partition_id: int = 0) -> list[str]:
+    polled = await client.poll_messages(topic, None, partition_id, PollingStrategy.First(), 1000)
+    return [message.text() for message in polled]
+
+
+# --- publishes --------------------------------------------------------------------------------------------
+
+
+async def test_a_publish_reaches_the_topics_of_all_processes_once(shared_server: RunningServer) -> None:
+    async with asyncio.timeout(PATIENCE), connect(url(shared_server)) as client:
+        topics = await make_topics(client, "published")
+        for batch in range(3):
+            for part in range(2):
+                for chunk, topic in enumerate(topics):
+                    await client.stage("job", batch, part, 1, chunk, topic, None, 0, [f"{batch}-{part}"])
+                await client.finish_stage("job", batch, part, 1, len(topics))
+            published = await client.publish_staged("job", batch, {0: 1, 1: 1})
+            assert published.message_count == 2 * len(topics)
+            assert (await client.publish_staged("job", batch, {0: 1, 1: 1})).is_repeated
+        expected = [f"{batch}-{part}" for batch in range(3) for part in range(2)]
+        for topic in topics:
+            assert await read(client, topic) == expected
+        while (await client.get_sink("job")).is_open:
+            await client.ping()
+
+
+# --- figures ----------------------------------------------------------------------------------------------
+
+
+async def test_metrics_are_those_of_all_processes(shared_server: RunningServer) -> None:
+    async with asyncio.timeout(PATIENCE), connect(url(shared_server)) as client:
+        before = metric(await client.get_metrics(), "courser_appended_messages_total")
+        for topic in await make_topics(client, "counted"):
+            await client.send_messages(topic, None, 0, ["one", "two"])
+        text = await client.get_metrics()
+        assert metric(text, "courser_appended_messages_total") - before == 2 * PROCESS_COUNT
+        for number in range(PROCESS_COUNT):
+            labels = f'{{stream="counted",topic="topic-{number}",partition="0"}}'
+            assert metric(text, f"courser_partition_messages{labels}") == 2
+        assert text.count("# TYPE courser_appended_messages_total") == 1
+
+
+def metric(text: str, name: str) -> float:
+    return next((float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} ")), 0.0)
+
+
+# --- transports -------------------------------------------------------------------------------------------
+
+
+def ask(server: RunningServer, method: str, path: str, body: Any = None, token: str | None = None) -> Any:
+    request = urllib.request.Request(f"http://{server.address_of('http')}{path}", method=method)
+    if token is not None:
+        request.add_header("Authorization", f"Bearer {token}")
+    data = None if body is None else json.dumps(body).encode()
+    if data is not None:
+        request.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(request, data, timeout=PATIENCE) as reply:
+        text = reply.read()
+    return json.loads(text) if text else None
+
+
+def test_every_topic_can_be_used_over_http(shared_server: RunningServer) -> None:
+    token = ask(shared_server, "POST", "/users/login", {"username": "iggy", "password": "iggy"})["access_token"][
+        "token"
+    ]
+    ask(shared_server, "POST", "/streams", {"name": "http"}, token)
+    for number in range(PROCESS_COUNT):
+        topic = {"name": f"topic-{number}", "partitions_count": 1, "compression_algorithm": "none", "message_expiry": 0}
+        ask(shared_server, "POST", "/streams/http/topics", topic | {"max_topic_size": 0}, token)
+        path = f"/streams/http/topics/topic-{number}/messages"
+        message = {"payload": "aGVsbG8="}
+        sent = {"partitioning": {"kind": "partition_id", "value": "AAAAAA=="}, "messages": [message]}
+        ask(shared_server, "POST", path, sent, token)
+        found = ask(
+            shared_server, "GET", f"{path}?consumer_id=1&partition_id=0&kind=first&value=0&count=10", None, token
+        )
+        assert [message["payload"] for message in found["messages"]] == ["aGVsbG8="]
+
+
+@pytest.mark.parametrize("release", ["0.8.0", "0.9.0"])
+def test_sdks_use_topics_of_every_process(shared_server: RunningServer, release: str) -> None:
+    with Conversation(release, shared_server.address) as child:
+        child.ask("connect", client="own")
+        for number in range(PROCESS_COUNT):
+            place = {"stream": f"sdk-{release}-{number}", "topic": "topic"}
+            child.ask("create", client="own", partitions=1, **place)
+            for _ in range(40):
+                # Long enough for the connection to move.
+                child.ask("send", client="own", payloads=["small", "x" * 300_000], **place)
+            found = child.ask("poll", client="own", **place)
+            assert {payload for _, payload, _ in found} == {"small", "x" * 300_000}
+
+
+async def test_encrypted_connections_reach_every_topic(tmp_path: Path) -> None:
+    settings = {"server.processes": 2, "tcp.tls.enabled": "true", "tcp.tls.self_signed": "true"}
+    with RunningServer(tmp_path / "server", settings=settings) as server:
+        certificate_file = tmp_path / "certificate.pem"
+        # Both processes have the same certificate.
+        found = {ssl.get_server_certificate((server.host, server.port)) for _ in range(8)}
+        certificate_file.write_text(found.pop())
+        assert not found
+        address = f"{url(server)}?tls=true&tls_domain=localhost&tls_ca_file={certificate_file}"
+        for number in range(4):
+            async with asyncio.timeout(PATIENCE), connect(address) as client:
+                for topic in await make_topics(client, f"tls-{number}"):
+                    for _ in range(40):
+                        await client.send_messages(topic, None, 0, ["x" * 1000])
+                    assert len(await read(client, topic)) == 40
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["data_maintenance.archiver.enabled", "telemetry.enabled"])
+def test_what_needs_a_single_process_is_refused_at_the_start(key: str) -> None:
+    configuration = load(None, {}, ["server.processes=2", f"{key}=true"])
+    with pytest.raises(ConfigurationRefused, match=rf"{key} .* set server.processes = 1, or {key} = false"):
+        checks.check(configuration)
