@@ -88,7 +88,7 @@ class OtherProcesses(Others, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The part of a server's work that its broker in this process does (docs/adr/0020)."""
+    """The part of a server's work that its broker in this process does (docs/adr/0021)."""
 
     owns: Owns = owns_all
     others: OtherProcesses | None = None

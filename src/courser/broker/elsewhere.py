@@ -1,4 +1,4 @@
-"""What the broker of one process needs from those of the other processes of a server (docs/adr/0020).
+"""What the broker of one process needs from those of the other processes of a server (docs/adr/0021).
 
 With one process there are no others, and none of this is used. The package ``processes`` implements it.
 """

@@ -40,6 +40,14 @@ class StartFindings:
             if len(self._findings[level]) < _FINDING_COUNT_MAX:
                 self._findings[level].append(StartFinding(level, text))
 
+    def add(self, report: StartReport) -> None:
+        """What another process of the server found in its partitions, and has logged."""
+        self._count += report.count
+        for finding in report.findings:
+            rows = self._findings[finding.level]
+            if len(rows) < _FINDING_COUNT_MAX:
+                rows.append(finding)
+
     def report(self) -> StartReport:
         """For operators."""
         findings: Sequence[StartFinding] = [row for rows in self._findings.values() for row in rows]

@@ -173,9 +173,6 @@ class Subscription:
         """
         poll = _poll_of(selection)
         address = self._finder.address(self._session, poll)
-        if not self._partitions.owns(*address):
-            reason = "another process of the server owns this topic: subscriptions need server.processes = 1"
-            raise CommandRejected(ErrorCode.FEATURE_UNAVAILABLE, reason)
         opened = self._partitions.at(address)
         topic = _Topic(selection, poll, address, opened, len(opened.partitions))
         self._check_new(topic)

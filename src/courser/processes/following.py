@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from courser.api.replies import StartReport
 from courser.broker.broker import Broker, Place
 from courser.broker.catalog_service import CatalogService, StreamOrTopic
 from courser.broker.disk_pool import DiskPool
@@ -18,7 +19,6 @@ from courser.broker.elsewhere import RedoStep, Sums
 from courser.broker.groups import GroupKey
 from courser.broker.purging import AnyPurge, prepared_purge, purge_topics
 from courser.broker.settings import BrokerSettings
-from courser.broker.start_report import log_partitions
 from courser.catalog import changes
 from courser.catalog.directories import Directories
 from courser.catalog.entities import PurgedTopic
@@ -160,7 +160,7 @@ async def open_follower(orders: OpeningOrders, lock: DirectoryLock, first: "Firs
         broker.partitions.abandon()
         pool.shutdown()
         raise
-    log_partitions(broker.partitions)
+    broker.start_findings.note_partitions(broker.partitions)
     broker.disk_watch.skip_known()
     broker.catalog.note_behind(())
     await broker.offsets.forget_unknown_groups(state)
@@ -205,6 +205,7 @@ class FollowingServices:
             "facts": self._facts,
             "metrics": self._metrics,
             "problems": self._problems,
+            "start_report": self._start_report,
         }
 
     async def _apply(self, _: Peer, op: int, timestamp: int, body: bytes) -> CourserError | None:
@@ -227,7 +228,9 @@ class FollowingServices:
         """Where the partitions of this process end, by topic."""
         await self._release_writes(_)
         broker, stack = self._broker, AsyncExitStack()
-        purge = await stack.enter_async_context(prepared_purge(broker.partitions, self._catalog.state, change))
+        purge = await stack.enter_async_context(
+            prepared_purge(broker.partitions, self._catalog.state, change, self._catalog.purge_end_of)
+        )
         self._held = stack
         rows = (
             purge.topics
@@ -252,6 +255,9 @@ class FollowingServices:
 
     async def _redo(self, _: Peer, sink: str, step: RedoStep) -> None:
         await self._broker.publishing.redo_here(sink, step)
+
+    def _start_report(self, _: Peer) -> StartReport:
+        return self._broker.start_findings.report()
 
     def _problems(self, _: Peer) -> list[str]:
         # Not the disk: that is the same for all.

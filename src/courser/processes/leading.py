@@ -105,6 +105,7 @@ class Companions:
         for one, other in combinations(self._children, 2):
             self._link(one, other)
         for peer in self._peers.values():
+            broker.start_findings.add(await peer.call("start_report"))
             self.links.add(peer)
         return frozenset[PartitionIdentity]().union(*unopened)
 

@@ -8,12 +8,13 @@ session (``mirrors``); batches are not looked at on the way.
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from courser.api import commands as c
-from courser.api.replies import ArrivalsInTopics, LoggedIn, Reply
+from courser.api.replies import ArrivalsInTopics, LoggedIn, Reply, RetentionPlan
 from courser.broker.broker import Broker
 from courser.broker.finding import find_stream, find_topic
 from courser.broker.sessions import Session
@@ -46,6 +47,8 @@ OWNED: frozenset[type[c.Command]] = frozenset(
         c.GetSegments,
         c.DeleteSegments,
         c.GetTopicMaintenance,
+        c.GetOffsetsAtTime,
+        c.VerifySegment,
         c.GetPartitionBounds,
         c.GetConsumerGroup,
         c.GetConsumerGroups,
@@ -132,6 +135,8 @@ class Router(Dispatcher):
         elif kind not in ANYWHERE:
             if self._number != FIRST:
                 return self._forward(FIRST, session, command)
+            if kind is c.GetRetentionPlan:
+                return attempt(self._plan_everywhere(session, command))
             if kind in COLLECTED and self.collect is not None:
                 return attempt(self._collected(session, command))
         return self._here(session, command)
@@ -260,6 +265,22 @@ class Router(Dispatcher):
         assert self.collect is not None, "asked for in the first process alone"
         await self.collect()
         return await self.dispatch_here(session, command)
+
+    async def _plan_everywhere(self, session: Session, command: c.Command) -> Reply | None:
+        """What will be deleted by all processes."""
+        plan = await self.dispatch_here(session, command)
+        assert isinstance(plan, RetentionPlan), "as its row says"
+        rows = list(plan.deletions)
+        for number in range(FIRST + 1, self._links.process_count):
+            peer = self._links.at(number)
+            found = await peer.call("here", (session.address, session.request_id), session.user_id, command)
+            rows += found.deletions
+        rows.sort(key=attrgetter("stream_id", "topic_id", "partition_id"))
+        return RetentionPlan(plan.until, plan.is_enabled, rows)
+
+    async def here_for(self, _: Peer, facts: Passing, user_id: int | None, command: c.Command) -> Reply | None:
+        """Carry out a command for the topics of this process."""
+        return await self.dispatch_here(self._mirrors.passing(facts, user_id), command)
 
     # --- several topics at once ---
 

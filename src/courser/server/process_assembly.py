@@ -63,7 +63,10 @@ def session_services(router: Router, mirrors: Mirrors) -> dict[str, Callable[...
         router.end(client_id, error)
 
     services = opened, closed, user_changed, ended
-    return {service.__name__: service for service in services} | {"log_in": router.log_in_for}
+    return {service.__name__: service for service in services} | {
+        "log_in": router.log_in_for,
+        "here": router.here_for,
+    }
 
 
 def make_router(broker: Broker, links: Links) -> tuple[Router, Mirrors]:
