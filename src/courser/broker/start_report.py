@@ -42,7 +42,7 @@ class StartFindings:
 
     def add(self, report: StartReport) -> None:
         """What another process of the server found in its partitions, and has logged."""
-        self._count += report.count
+        self._count += report.finding_count
         for finding in report.findings:
             rows = self._findings[finding.level]
             if len(rows) < _FINDING_COUNT_MAX:
