@@ -82,6 +82,7 @@ OTHER_VALUES = {
     "system.disk_thread_count": "7",
     "system.staging.size_max": "3 GiB",
     "system.staging.expiry": "3 h",
+    "server.processes": "3",
     "system.shutdown_timeout": "7s",
     "system.partition.enforce_fsync": "true",
     "system.partition.messages_required_to_save": "7",

@@ -141,27 +141,15 @@ class Broker:
         self.partitions = self._make_partitions(opened)
         limits = settings.limits
         self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), data.clock.monotonic, limits)
-        self.catalog = place.make_catalog(
-            opened.store,
-            opened.directories,
-            self.partitions,
-            pool,
-            groups=self.groups,
-            retry_delay=limits.change_retry_delay,
-            others=place.others,
-        )
+        self.catalog = self._make_catalog(opened)
         self.sessions = Sessions(self.clock, self.groups, place.draw_client_id)
         self.connectionless = ConnectionlessMembers(self.sessions, self.clock, limits, draw)
         self.quotas = Quotas(self.catalog.state, settings)
         self.access = AccessControl(self.catalog.state)
         self.finder = Finder(self.catalog, self.access, self.partitions)
-        tokens = Tokens(self.catalog, self.sessions, self.clock, count_max=settings.token_count_max)
         # Not the threads of the disk: strangers decide how much is hashed.
         self._password_threads = ThreadPoolExecutor(THREAD_COUNT, thread_name_prefix="password")
-        passwords = PasswordPool(Passwords(), self._password_threads)
-        self.authentication = Authentication(
-            self.catalog, self.sessions, self.groups, tokens, passwords, self.clock, draw=draw
-        )
+        self.authentication = self._make_authentication(draw)
         self.retention = Retention(self.partitions, settings, self.clock)
         self.machine = Machine(self.clock, data.path)
         self.disk_watch, self.sends = self._make_sends()
@@ -189,6 +177,22 @@ class Broker:
         self.history = FigureHistory(self.metrics, self.scrapes.survey, self.clock)
         self.topic_figures = TopicFigureTable(self.catalog.state, self.partitions, self.settings)
         self.diagnosis = Diagnosis(self.machine, self.data.path, self.pool)
+
+    def _make_catalog(self, opened: OpenedCatalog) -> CatalogService:
+        return self._place.make_catalog(
+            opened.store,
+            opened.directories,
+            self.partitions,
+            self.pool,
+            groups=self.groups,
+            retry_delay=self.settings.limits.change_retry_delay,
+            others=self._place.others,
+        )
+
+    def _make_authentication(self, draw: Callable[[int], bytes]) -> Authentication:
+        tokens = Tokens(self.catalog, self.sessions, self.clock, count_max=self.settings.token_count_max)
+        passwords = PasswordPool(Passwords(), self._password_threads)
+        return Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock, draw=draw)
 
     def _make_condenser(self) -> Condenser:
         return Condenser(
