@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from courser.api.operating_replies import History, HistorySeries
 from courser.model import metric_table as m
 from courser.model.clock import Clock
-from courser.model.metrics import Metric, MetricKind, Registry, Sample
+from courser.model.metrics import Family, Metric, MetricKind, Registry, Sample
 
 INTERVAL = 10 * 1_000_000
 """Microseconds between two samples."""
@@ -80,6 +80,8 @@ class FigureHistory:
         self._registry = registry
         self._survey = survey
         self._clock = clock
+        self.collect: Callable[[], Awaitable[Iterable[Family]]] | None = None
+        """Set if there are other processes: gives the metrics of all."""
         self._samples: deque[tuple[int, tuple[int, ...]]] = deque(maxlen=_SAMPLE_COUNT_MAX)
         self._newest: tuple[int, tuple[int, ...]] | None = None
         """The last sample that somebody asked for; not part of the ring."""
@@ -102,9 +104,8 @@ class FigureHistory:
 
     async def _measure(self) -> tuple[int, tuple[int, ...]]:
         await self._survey()
-        registered = set(self._registry.metrics)
-        values = (
-            int(figure.read(self._registry.samples(figure.metric)) * figure.unit) if figure.metric in registered else 0
-            for figure in _FIGURES
-        )
+        families = self._registry.collect() if self.collect is None else await self.collect()
+        wanted = {figure.metric for figure in _FIGURES}
+        samples = {family.metric: tuple(family.samples) for family in families if family.metric in wanted}
+        values = (int(figure.read(samples.get(figure.metric, ())) * figure.unit) for figure in _FIGURES)
         return self._clock.now(), tuple(values)

@@ -3,8 +3,8 @@
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, Protocol
 
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
@@ -113,6 +113,28 @@ class Session:
                 self.on_end(error)
 
 
+class SessionElsewhere(NamedTuple):
+    """What one or several processes know about a session."""
+
+    groups: tuple[tuple[int, int, int], ...]
+    """Stream, topic and group ids of its memberships, in order."""
+    request_count: int
+    last_seen: int
+
+    def joined(self, other: "SessionElsewhere") -> "SessionElsewhere":
+        """What both know."""
+        return SessionElsewhere(
+            tuple(sorted({*self.groups, *other.groups})),
+            self.request_count + other.request_count,
+            max(self.last_seen, other.last_seen),
+        )
+
+
+def here_of(session: Session) -> SessionElsewhere:
+    """What this process knows about a session."""
+    return SessionElsewhere(tuple(sorted(session.groups)), session.request_count, session.last_seen)
+
+
 class Memberships(Protocol):
     """The part of the consumer groups that the registry uses: a closed connection leaves them."""
 
@@ -128,8 +150,8 @@ class Sessions:
         self._groups = groups
         self._draw = draw_client_id if draw_client_id is not None else _draw_client_id
         self._by_id: dict[int, Session] = {}
-        self.groups_elsewhere: Mapping[int, Sequence[tuple[int, int, int]]] = {}
-        """Memberships in groups that other processes own, by client id, as of the last time they were collected."""
+        self.elsewhere: Mapping[int, SessionElsewhere] = {}
+        """What other processes know about sessions, by client id, as of the last time it was collected."""
         self.on_open: Callable[[Session], None] | None = None
         """Called with every new connection."""
         self.on_gone: Callable[[Session], None] | None = None
@@ -179,9 +201,11 @@ class Sessions:
         """A session by client id."""
         return self._by_id.get(client_id)
 
-    def groups_of(self, session: Session) -> list[tuple[int, int, int]]:
-        """Stream, topic and group ids of the memberships of a session, in all processes."""
-        return sorted({*session.groups, *self.groups_elsewhere.get(session.client_id, ())})
+    def in_all_processes(self, session: Session) -> SessionElsewhere:
+        """What all processes know about a session."""
+        here = here_of(session)
+        other = self.elsewhere.get(session.client_id)
+        return here if other is None else here.joined(other)
 
     def all(self) -> list[Session]:
         """All sessions, by client id."""

@@ -15,6 +15,7 @@ async def get_sessions(broker: Broker, session: Session, command: c.GetSessions)
     rows = []
     for other in broker.sessions.all():
         user = None if other.user_id is None else users.get(other.user_id)
+        known = broker.sessions.in_all_processes(other)
         rows.append(
             o.SessionInfo(
                 other.client_id,
@@ -24,9 +25,9 @@ async def get_sessions(broker: Broker, session: Session, command: c.GetSessions)
                 other.address,
                 other.sdk,
                 started_at + other.connected_at,
-                started_at + other.last_seen,
-                other.request_count,
-                len(other.groups),
+                started_at + known.last_seen,
+                known.request_count,
+                len(known.groups),
             )
         )
     return o.SessionList(rows)

@@ -84,10 +84,10 @@ async def get_clients(broker: Broker, session: Session, command: c.GetClients) -
 
 
 def _info(broker: Broker, session: Session) -> r.ClientInfo:
-    group_count = len(broker.sessions.groups_of(session))
+    group_count = len(broker.sessions.in_all_processes(session).groups)
     return r.ClientInfo(session.client_id, session.user_id, session.transport, session.address, group_count)
 
 
 def _details(broker: Broker, session: Session) -> r.ClientDetails:
-    groups = [r.ClientGroup(*key) for key in broker.sessions.groups_of(session)]
+    groups = [r.ClientGroup(*key) for key in broker.sessions.in_all_processes(session).groups]
     return r.ClientDetails(_info(broker, session), groups)

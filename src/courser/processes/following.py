@@ -18,6 +18,7 @@ from courser.broker.disk_watch import read_only_partitions
 from courser.broker.elsewhere import RedoStep, Sums
 from courser.broker.groups import GroupKey
 from courser.broker.purging import AnyPurge, prepared_purge, purge_topics
+from courser.broker.sessions import SessionElsewhere, here_of
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.catalog.directories import Directories
@@ -267,8 +268,7 @@ class FollowingServices:
         await self._broker.scrapes.survey()
         return snapshot_of(self._broker.metrics)
 
-    def _facts(self, _: Peer) -> tuple[Sums, dict[int, tuple[GroupKey, ...]]]:
-        """The figures of all topics, and the memberships of all connections, by client id."""
-        sessions = self._broker.sessions
-        memberships = {session.client_id: tuple(session.groups) for session in sessions if session.groups}
-        return self._broker.figures.sums(), memberships
+    def _facts(self, _: Peer) -> tuple[Sums, dict[int, SessionElsewhere]]:
+        """The figures of all topics, and what is known about all connections, by client id."""
+        sessions = {session.client_id: here_of(session) for session in self._broker.sessions}
+        return self._broker.figures.sums(), sessions

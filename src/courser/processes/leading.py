@@ -19,6 +19,7 @@ from typing import Any
 from courser.broker.broker import Broker
 from courser.broker.elsewhere import RedoStep
 from courser.broker.purging import AnyPurge
+from courser.broker.sessions import SessionElsewhere
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.catalog.entities import PurgedTopic
@@ -96,7 +97,7 @@ class Companions:
     async def open_all(self, broker: Broker, lost: AbstractSet[Path]) -> frozenset[PartitionIdentity]:
         """See ``OtherProcesses``."""
         self._broker, self._lost = broker, frozenset(lost)
-        broker.scrapes.collect = self.metrics
+        broker.scrapes.collect = broker.history.collect = self.metrics
         broker.disk_watch.elsewhere = self.problems
         self.services["settle_below"] = self._settle_below
         state, data = broker.catalog.state.encode(), broker.data
@@ -282,16 +283,16 @@ class Companions:
         broker = self._broker
         assert broker is not None, "it is open"
         sums = dict(broker.figures.elsewhere)
-        memberships: dict[int, tuple[tuple[int, int, int], ...]] = {}
+        sessions: dict[int, SessionElsewhere] = {}
         for result in await self._call_each(tuple(self.links), "facts"):
             if isinstance(result, BaseException):
                 continue
             sums |= result[0]
-            for client_id, keys in result[1].items():
-                memberships[client_id] = memberships.get(client_id, ()) + keys
+            for client_id, facts in result[1].items():
+                sessions[client_id] = sessions[client_id].joined(facts) if client_id in sessions else facts
         state = broker.catalog.state
         broker.figures.elsewhere = {place: found for place, found in sums.items() if state.topic(*place) is not None}
-        broker.sessions.groups_elsewhere = memberships
+        broker.sessions.elsewhere = sessions
 
     async def metrics(self) -> Iterable[Family]:
         """The metrics of all processes."""

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from courser.api import commands as c
+from courser.api.operating_replies import TopicFigureList
 from courser.api.replies import ArrivalsInTopics, LoggedIn, Reply, RetentionPlan
 from courser.broker.broker import Broker
 from courser.broker.finding import find_stream, find_topic
@@ -66,7 +67,7 @@ ANYWHERE: frozenset[type[c.Command]] = frozenset(
 )
 """Commands that any process can carry out."""
 COLLECTED: frozenset[type[c.Command]] = frozenset(
-    {c.GetStream, c.GetStreams, c.GetTopics, c.GetStats, c.GetMe, c.GetClient, c.GetClients}
+    {c.GetStream, c.GetStreams, c.GetTopics, c.GetStats, c.GetMe, c.GetClient, c.GetClients, c.GetSessions}
 )
 """Commands that the first process carries out with figures of all others."""
 _LOGINS = frozenset({c.LoginUser, c.LoginWithToken, c.LogoutUser})
@@ -78,6 +79,30 @@ STREAK_COUNT = 32
 
 LoginFacts = tuple[int | None, str | None, int, str]
 """User id, token name, number and client library of a session."""
+
+
+def _join_plans(replies: list[Any], _: Links) -> Reply:
+    rows = [row for reply in replies for row in reply.deletions]
+    rows.sort(key=attrgetter("stream_id", "topic_id", "partition_id"))
+    return RetentionPlan(replies[FIRST].until, replies[FIRST].is_enabled, rows)
+
+
+def _join_figures(replies: list[Any], links: Links) -> Reply:
+    """Every process lists all topics. The owner knows the figures of one."""
+    rows = [
+        row
+        for number, reply in enumerate(replies)
+        for row in reply.topics
+        if links.owner_of(row.stream_id, row.topic_id) == number
+    ]
+    return TopicFigureList(sorted(rows, key=attrgetter("stream_id", "topic_id")))
+
+
+SPREAD: dict[type[c.Command], Callable[[list[Any], Links], Reply]] = {
+    c.GetRetentionPlan: _join_plans,
+    c.GetTopicFigures: _join_figures,
+}
+"""Commands about all topics, which every process carries out for its own, and how the replies become one."""
 
 
 class Router(Dispatcher):
@@ -135,8 +160,8 @@ class Router(Dispatcher):
         elif kind not in ANYWHERE:
             if self._number != FIRST:
                 return self._forward(FIRST, session, command)
-            if kind is c.GetRetentionPlan:
-                return attempt(self._plan_everywhere(session, command))
+            if kind in SPREAD:
+                return attempt(self._gathered(session, command))
             if kind in COLLECTED and self.collect is not None:
                 return attempt(self._collected(session, command))
         return self._here(session, command)
@@ -266,17 +291,13 @@ class Router(Dispatcher):
         await self.collect()
         return await self.dispatch_here(session, command)
 
-    async def _plan_everywhere(self, session: Session, command: c.Command) -> Reply | None:
-        """What will be deleted by all processes."""
-        plan = await self.dispatch_here(session, command)
-        assert isinstance(plan, RetentionPlan), "as its row says"
-        rows = list(plan.deletions)
+    async def _gathered(self, session: Session, command: c.Command) -> Reply | None:
+        """Carried out by every process for its own topics."""
+        replies = [await self.dispatch_here(session, command)]
         for number in range(FIRST + 1, self._links.process_count):
-            peer = self._links.at(number)
-            found = await peer.call("here", (session.address, session.request_id), session.user_id, command)
-            rows += found.deletions
-        rows.sort(key=attrgetter("stream_id", "topic_id", "partition_id"))
-        return RetentionPlan(plan.until, plan.is_enabled, rows)
+            facts = session.address, session.request_id
+            replies.append(await self._links.at(number).call("here", facts, session.user_id, command))
+        return SPREAD[type(command)](replies, self._links)
 
     async def here_for(self, _: Peer, facts: Passing, user_id: int | None, command: c.Command) -> Reply | None:
         """Carry out a command for the topics of this process."""
