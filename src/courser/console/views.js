@@ -28,7 +28,13 @@
 export const VIEWS = [
   { pattern: "/", title: "Overview", icon: "overview", key: "o", load: () => import("./view_overview.js") },
   { pattern: "/streams", title: "Streams and topics", icon: "streams", key: "t", load: () => import("./view_streams.js") },
+  { pattern: "/groups", title: "Consumer groups", icon: "groups", key: "g", load: () => import("./view_groups.js") },
+  { pattern: "/storage", title: "Storage", icon: "storage", key: "s", load: () => import("./view_storage.js") },
   { pattern: "/streams/:stream/topics/:topic", section: "/streams", load: () => import("./view_topic.js") },
+  { pattern: "/streams/:stream/topics/:topic/messages", section: "/streams", load: () => import("./view_messages.js") },
+  { pattern: "/streams/:stream/topics/:topic/groups", section: "/streams", load: () => import("./view_topic_groups.js") },
+  { pattern: "/streams/:stream/topics/:topic/groups/:group", section: "/groups", load: () => import("./view_group.js") },
+  { pattern: "/streams/:stream/topics/:topic/storage", section: "/streams", load: () => import("./view_topic_storage.js") },
   { pattern: "/first-message", section: "/", load: () => import("./view_first_minute.js") },
   { pattern: "/users", title: "Users and tokens", icon: "users", key: "u", load: () => import("./view_users.js") },
   { pattern: "/sessions", title: "Sessions", icon: "sessions", key: "c", load: () => import("./view_sessions.js") },
@@ -45,4 +51,4 @@ export const topicHref = (stream, topic, view) =>
  *
  * @type {[text: string, view: string | undefined][]}
  */
-export const TOPIC_TABS = [["Settings", undefined]];
+export const TOPIC_TABS = [["Messages", "messages"], ["Consumer groups", "groups"], ["Storage", "storage"], ["Settings", undefined]];
