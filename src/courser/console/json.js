@@ -1,7 +1,7 @@
 // JSON without loss: message ids have 128 bits and offsets 64, and a number of JavaScript is exact up to 2^53 only.
 // Integers that a number cannot hold become BigInt; all others stay numbers.
 
-const LONG_INTEGER = /"(?:[^"\\]|\\.)*"|(?<![\d.])-?\d{16,}(?![\d.eE])/g;
+const LONG_INTEGER = /"[^"\\]*(?:\\.[^"\\]*)*"|(?<![\d.])-?\d{16,}(?![\d.eE])/g;
 // No text that comes from outside can know it, so none is taken for a number.
 const MARK = `\u0001${crypto.getRandomValues(new Uint32Array(4)).join("-")}:`;
 const MARKED = new RegExp(`"\\\\u0001${MARK.slice(1)}(-?\\d+)"`, "g");

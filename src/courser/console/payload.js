@@ -12,7 +12,7 @@ export const FORMS = [["json", "JSON"], ["text", "Text"], ["msgpack", "MessagePa
 const HEX_ROW = 16;
 const SHOWN_MAX = 256 * 1024;
 const LOOKED_AT_MAX = 64 * 1024;
-const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
+const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
 
 /** @param {string} text @returns {Uint8Array} */
 export function fromBase64(text) {

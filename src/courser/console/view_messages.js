@@ -69,7 +69,7 @@ export async function show({ root, params, query, setQuery, signal, setTitle, se
     ],
   });
   const next = button("Show more", () => void search(true), { kind: "plain" });
-  const nothing = h("div", { hidden: true });
+  const nothing = h("div");
   const go = h("button", { type: "submit", class: "button primary" }, "Search");
   const stop = button("Stop", () => running?.abort(), { icon: "close" });
   const liveButton = button("Live", () => void (isLive ? running?.abort() : goLive()), { icon: "play" });
