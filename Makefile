@@ -180,6 +180,10 @@ reference: $(DEVELOPMENT)  ## write the generated pages of docs/ again
 	$(PYTHON) -m courser.spark.reference docs/spark/reading.md
 	$(PYTHON) -m courser.pipelines.keys docs/spark/pipelines.md
 
+.PHONY: screenshots
+screenshots: $(DEVELOPMENT) programs  ## take the pictures of the console again, in docs/images/console
+	$(PYTHON) -m tests.console.screenshots docs/images/console
+
 .PHONY: site
 site: $(DEVELOPMENT)  ## build the documentation site in build/site
 	$(BIN)/zensical build --strict

@@ -19,6 +19,7 @@ VIEWS = (
     "/first-message",
     "/streams",
     "/streams/s/topics/t",
+    "/pipelines",
     "/users",
     "/sessions",
     "/logs",

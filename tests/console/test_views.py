@@ -202,13 +202,15 @@ async def test_a_user_gets_permissions_and_the_matrix_says_why(server: WholeServ
     assert user.permissions == Permissions(
         GlobalPermissions(), {0: StreamPermissions(topics={0: TopicPermissions(send_messages=True)})}
     )
-    await row.get_by_role("button", name="Permissions").click()
+    await row.get_by_role("button", name="Edit").click()
+    await press(page, "Permissions")
     everywhere = page.get_by_role("group", name="Everywhere")
     await everywhere.get_by_label("read_users").check()
     await submit(page, "Save")
     assert user.permissions is not None
     await expect(page.get_by_text("The permissions of clerk are changed.")).to_be_visible()
-    await row.get_by_role("button", name="Delete").click()
+    await row.get_by_role("button", name="Edit").click()
+    await press(page, "Delete")
     await fill(page, "Type clerk to confirm", "clerk")
     await submit(page, "Delete the user")
     await expect(row).to_have_count(0)
@@ -299,6 +301,35 @@ async def test_the_configuration_shows_origins_and_masks_secrets(server: WholeSe
     await expect(page.get_by_role("row", name="encoding_secret")).to_contain_text("***")
     await page.get_by_label("Only what was set").check()
     await expect(page.get_by_role("row")).to_have_count(3)
+
+
+# --- pipelines ---
+
+
+async def test_a_pipeline_that_reports_is_shown_with_its_definition(server: WholeServer, tab: Tab) -> None:
+    page = tab.page
+    await tab.open("/pipelines")
+    await expect(page.get_by_text("No pipeline has reported")).to_be_visible()
+    async with await courser.connect(f"iggy://iggy:iggy@{server.addresses[Transport.TCP]}") as client:
+        await client.report_pipeline(
+            "loader",
+            "failed",
+            source="shop/orders",
+            rows=1_234,
+            error="the lake is full",
+            definition="[source]\ntopic = 1",
+        )
+        await server.add_topic()
+        await client.stage("nightly", 1, 0, 0, 0, "s/t", partitioning=0, messages=["one", "two"])
+    row = page.get_by_role("row", name="loader")
+    await expect(row).to_contain_text("failed")
+    await expect(row).to_contain_text("1,234")
+    await expect(row).to_contain_text("the lake is full")
+    await row.get_by_role("button", name="Details").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("topic = 1")
+    await page.keyboard.press("Escape")
+    await page.get_by_role("row", name="nightly").get_by_role("button", name="Parts").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("being written")
 
 
 # --- what is missing ---

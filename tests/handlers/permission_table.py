@@ -157,6 +157,8 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.GetLogLines: MANAGE_SERVER,
     c.GetConfiguration: READ_SERVER,
     c.GetTopicFigures: LIST_STREAMS,
+    c.ReportPipeline: ANYBODY,
+    c.GetPipelines: ANYBODY,
     c.ResetGroupOffsets: GET_TOPIC,
 }
 

@@ -79,6 +79,8 @@ SAMPLES: tuple[c.Command, ...] = (
     c.GetLogLines(),
     c.GetConfiguration(),
     c.GetTopicFigures(),
+    c.ReportPipeline("p", "running", "", "", 0, 0, 0, 0, 0, 0, 0, 0, "", "", "", ""),
+    c.GetPipelines(),
     c.WaitForArrivals(POLL.consumer, "s", "t", ((0, 0),), 0, 0),
     c.WaitForTopics((("s", "t", 0, 0),), 0),
     c.FindMessages("s", "t", 0, 0, ("text",)),

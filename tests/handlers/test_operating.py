@@ -8,6 +8,9 @@ from courser.api import commands as c
 from courser.api import operating_replies as o
 from courser.broker.history import INTERVAL
 from courser.broker.one_time_tokens import LIFE
+from courser.broker.pipeline_reports import COUNT_MAX, TEXT_SIZE_MAX
+from courser.broker.pipeline_reports import LIFE as PIPELINE_LIFE
+from courser.broker.sessions import Session
 from courser.catalog import changes
 from courser.errors import ErrorCode
 from courser.model.permissions import GlobalPermissions, Permissions
@@ -142,3 +145,47 @@ async def test_unused_tokens_do_not_pile_up(scene: Scene) -> None:
     last = [tokens.create(user, None)[0] for _ in range(1_000)][-1]
     assert await scene.refusal(scene.connect(), c.LoginWithToken(first)) is ErrorCode.INVALID_TOKEN
     await scene.ask(scene.connect(), c.LoginWithToken(last))
+
+
+# --- pipelines ---
+
+
+def report(name: str, state: str = "running", definition: str = "", consumer: str = "") -> c.ReportPipeline:
+    return c.ReportPipeline(name, state, consumer, "host", 1, 2, 3, 4, 5, 6, 7, 8, "source", "sink", "", definition)
+
+
+async def names_seen_by(scene: Scene, session: Session) -> list[tuple[str, str]]:
+    reply = await scene.ask(session, c.GetPipelines())
+    assert isinstance(reply, o.PipelineList)
+    return [(row.name, row.state) for row in reply.pipelines]
+
+
+async def test_pipelines_report_and_each_user_sees_their_own(scene: Scene) -> None:
+    user = await scene.add_user("bob")
+    bob = scene.connect(user.user_id)
+    await scene.ask(bob, report("of bob", "starting"))
+    await scene.ask(bob, report("of bob", "failed"))
+    await scene.ask(scene.root, report("of root"))
+    assert await names_seen_by(scene, bob) == [("of bob", "failed")]
+    assert await names_seen_by(scene, scene.root) == [("of bob", "failed"), ("of root", "running")]
+
+
+async def test_the_query_of_a_pipeline_is_not_listed_beside_it(scene: Scene) -> None:
+    await scene.ask(scene.root, report("loader", definition="[source]", consumer="loader-offsets"))
+    await scene.ask(scene.root, report("loader-offsets"))
+    await scene.ask(scene.root, report("loader"))
+    assert await names_seen_by(scene, scene.root) == [("loader", "running")]
+    await scene.ask(scene.root, report("another"))
+    assert len(await names_seen_by(scene, scene.root)) == 2
+
+
+async def test_reports_are_bounded_in_size_number_and_time(scene: Scene) -> None:
+    too_large = report("large", definition="x" * (TEXT_SIZE_MAX + 1))
+    assert await scene.refusal(scene.root, too_large) is ErrorCode.INVALID_COMMAND
+    for number in range(COUNT_MAX + 1):
+        await scene.ask(scene.root, report(f"p{number}"))
+    names = [name for name, _ in await names_seen_by(scene, scene.root)]
+    assert len(names) == COUNT_MAX
+    assert "p0" not in names
+    scene.clock.advance(PIPELINE_LIFE)
+    assert await names_seen_by(scene, scene.root) == []

@@ -130,6 +130,12 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return bytes((command.compression, len(command.kinds), *command.kinds))
         case c.DescribeOptions():
             return bytes((command.scope,))
+        case c.ReportPipeline():
+            heads = [command.name, command.state, command.consumer, command.host]
+            fields = ("started_at", "batch_count", "rows", "rows_per_second", "lag", "lost", "bad_rows", "restarts")
+            tails = [command.source, command.sink, command.error, command.definition]
+            numbers = struct.pack("<QQQQQQQI", *(getattr(command, name) for name in fields))
+            return b"".join(map(w.text8, heads)) + numbers + b"".join(map(w.text32, tails))
         case c.EndSession():
             return struct.pack("<I", command.client_id)
         case c.GetHistory():

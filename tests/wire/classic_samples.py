@@ -108,6 +108,8 @@ COMMANDS: tuple[c.Command, ...] = (
     c.GetLogLines(2**40),
     c.GetConfiguration(),
     c.GetTopicFigures(),
+    c.ReportPipeline("p", "running", "c", "host", 1, 2, 3, 4, 5, 6, 7, 8, "source", "sink", "error", "toml"),
+    c.GetPipelines(),
     c.WaitForArrivals(POLL.consumer, "orders", 0, ((0, 7), (3, 2**64 - 1)), 5, 1_000_000),
     c.WaitForArrivals(POLL.consumer, 0, "topic", (), 0, 0),
     c.WaitForTopics((("orders", 0, 2, 7), (3, "topic", 0, 2**64 - 1)), 1_000_000),
@@ -245,6 +247,10 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
     (c.GetHistory(), o.History(10, (1, 2), [o.HistorySeries("connections", False, (3, 2**60))])),
     (c.GetLogLines(), o.LogLines([o.LogLine(1, 2**50, "info", "courser.server", "listening")])),
     (c.GetConfiguration(), o.SettingList([o.Setting("tcp.address", '"x"', "--set", '"y"', "where to listen")])),
+    (
+        c.GetPipelines(),
+        o.PipelineList([o.PipelineInfo("p", "bob", 2**50, "failed", "c", "h", 1, 2, 3, 4, 5, 6, 7, 8, *"abcd")]),
+    ),
     (
         c.GetTopicFigures(),
         o.TopicFigureList([o.TopicFigures(0, "s", 1, "t", 2, 2**40, 3, 4, 2**64 - 1, 5, "synced", 1, None)]),

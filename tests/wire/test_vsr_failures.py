@@ -84,6 +84,8 @@ REQUESTS: dict[type[c.Command], bytes] = {
     c.GetLogLines: read(60034, bytes(8)),
     c.GetConfiguration: read(60035),
     c.GetTopicFigures: read(60036),
+    c.ReportPipeline: read(60037, text8("p") + bytes(3 + 56 + 4 + 16)),
+    c.GetPipelines: read(60038),
     c.WaitForArrivals: read(60004, b"\x01" + identifier(1) + PLACE + bytes(20)),
     c.WaitForTopics: read(60019, bytes(12)),
     c.ConfirmAssignment: read(60013, GROUP + bytes(8)),

@@ -40,8 +40,10 @@ from courser.api.operating_commands import (
     GetConfiguration,
     GetHistory,
     GetLogLines,
+    GetPipelines,
     GetSessions,
     GetTopicFigures,
+    ReportPipeline,
 )
 from courser.api.own_commands import (
     POSITION_COUNT_MAX,
@@ -97,6 +99,7 @@ __all__ = [
     "GetMetrics",
     "GetOffsetsAtTime",
     "GetPartitionBounds",
+    "GetPipelines",
     "GetRetentionPlan",
     "GetSegments",
     "GetSessions",
@@ -114,6 +117,7 @@ __all__ = [
     "LoginWithToken",
     "LogoutUser",
     "PublishStaged",
+    "ReportPipeline",
     "ResetGroupOffsets",
     "StageMessages",
     "StagedPartName",

@@ -1,7 +1,7 @@
 """Commands for whoever operates a server, and for the console. ``commands`` offers them with all others."""
 
 from courser.api import operating_replies as o
-from courser.api.fields import U32, U64
+from courser.api.fields import U32, U64, Name, Text8, Text32
 from courser.api.table import Command, command
 from courser.model.permissions import Action
 
@@ -47,3 +47,39 @@ class GetConfiguration(Command, frozen=True):
 @command(60036, o.TopicFigureList, Action.LIST_STREAMS, http="GET /topics")
 class GetTopicFigures(Command, frozen=True):
     """All topics of all streams, with sizes, counts and lag."""
+
+
+@command(60037, None, http="PUT /pipelines/{name}")
+class ReportPipeline(Command, frozen=True):
+    """Tell the server how a pipeline is doing, for those who look at the server. It is kept in memory only."""
+
+    name: Name
+    state: Text8
+    """``starting``, ``running``, ``restarting``, ``stopping``, ``stopped``, ``finished`` or ``failed``."""
+    consumer: Text8
+    """The name under which it stores its offsets; empty: none."""
+    host: Text8
+    started_at: U64
+    """Microseconds since 1970."""
+    batch_count: U64
+    """Finished batches."""
+    rows: U64
+    """Read since the start."""
+    rows_per_second: U64
+    lag: U64
+    """Messages that are not read yet."""
+    lost: U64
+    """Messages that were gone before they were read."""
+    bad_rows: U64
+    restarts: U32
+    source: Text32
+    sink: Text32
+    error: Text32
+    """The last error; empty: none."""
+    definition: Text32
+    """The TOML in effect, without secrets."""
+
+
+@command(60038, o.PipelineList, http="GET /pipelines")
+class GetPipelines(Command, frozen=True):
+    """Pipelines that have reported: the user's own, or all users' with the permission to read the server."""

@@ -122,3 +122,34 @@ class TopicFigureList(Reply, frozen=True):
     """By the ids of streams and topics."""
 
     topics: Annotated[list[TopicFigures], Counted()]
+
+
+class PipelineInfo(Reply, frozen=True):
+    """A pipeline as it has reported last. See ``ReportPipeline`` for the fields that are not explained."""
+
+    name: Text8
+    username: Text8
+    """Who reported."""
+    reported_at: U64
+    """Microseconds since 1970. One that has not reported for a while is gone, whatever its state says."""
+    state: Text8
+    consumer: Text8
+    host: Text8
+    started_at: U64
+    batch_count: U64
+    rows: U64
+    rows_per_second: U64
+    lag: U64
+    lost: U64
+    bad_rows: U64
+    restarts: U32
+    source: Text32
+    sink: Text32
+    error: Text32
+    definition: Text32
+
+
+class PipelineList(Reply, frozen=True):
+    """By name and user."""
+
+    pipelines: Annotated[list[PipelineInfo], Counted()]

@@ -78,12 +78,12 @@ class GetSink(Command, frozen=True):
     sink: Name
 
 
-@command(60010, r.SinkList)
+@command(60010, r.SinkList, http="GET /sinks")
 class GetSinks(Command, frozen=True):
     """All sinks and their staged parts: the user's own, or all users' with the permission to read the server."""
 
 
-@command(60011, r.StagedPartList)
+@command(60011, r.StagedPartList, http="GET /sinks/{sink}/parts")
 class GetStagedParts(Command, frozen=True):
     """The unpublished staged parts of a sink, of the same users as in ``GetSinks``."""
 

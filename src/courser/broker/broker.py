@@ -41,6 +41,7 @@ from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.partition_survey import PartitionSurvey
 from courser.broker.password_pool import THREAD_COUNT, PasswordPool
+from courser.broker.pipeline_reports import PipelineReports
 from courser.broker.producing import Sends
 from courser.broker.publishing import Publishing
 from courser.broker.quotas import Quotas
@@ -177,6 +178,7 @@ class Broker:
         self.history = FigureHistory(self.metrics, self.scrapes.survey, self.clock)
         self.topic_figures = TopicFigureTable(self.catalog.state, self.partitions, self.settings)
         self.diagnosis = Diagnosis(self.machine, self.data.path, self.pool)
+        self.pipeline_reports = PipelineReports(self.clock)
 
     def _make_catalog(self, opened: OpenedCatalog) -> CatalogService:
         return self._place.make_catalog(

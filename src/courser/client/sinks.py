@@ -155,3 +155,72 @@ class SinkCommands(Asking):
                 print(part)
         """
         return (await self._ask(c.GetStagedParts(sink), r.StagedPartList)).parts
+
+    # --- pipelines ---
+
+    async def report_pipeline(
+        self,
+        name: str,
+        state: str,
+        *,
+        consumer: str = "",
+        host: str = "",
+        started_at: int = 0,
+        batch_count: int = 0,
+        rows: int = 0,
+        rows_per_second: int = 0,
+        lag: int = 0,
+        lost: int = 0,
+        bad_rows: int = 0,
+        restarts: int = 0,
+        source: str = "",
+        sink: str = "",
+        error: str = "",
+        definition: str = "",
+    ) -> None:
+        """Tell the server how a pipeline is doing: the web console shows it. It is kept in memory only.
+
+        Args:
+            name: Of the pipeline.
+            state: ``starting``, ``running``, ``restarting``, ``stopping``, ``stopped``, ``finished`` or ``failed``.
+            consumer: The name under which it stores its offsets.
+            host: Where it runs.
+            started_at: Microseconds since 1970.
+            batch_count: Finished batches.
+            rows: Read since the start.
+            rows_per_second: In the last batch.
+            lag: Messages that are not read yet.
+            lost: Messages that were gone before they were read.
+            bad_rows: Rows that could not be decoded.
+            restarts: Since the start.
+            source: What it reads.
+            sink: What it writes.
+            error: The last error.
+            definition: The TOML in effect, without secrets.
+
+        Raises:
+            InvalidRequest: a text is too long.
+
+        Example:
+            await client.report_pipeline("loader", "running", source="shop/orders", rows=1_000)
+        """
+        await self._tell(
+            c.ReportPipeline(
+                name,
+                state,
+                consumer,
+                host,
+                started_at,
+                batch_count,
+                rows,
+                rows_per_second,
+                lag,
+                lost,
+                bad_rows,
+                restarts,
+                source,
+                sink,
+                error,
+                definition,
+            )
+        )

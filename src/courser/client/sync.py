@@ -244,6 +244,7 @@ class SyncClient:
     discard_staged = blocking(Client.discard_staged)
     get_sink = blocking(Client.get_sink)
     get_sinks = blocking(Client.get_sinks)
+    report_pipeline = blocking(Client.report_pipeline)
     get_staged_parts = blocking(Client.get_staged_parts)
 
 

@@ -124,6 +124,7 @@ function drawFrame(who) {
   const drawPause = () => {
     fill(pause, icon(isLivePaused() ? "play" : "pause"), h("span", null, isLivePaused() ? "Continue" : "Pause"));
     pause.setAttribute("aria-pressed", String(isLivePaused()));
+    pause.setAttribute("aria-label", isLivePaused() ? "Continue" : "Pause");
     pause.title = isLivePaused() ? "Live figures stand still: continue (p)" : "Let live figures stand still (p)";
   };
   onLivePause(drawPause, new AbortController().signal);
@@ -131,8 +132,8 @@ function drawFrame(who) {
   fill(byId("app"),
     h("header", { class: "top" },
       h("button", { type: "button", class: "button icon-only menu", "aria-label": "Menu", onclick: toggleMenu }, icon("menu")),
-      h("a", { class: "brand", href: "#/" }, brandMark(), h("span", null, "Courser")),
-      h("button", { type: "button", class: "search-button", onclick: () => void openSearch() }, icon("search"),
+      h("a", { class: "brand", href: "#/", "aria-label": "Courser" }, brandMark(), h("span", null, "Courser")),
+      h("button", { type: "button", class: "search-button", "aria-label": "Search", onclick: () => void openSearch() }, icon("search"),
         h("span", null, "Search"), h("kbd", null, "/")),
       h("div", { class: "tools" }, who.read_only && h("span", { class: "badge warn" }, "read only"), pause, zoneButton(), themeButton(),
         iconButton("Keyboard shortcuts", "help", () => void showHelp()),

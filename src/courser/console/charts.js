@@ -11,7 +11,7 @@ import { time } from "./format.js";
 
 const WIDTH = 600;
 const HEIGHT = 150;
-const LEFT = 46;
+const LEFT = 66;
 const BOTTOM = 18;
 const TOP = 6;
 const LINE_COUNT = 3;
@@ -36,7 +36,7 @@ export class LineChart {
     this._legend = h("div", { class: "legend" });
     this._note = h("div", { class: "chart-note", hidden: true, "aria-hidden": "true" });
     this._cursor = s("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
-    this.element = h("figure", { class: "chart-box" }, h("figcaption", null, h("h3", null, options.title), this._legend),
+    this.element = h("figure", { class: "chart-box" }, h("figcaption", null, h("h2", null, options.title), this._legend),
       h("div", { class: "chart-area" }, this._svg, this._labels, this._note));
   }
 

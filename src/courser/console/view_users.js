@@ -49,14 +49,10 @@ async function showUsers(root, { signal, isFixed, query, setQuery }) {
         title: action.title, value: (/** @type {User} */ row) => allowed(row).get(action.name) ?? "",
         render: (/** @type {User} */ row) => {
           const why = allowed(row).get(action.name);
-          return why === undefined ? h("span", { class: "soft", title: `may not ${action.deed}` }, "–") : h("span", { class: "granted", title: `may ${action.deed}: ${why}` }, "✓", h("small", null, ` ${why}`));
+          return why === undefined ? h("span", { class: "soft", title: `may not ${action.deed}` }, "–") : h("span", { class: "granted", title: `may ${action.deed}: ${why}` }, "✓", h("small", null, ` ${why.replace(" everywhere", "")}`));
         },
       })),
-      { title: "", value: (row) => `${row.id} ${row.status}`, isPlain: true, render: (row) => h("span", { class: "row tight" },
-        button("Permissions", () => editPermissions(row), { disabled: isFixed || row.id === ROOT_ID }),
-        button("Change", () => editUser(row), { disabled: isFixed }),
-        button("Password", () => changePassword(row), { disabled: isFixed }),
-        button("Delete", () => deleteUser(row), { kind: "danger", disabled: isFixed || row.id === ROOT_ID })) },
+      { title: "", value: (row) => `${row.id} ${row.status}`, isPlain: true, render: (row) => button("Edit", () => edit(row), { disabled: isFixed }) },
     ],
   });
   const draw = () => table.update([...rows]);
@@ -84,6 +80,15 @@ async function showUsers(root, { signal, isFixed, query, setQuery }) {
         await post("users", { username: name.value, password: password.value, status: "active", permissions: editor.read() });
         toast(`User ${name.value} is created.`);
       } })) await refresh();
+  };
+  /** @param {User} user */
+  const edit = async (user) => {
+    const action = await dialog(`User ${user.username}`, (/** @type {(action: (() => Promise<unknown>) | null) => void} */ close) => h("div", { class: "choices" },
+      button("Permissions", () => close(() => editPermissions(user)), { disabled: user.id === ROOT_ID, icon: "lock" }),
+      button("Name and status", () => close(() => editUser(user)), { icon: "users" }),
+      button("Password", () => close(() => changePassword(user)), { icon: "configuration" }),
+      button("Delete", () => close(() => deleteUser(user)), { kind: "danger", disabled: user.id === ROOT_ID, icon: "trash" })));
+    await action?.();
   };
   /** @param {User} user */
   const editPermissions = async (user) => {

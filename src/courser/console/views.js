@@ -36,6 +36,7 @@ export const VIEWS = [
   { pattern: "/streams/:stream/topics/:topic/groups/:group", section: "/groups", load: () => import("./view_group.js") },
   { pattern: "/streams/:stream/topics/:topic/storage", section: "/streams", load: () => import("./view_topic_storage.js") },
   { pattern: "/first-message", section: "/", load: () => import("./view_first_minute.js") },
+  { pattern: "/pipelines", title: "Pipelines", icon: "pipelines", key: "p", load: () => import("./view_pipelines.js") },
   { pattern: "/users", title: "Users and tokens", icon: "users", key: "u", load: () => import("./view_users.js") },
   { pattern: "/sessions", title: "Sessions", icon: "sessions", key: "c", load: () => import("./view_sessions.js") },
   { pattern: "/logs", title: "Logs", icon: "logs", key: "l", load: () => import("./view_logs.js") },

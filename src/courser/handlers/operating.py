@@ -4,7 +4,9 @@ from courser.api import commands as c
 from courser.api import operating_replies as o
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
+from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import CommandRejected, ErrorCode
+from courser.model.permissions import Action
 
 
 async def get_sessions(broker: Broker, session: Session, command: c.GetSessions) -> o.SessionList:
@@ -64,3 +66,21 @@ async def get_topic_figures(broker: Broker, session: Session, command: c.GetTopi
     """For those who may list all streams."""
     broker.finder.check(session, command)
     return await broker.topic_figures.read()
+
+
+async def report_pipeline(broker: Broker, session: Session, command: c.ReportPipeline) -> None:
+    """Under the user's own name, so it needs no permission."""
+    broker.pipeline_reports.note(broker.access.user(session).user_id, command)
+
+
+async def get_pipelines(broker: Broker, session: Session, _: c.GetPipelines) -> o.PipelineList:
+    """What is in the answer depends on who asks."""
+    user, users = broker.access.user(session), broker.catalog.state.users
+    sees_all = user.user_id == ROOT_USER_ID or broker.access.allows(user.permissions, Action.READ_SERVER)
+    rows = []
+    for user_id, time, report in broker.pipeline_reports.all():
+        if sees_all or user_id == user.user_id:
+            owner = users.get(user_id)
+            facts = (getattr(report, name) for name in report.__struct_fields__ if name != "name")
+            rows.append(o.PipelineInfo(report.name, "" if owner is None else owner.name, time, *facts))
+    return o.PipelineList(rows)

@@ -20,6 +20,7 @@ from courser.pipelines.locking import this_process
 from courser.pipelines.origin import claim
 from courser.pipelines.progress import QueryProgress, parse_progress
 from courser.pipelines.queries import Outlets, start_queries
+from courser.pipelines.reporting import Reporter
 from courser.pipelines.server_side import SourceFacts, check_topics, lakes_by_offset, needs_server, store_progress
 from courser.pipelines.source_frames import target_of
 from courser.pipelines.state_folder import StateFolder, Status
@@ -93,6 +94,7 @@ class Supervisor:
             updated_at=now,
         )
         self._ends: Mapping[str, int] = {}
+        self._reporter: Reporter | None = None
         self.failure: Exception | None = None
         """The final error, if it failed."""
 
@@ -105,6 +107,18 @@ class Supervisor:
     def run(self) -> None:
         """Run it until it ends. The status then tells how it ended."""
         self._folder.clear_stop()
+        definition = self._definition
+        if needs_server(definition):
+            with suppress(ClientFailure, ValueError):
+                # An address that is wrong is explained by the first attempt.
+                self._reporter = Reporter(definition, target_of(definition.server, self._surroundings.environment))
+        try:
+            self._run()
+        finally:
+            if self._reporter is not None:
+                self._reporter.close()
+
+    def _run(self) -> None:
         self._show_status()
         failures = 0
         while True:
@@ -246,6 +260,8 @@ class Supervisor:
         # The status file is not essential: a full disk must not end the thread that waits for space on it.
         with suppress(OSError):
             self._folder.write(self.status)
+        if self._reporter is not None:
+            self._reporter.note(self.status)
 
 
 def _have_ended(queries: "list[StreamingQuery]") -> bool:

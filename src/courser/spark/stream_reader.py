@@ -239,6 +239,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             for topic, progress in match_topics(saved, self._recent(), self._name).progress.items():
                 store_progress(self._reads[topic], consumer, progress)
+                report_query(self._reads[topic], consumer, self._name)
             self._stored = saved
         except CourserError as error:
             # Only the checkpoint matters for correctness. The next micro-batch stores its progress again.
@@ -260,3 +261,11 @@ def store_progress(options: ReadOptions, consumer: str, progress: TopicOffsets) 
     for partition, following in progress.next.items():
         if following > 0:
             client.store_consumer_offset(options.stream, options.topic, partition, following - 1, consumer=consumer)
+
+
+def report_query(options: ReadOptions, consumer: str, name: str) -> None:
+    """Tell the server that a query is running, for those who look at the server. Raises ``CourserError``."""
+    assert options.target is not None, "streams read from a server"
+    connection_to(options.target).sync.report_pipeline(
+        consumer, "running", consumer=consumer, source=name, sink="a Spark query"
+    )
