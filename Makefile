@@ -86,6 +86,13 @@ test-all: $(DEVELOPMENT) programs  ## every test, with long rounds and new dice;
 	@if [ "$$(id -u)" = 0 ] && [ -e /dev/loop-control ]; then $(MAKE) --no-print-directory power-cuts; \
 		else echo "make power-cuts was left out: it needs root and loop devices"; fi
 
+# Tests that run a server as its clients see it. What they say of one process holds for several.
+WITH_PROCESSES := tests/processes tests/sdk tests/client/test_server.py tests/cli/test_every_command.py tests/staging/test_kill.py
+.PHONY: test-processes
+test-processes: export COURSER_TEST_PROCESSES ?= 4
+test-processes: $(DEVELOPMENT)  ## tests of a running server, with several processes (COURSER_TEST_PROCESSES=... for another number)
+	$(PYTHON) -m pytest -n $(JOBS) -m "$(USUAL)" $(ARGS) $(WITH_PROCESSES) --deselect tests/sdk/test_archived_messages.py
+
 .PHONY: coverage
 coverage: $(DEVELOPMENT) programs  ## branch coverage of src by the tests: a summary here, the lines in htmlcov (ARGS=... to choose)
 	rm -f .coverage .coverage.*

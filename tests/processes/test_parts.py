@@ -22,7 +22,7 @@ from courser.processes.encoding import decode, encode
 from courser.processes.following import ReplicatedStore
 from courser.processes.links import Links
 from courser.processes.merged_metrics import grown, merged, snapshot_of
-from courser.processes.ownership import client_ids_of, owner_of
+from courser.processes.ownership import client_ids_of, owner_of, share_name
 from courser.processes.peer import Peer, ProcessFailed, ProcessGone
 from courser.processes.router import ANYWHERE, COLLECTED, OWNED
 from tests.simulator.catalog_simulation import random_command
@@ -273,3 +273,12 @@ def test_sums_do_not_decrease_when_a_process_ends() -> None:
     assert found[m.APPENDED_MESSAGES.name] == [9]
     assert found[m.DISK_FULL.name] == [0]
     assert found[m.LOOP_DELAY.name][0].count == 3
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+def test_processes_keep_how_far_they_scrubbed_in_files_of_their_own() -> None:
+    names = {share_name(number, count) for count in range(1, 5) for number in range(count)}
+    assert len(names) == 1 + 2 + 3 + 4
+    assert share_name(0, 1) == "", "a server of one process goes on where it stopped"

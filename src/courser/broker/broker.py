@@ -92,6 +92,8 @@ class Place:
     """The part of a server's work that its broker in this process does (docs/adr/0021)."""
 
     owns: Owns = owns_all
+    share: str = ""
+    """Part of the names of files that tell about the topics of this process alone; empty if it has all topics."""
     others: OtherProcesses | None = None
     """The other processes, for the first one."""
     first: First | None = None
@@ -258,7 +260,15 @@ class Broker:
 
     def _make_scrubber(self) -> Scrubber:
         data = self.data
-        scrubber = Scrubber(self.partitions, data.file_system, data.path, self.pool, self.clock, self.settings)
+        scrubber = Scrubber(
+            self.partitions,
+            data.file_system,
+            data.path,
+            self.pool,
+            self.clock,
+            self.settings,
+            share=self._place.share,
+        )
         scrubber.register(self.metrics)
         scrubber.copies = self.archiver
         if self.archiver is not None:

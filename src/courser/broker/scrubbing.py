@@ -105,12 +105,14 @@ class Scrubber:
         clock: Clock,
         settings: BrokerSettings,
         *,
+        share: str = "",
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """``pause`` waits for so many seconds."""
+        """``share`` names the topics of this process, if it does not have all. ``pause`` waits for so many seconds."""
         self._registry = registry
         self._file_system = file_system
-        self._path = data_directory / SCRUBBER
+        # How far one process got says nothing about the topics of another.
+        self._path = data_directory / f"{SCRUBBER}{share}"
         self._pool = pool
         self._clock = clock
         self._rate = settings.scrub_rate

@@ -47,7 +47,7 @@ def start_child(number: int, module: str, lock_descriptor: int) -> Child:
     descriptors = (their_channel.fileno(), their_handles.fileno(), lock_descriptor)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, str(os.getpid()), str(number), *map(str, descriptors)],
+            [sys.executable, "-P", "-m", module, str(os.getpid()), str(number), *map(str, descriptors)],
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
         )

@@ -30,7 +30,7 @@ from courser.catalog.store import CatalogStore
 from courser.catalog.transitions import Created, apply
 from courser.errors import CourserError
 from courser.processes.merged_metrics import Snapshot, snapshot_of
-from courser.processes.ownership import client_ids_of, owns_of
+from courser.processes.ownership import client_ids_of, owns_of, share_name
 from courser.processes.peer import Peer
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory
@@ -148,6 +148,7 @@ async def open_follower(orders: OpeningOrders, lock: DirectoryLock, first: "Firs
     opened = OpenedCatalog(ReplicatedStore(state), Directories(file_system, orders.path), Reconciliation(), None)
     place = Place(
         owns=owns_of(orders.number, orders.process_count),
+        share=share_name(orders.number, orders.process_count),
         first=first,
         make_catalog=FollowingCatalog,
         draw_client_id=client_ids_of(orders.number, orders.process_count),

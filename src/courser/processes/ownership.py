@@ -28,6 +28,11 @@ def owns_of(number: int, process_count: int) -> Owns:
     return owns
 
 
+def share_name(number: int, process_count: int) -> str:
+    """Part of the names of files that tell about the topics of one process. With another count they are others."""
+    return f"-{number}-of-{process_count}" if process_count > 1 else ""
+
+
 def client_ids_of(number: int, process_count: int) -> Callable[[], int]:
     """Draws numbers for the connections of one process: no other process draws the same ones."""
 

@@ -14,7 +14,7 @@ from courser.processes.leading import Companions, share_of
 from courser.processes.links import Links
 from courser.processes.mirrors import Mirrors
 from courser.processes.moving import Moves
-from courser.processes.ownership import FIRST, client_ids_of, owns_of
+from courser.processes.ownership import FIRST, client_ids_of, owns_of, share_name
 from courser.processes.peer import Peer
 from courser.processes.router import Router
 from courser.server.codecs import CodecChooser, CodecMoves
@@ -44,7 +44,12 @@ class Crew:
         )
         self._companions.on_start = lambda peer: peer.note("prepare", self.settings)
         self._companions.services["log"] = _log_line
-        self.place = Place(owns_of(FIRST, count), self._companions, draw_client_id=client_ids_of(FIRST, count))
+        self.place = Place(
+            owns_of(FIRST, count),
+            share_name(FIRST, count),
+            self._companions,
+            draw_client_id=client_ids_of(FIRST, count),
+        )
         self._router: Router | None = None
         self._moves: Moves | None = None
         self._mirrors: Mirrors | None = None
