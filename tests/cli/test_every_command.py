@@ -98,9 +98,11 @@ CASES = [
     Case("stats", "messages", "message_count"),
     Case("options", "message_expiry", "default"),
     Case("cluster", "iggy-node", "tcp_port"),
+    Case("ui --print --address http://console/", "http://console/ui/#login=", "url"),
 ]
 
 FAILURES = [
+    ("ui --print", 1, "does not listen for HTTP", "http.enabled"),
     ("stream list --url 127.0.0.1:1", 3, "cannot connect", "courser dev"),
     ("stream get {s}x", 5, "did you mean", "{s}"),
     ("stream create {s}", 1, "hint", "another name"),

@@ -9,6 +9,7 @@ from courser.cli.connecting import ask_server, find_target
 from courser.cli.failures import Failure
 from courser.cli.records import emit_deed
 from courser.cli.server_options import server_command
+from courser.cli.terminal import write
 from courser.client.client import Client
 from courser.client.targets import Target
 
@@ -34,8 +35,10 @@ def ui_command(*, is_printed: bool, address: str | None, output: str) -> None:
 
     link = ask_server(make_link, resolved=resolved)
     is_opened = not is_printed and output == "table" and _has_display() and webbrowser.open(link)
-    sentence = "opened the console in the browser" if is_opened else link
-    emit_deed(sentence, {"url": link, "is_opened": is_opened}, output)
+    if output == "table" and not is_opened:
+        write(f"{link}\n")
+    else:
+        emit_deed("opened the console in the browser", {"url": link, "is_opened": is_opened}, output)
 
 
 async def _address(client: Client, target: Target) -> str:

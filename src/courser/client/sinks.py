@@ -204,23 +204,6 @@ class SinkCommands(Asking):
         Example:
             await client.report_pipeline("loader", "running", source="shop/orders", rows=1_000)
         """
-        await self._tell(
-            c.ReportPipeline(
-                name,
-                state,
-                consumer,
-                host,
-                started_at,
-                batch_count,
-                rows,
-                rows_per_second,
-                lag,
-                lost,
-                bad_rows,
-                restarts,
-                source,
-                sink,
-                error,
-                definition,
-            )
-        )
+        numbers = (started_at, batch_count, rows, rows_per_second, lag, lost, bad_rows, restarts)
+        texts = (source, sink, error, definition)
+        await self._tell(c.ReportPipeline(name, state, consumer, host, *numbers, *texts))
