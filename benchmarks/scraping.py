@@ -40,27 +40,29 @@ _PAYLOAD = bytes(100)
 _NO_PASSWORD_HASH = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$Jlt7EvnWHx4ygcKFdbkqpQ"
 
 
-class _Client:
+class BrokerClient:
     """Sends commands to a broker, as root."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self._dispatcher = Dispatcher(broker)
-        self._session = Session(1, Transport.TCP, "127.0.0.1:1", now=broker.clock.monotonic())
-        self._session.user_id = 0
+        self.session = Session(1, Transport.TCP, "127.0.0.1:1", now=broker.clock.monotonic())
+        self.session.user_id = 0
 
     async def ask(self, command: c.Command) -> None:
-        await self._dispatcher.dispatch(self._session, command)
+        """Carry out a command."""
+        await self._dispatcher.dispatch(self.session, command)
 
 
 @asynccontextmanager
-async def _opened(bench: Bench) -> AsyncIterator[_Client]:
+async def opened_broker(bench: Bench) -> AsyncIterator[BrokerClient]:
+    """A broker in this process, with its files in memory."""
     path = Path(tempfile.mkdtemp(prefix="courser-bench-", dir=bench.memory_directory))
     try:
         root = RootUser("iggy", _NO_PASSWORD_HASH)
         broker = await Broker.open(DataDirectory.open(path), BrokerSettings(), make_root=lambda: root)
         try:
-            yield _Client(broker)
+            yield BrokerClient(broker)
         finally:
             await broker.close()
     finally:
@@ -100,7 +102,7 @@ class _Scrapes:
 async def _scrapes(bench: Bench) -> _Scrapes:
     count = max(bench.scale.partition_count * _FACTOR // _TOPIC_COUNT, 1)
     times, cpu_times, longest_turns = [], [], []
-    async with _opened(bench) as client:
+    async with opened_broker(bench) as client:
         await client.ask(c.CreateStream("s"))
         for number in range(_TOPIC_COUNT):
             await client.ask(c.CreateTopic("s", f"t{number}", count, TopicOptions()))

@@ -181,7 +181,7 @@ async def test_ids_of_128_bits_and_links_to_one_message(tab: Tab, server: WholeS
     )
     await page.keyboard.press("Escape")
     await expect(dialog).to_have_count(0)
-    assert "open" not in page.url
+    await expect(page).not_to_have_url(re.compile("open"))
 
 
 async def test_rows_are_downloaded_as_json_lines(tab: Tab, server: WholeServer, tmp_path: Path) -> None:

@@ -68,6 +68,8 @@ async function showView() {
   leaving.abort();
   leaving = new AbortController();
   const { signal } = leaving;
+  // Dialogs belong to the view that is left.
+  for (const open of document.querySelectorAll("dialog")) open.close();
   const { path, query } = address();
   const found = find(path);
   document.body.classList.remove("has-menu");

@@ -63,7 +63,7 @@ export function show({ root, params, live, signal, setTitle, session }) {
       button("Delete", async () => {
         if (await deleteGroup(stream, topic, name)) location.hash = topicHref(stream, topic, "groups");
       }, { kind: "danger", icon: "trash", disabled: session.read_only }))),
-    figures, notices, h("div", { class: "charts" }, chart.element), card("Partitions", table.element), card("Members", memberTable.element),
+    figures, notices, card("Over time", chart.element), card("Partitions", table.element), card("Members", memberTable.element),
     card("On the command line", snippets({
       CLI: `courser group reset ${quote(place)} ${quote(name)} --to -1h --dry-run`,
       Lag: `courser lag ${quote(place)} --group ${quote(name)}`,

@@ -53,7 +53,7 @@ export async function show({ root, params, query, setQuery, signal, setTitle, se
 
   /** @param {Message} message */
   const open = (message) => showMessage(message, { canSend: !session.read_only, onShow: (shown) => setQuery({ open: placeOf(shown) }) })
-    .then(() => setQuery({ open: null }));
+    .then(() => signal.aborted || setQuery({ open: null }));
   /** @type {Table<Message>} */
   const table = new Table({
     label: "Messages", key: placeOf, empty: h("div", null, "No messages here."),
@@ -181,7 +181,7 @@ export async function show({ root, params, query, setQuery, signal, setTitle, se
         positions = data.positions;
         bar.max = Math.max(total, 1);
         bar.value = Number(data.scanned_count);
-        status.textContent = `${count(rows.length)} found. Looked at ${count(data.scanned_count)} of ${count(total)} messages, ${bytes(data.scanned_bytes)}.${
+        status.textContent = conditions().length === 0 ? `${count(rows.length)} of ${plural(total, "message")}.` : `${count(rows.length)} found. Looked at ${count(data.scanned_count)} of ${count(total)} messages, ${bytes(data.scanned_bytes)}.${
           Number(data.undecoded_count) > 0 ? ` ${plural(data.undecoded_count, "message")} of more than 1 MiB could not be looked into.` : ""}`;
         if (kind === "done") {
           isPartial = !data.is_complete;
