@@ -382,6 +382,8 @@ class Simulation:
             self._clock.manual.advance(source.choice((1, 400, 40_000, 600_000)))
         elif draw < 99:
             self._clock.set()
+            # Times are corrected once the batch that is being appended has its own.
+            partition.finish_append()
             self._clock.check(partition.log, partition.model)
         else:
             is_full = self._file_system.capacity is None
@@ -389,9 +391,7 @@ class Simulation:
             self._note("disk fills" if is_full else "disk has room", "")
 
     def _append(self, partition: SimulatedPartition) -> None:
-        next_offset = partition.model.next_offset
-        partition.append()
-        if partition.model.next_offset != next_offset:
+        if partition.append():
             self._clock.check_append(partition.model.batches[-1])
 
     def _ask(self, partition: SimulatedPartition) -> None:

@@ -1,24 +1,25 @@
 """One partition of a simulated server: random operations on a real ``PartitionLog``, each checked against the model.
 
 It does what the broker does, without an event loop. Jobs are planned, run and completed in separate steps, so that
-anything may happen between them; at most one sync and one upkeep job are under way.
+anything may happen between them; at most one large append, one sync and one upkeep job are under way.
 """
 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from courser.broker.shared_syncs import SharedSyncs
 from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFailure
 from courser.model.identifiers import ConsumerKind
 from courser.records.batch import Batch, NewMessage, build_batch
 from courser.records.stored_body import encode
-from courser.records.stored_header import PartitionIdentity
+from courser.records.stored_header import NO_PRODUCER, PartitionIdentity
 from courser.storage import syncing, upkeep
 from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
-from courser.storage.partition_log import PartitionLog
+from courser.storage.partition_log import Appended, PartitionLog
 from courser.testing.clocks import ManualClock
 from tests.simulator.partition_model import (
     ConsumerHistory,
@@ -78,6 +79,7 @@ class SimulatedPartition:
         self._log: PartitionLog | None = None
         self._shared_syncs: SharedSyncs
         self._acknowledgements: Acknowledgements[SentBatch] | None = None
+        self._large_append: Flight | None = None
         self._sync: Flight | None = None
         self._upkeep: Flight | None = None
 
@@ -92,11 +94,11 @@ class SimulatedPartition:
         self._log = log
         self._shared_syncs = shared_syncs
         self._acknowledgements = Acknowledgements(log.settings.durability)
-        self._sync = self._upkeep = None
+        self._large_append = self._sync = self._upkeep = None
 
     def die(self) -> None:
         """The process is gone, and all that it had in memory."""
-        self._log = self._acknowledgements = self._sync = self._upkeep = None
+        self._log = self._acknowledgements = self._large_append = self._sync = self._upkeep = None
 
     @property
     def is_purging(self) -> bool:
@@ -105,33 +107,82 @@ class SimulatedPartition:
 
     # --- sends ---
 
-    def append(self) -> None:
-        """Send one to six messages."""
+    def append(self) -> bool:
+        """Send one to six messages, or take a large append that is under way a step further: others wait for it.
+
+        Return whether messages were appended that have the time of this moment.
+        """
+        if self._large_append is not None:
+            self._step_append(self._large_append)
+            return False
         if self.is_purging or not self._reserve(6):
-            return
+            return False
+        if self.log.failure is not None:
+            self._check_refused()
+            return False
         log, source = self.log, self._source
         batch, sent = self._random_batch()
         next_offset = log.next_offset
         self._note("append", f"{batch.count} messages, {batch.size} bytes at {next_offset}")
         self.model.in_flight = sent
+        appended: Appended | None = None
         try:
+            if len(batch.body) > log.settings.limits.inline_size:
+                job = log.plan_append(batch, NO_PRODUCER, 0, 0, partial(self._appended, sent))
+                self._large_append = Flight(job)
+                return False
             appended = log.append(batch)
-        except DiskFull:
-            promise(log.next_offset == next_offset, "(j) a refused append moved the next offset")
-            self._note("disk full", "append refused")
-        except PartitionReadOnly:
-            promise(log.failure is not None, "(i) refused without a reason")
         except StorageFailure as failure:
-            self._note("append failed", str(failure))
-            refused_at_open = failure.operation in ("create", "open")
-            promise(refused_at_open or log.failure is not None, "(i) a failed write did not end the writing")
-        else:
-            sent.timestamp = appended.timestamp
-            self.model.append(sent)
-            self._admit(sent)
+            self._check_refusal(failure, next_offset)
+        if appended is not None:
+            self._appended(sent, appended)
             if source.random() < 0.02:
                 log.roll_if_old()
         self.model.in_flight = None
+        return appended is not None
+
+    def _appended(self, sent: SentBatch, appended: Appended) -> None:
+        sent.timestamp = appended.timestamp
+        self.model.append(sent)
+        self.model.in_flight = None
+        self._admit(sent)
+
+    def _check_refused(self) -> None:
+        """Check that a partition that has failed takes nothing more. A batch of before may still be in flight."""
+        batch, _ = self._random_batch()
+        try:
+            self.log.append(batch)
+        except PartitionReadOnly:
+            return
+        promise(False, "(i) a partition that has failed took more")
+
+    def _check_refusal(self, failure: StorageFailure, next_offset: int) -> None:
+        """Check what is left of a send that failed when the next offset was ``next_offset``."""
+        log = self.log
+        if isinstance(failure, DiskFull):
+            promise(log.next_offset == next_offset, "(j) a refused append moved the next offset")
+            self._note("disk full", "append refused")
+        else:
+            self._note("append failed", str(failure))
+            refused_at_open = failure.operation in ("create", "open")
+            promise(refused_at_open or log.failure is not None, "(i) a failed write did not end the writing")
+
+    def _step_append(self, flight: Flight) -> None:
+        if not flight.has_run:
+            self._run(flight)
+            return
+        next_offset = self.log.next_offset
+        self._large_append = None
+        self._finish(flight)
+        if flight.failure is not None:
+            self._check_refusal(flight.failure, next_offset)
+            self.model.in_flight = None
+        # If a sync has failed meanwhile, the batch stays in flight: the next start finds it or not.
+
+    def finish_append(self) -> None:
+        """Take the large append under way to its end."""
+        while self._large_append is not None:
+            self._step_append(self._large_append)
 
     def _admit(self, sent: SentBatch) -> None:
         acknowledgements, marks, now = self._acknowledgements, self.log.marks, self._clock.monotonic()
@@ -301,6 +352,7 @@ class SimulatedPartition:
 
     def purge(self) -> None:
         """Delete everything."""
+        self.finish_append()
         log = self.log
         if self._upkeep is None and log.failure is None:
             job = upkeep.plan_purge(log)
@@ -309,6 +361,7 @@ class SimulatedPartition:
 
     def roll(self) -> None:
         """Close the open segment."""
+        self.finish_append()
         self._note("roll", "")
         self.log.roll()
 
@@ -361,6 +414,7 @@ class SimulatedPartition:
 
     def close(self) -> bool:
         """Stop cleanly. Return whether that worked."""
+        self.finish_append()
         self.finish_upkeep()
         self.finish_sync()
         log, model = self.log, self.model

@@ -19,6 +19,7 @@ SMALL_LIMITS = EngineLimits(
     cursor_count_max=4,
     scan_window_size=1024,
     copy_size=512,
+    inline_size=900,
     read_buffer_size=512,
 )
 """With these a few dozen operations reach code that takes gigabytes in production."""

@@ -69,6 +69,20 @@ def test_what_fits_is_given_before_a_message_that_needs_more_memory() -> None:
     assert [message.offset for message in messages_of(engine.log.read(0, 3, 600, buffer))] == [0, 1]
 
 
+def test_a_read_ends_before_a_message_of_a_large_batch_that_does_not_fit_with_a_header() -> None:
+    engine = Engine(replace(SETTINGS, index_interval=100))
+    engine.append(numbered(0, 99, size=1))
+    engine.append(batch_of(b"a"))
+    engine.append(batch_of(b"b" * 500, b"c" * 3000))
+    # A part of the batch: from now on it is known to be good.
+    assert engine.log.read(100, 1, 100).message_count == 1
+    # The message would fit, but not behind a header of 256 bytes.
+    only_one = 256 + 48 + 1
+    for size_max in range(only_one + 100, only_one + 256 + 548, 50):
+        assert engine.log.read(99, 3, size_max).message_count == 1
+    assert engine.log.read(99, 3, only_one + 256 + 548).message_count == 2
+
+
 def test_a_message_behind_others_in_a_large_batch_is_found_with_one_larger_read() -> None:
     engine = Engine(replace(SETTINGS, index_interval=100_000))
     engine.append(batch_of(b"a" * 30, b"b" * 30, b"c" * 3000, b"d" * 2000))

@@ -237,9 +237,12 @@ class BatchLoader:
                 return False
             body_end = BATCH_HEADER_SIZE + min(end, batch_end) - start
             _add_frames(cursor, header, block, BATCH_HEADER_SIZE, body_end, number)
-            if cursor.offset == offset and end < batch_end and end - start < collector.size_left + slack:
-                # The next message is within the limit; only the part that was read is too small.
-                collector.is_full = False
+            needed_size = 0
+            if cursor.offset == offset and end < batch_end:
+                needed_size = _size_up_to(block, offset - header.base_offset - number)
+                if end - start < collector.size_left + slack and not 0 < needed_size <= end - start:
+                    # The next message may be within the limit; only the part that was read is too small.
+                    collector.is_full = False
             if cursor.offset > offset or collector.is_full:
                 if cursor.offset == header.end_offset:
                     cursor.position = batch_end
@@ -247,7 +250,7 @@ class BatchLoader:
             if end >= batch_end:
                 raise BadBatch("the frames do not fill their batch")
             # The message is larger than what was read. The first message is returned whatever its size, so read more.
-            size = _size_up_to(block, offset - header.base_offset - number) or 4 * size
+            size = needed_size if needed_size > size else 4 * size
 
     # --- loading ---
 
