@@ -7,8 +7,8 @@ from courser.errors import CommandRejected, ErrorCode
 from courser.processes.ownership import owner_of
 from courser.processes.peer import Peer
 
-RESTART_PATIENCE = 10.0
-"""Seconds that a request waits for a process that is being restarted: longer than a usual start takes."""
+RESTART_PATIENCE = 20.0
+"""Seconds that a request waits for a process that is being restarted: as long as the longest poll."""
 
 
 class Links:
