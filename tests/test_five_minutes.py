@@ -77,5 +77,5 @@ def shell(script: str, directory: Path, environment: dict[str, str]) -> Iterator
 
 def shown_by(out: str) -> list[str]:
     """What the commands printed, without what the servers say of themselves."""
-    greeting = ("server ", "login ", "data ", "next ", "end ", "  ")
+    greeting = ("server ", "login ", "data ", "next ", "console ", "end ", "  ")
     return [line for line in steady(out) if not line.startswith(greeting)]

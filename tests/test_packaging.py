@@ -74,7 +74,8 @@ def test_the_wheel_has_the_packages_and_nothing_else(wheel: Path, sdist: Path) -
     assert len(sources) > 200
     assert sources <= names
     examples = {f"courser/cli/examples/{name}.toml" for name in ("balanced", "durable", "production", "throughput")}
-    assert {"courser/py.typed", *examples} <= names
+    console = {f"courser/console/{path.name}" for path in (ROOT / "src" / "courser" / "console").iterdir()}
+    assert {"courser/py.typed", *examples, *console} <= names
     assert not [name for name in names if name.endswith((".c", ".pyc")) or "_cache/" in name or "__pycache__" in name]
 
 

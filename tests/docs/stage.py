@@ -29,6 +29,7 @@ _CHANGING = (
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?"), "<date>"),
     (re.compile(r"\b\d\d:\d\d:\d\d\.\d{3}\b"), "<time>"),
     (re.compile(r"127\.0\.0\.1:\d+"), "<address>"),
+    (re.compile(r"login=[0-9a-f]{48}"), "login=<token>"),
     (re.compile(r'"timestamp": \d+'), '"timestamp": <number>'),
     (re.compile(r'"origin_timestamp": \d+'), '"origin_timestamp": <number>'),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<id>"),

@@ -59,6 +59,9 @@ export function optionText(kind, value) {
   if (kind === "size") return BigInt(value) === NEVER ? "unlimited" : bytes(BigInt(value));
   if (kind === "count") return count(BigInt(value));
   if (kind === "flag") return value === "true" ? "yes" : "no";
+  // Iggy's words for what this server does.
+  if (value === "replicated") return "as the server is configured";
+  if (value === "persisted") return "synced";
   return value;
 }
 
