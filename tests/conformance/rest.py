@@ -16,6 +16,7 @@ import msgspec
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.api import storage_replies as sr
 from courser.errors import ErrorCode, NotFound
 from courser.model.identifiers import Identifier
 from courser.model.messaging import ByKey, Partitioning, ToPartition, Transport
@@ -445,10 +446,10 @@ _REPLIES: dict[type[r.Reply], Callable[[HttpReply], r.Reply]] = {
     r.SegmentList: lambda _: r.Reply(),
     r.TopicMaintenance: lambda _: r.Reply(),
     r.TopicBounds: lambda _: r.Reply(),
-    r.OffsetsAtTime: lambda _: r.Reply(),
-    r.RetentionPlan: lambda _: r.Reply(),
-    r.VerifiedSegment: lambda _: r.Reply(),
-    r.StartReport: lambda _: r.Reply(),
+    sr.OffsetsAtTime: lambda _: r.Reply(),
+    sr.RetentionPlan: lambda _: r.Reply(),
+    sr.VerifiedSegment: lambda _: r.Reply(),
+    sr.StartReport: lambda _: r.Reply(),
     r.GroupLag: lambda _: r.Reply(),
     r.SnapshotArchive: lambda reply: r.SnapshotArchive(reply.body),
     r.ClusterMetadata: _of_json(_nodes),

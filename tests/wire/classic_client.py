@@ -10,6 +10,7 @@ from typing import Any
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.api import storage_replies as sr
 from courser.api.commands import ROW_BY_CODE
 from courser.model.messaging import Transport
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
@@ -461,28 +462,28 @@ def _partition_lag(cursor: Cursor) -> r.PartitionLag:
     return r.PartitionLag(partition_id, *rest)
 
 
-def _retention_plan(cursor: Cursor) -> r.RetentionPlan:
+def _retention_plan(cursor: Cursor) -> sr.RetentionPlan:
     until, is_enabled, count = cursor.unpack("Q?I")
     rows = []
     for _ in range(count):
         place, reason, figures = cursor.unpack("III"), cursor.text8(), cursor.unpack("QQIQQQ?")
-        rows.append(r.PlannedDeletion(*(*place, reason, *figures)))
-    return r.RetentionPlan(until, is_enabled, rows)
+        rows.append(sr.PlannedDeletion(*(*place, reason, *figures)))
+    return sr.RetentionPlan(until, is_enabled, rows)
 
 
-def _verified_segment(cursor: Cursor) -> r.VerifiedSegment:
+def _verified_segment(cursor: Cursor) -> sr.VerifiedSegment:
     first_offset, next_offset, size, is_repaired = cursor.unpack("QQQ?")
     bounds = first_offset, next_offset, size
-    return r.VerifiedSegment(
+    return sr.VerifiedSegment(
         *bounds, is_repaired, [r.Damage(*cursor.unpack("IQQQQQ")) for _ in range(cursor.number("I"))]
     )
 
 
-def _start_report(cursor: Cursor) -> r.StartReport:
+def _start_report(cursor: Cursor) -> sr.StartReport:
     started_at, last_stop = cursor.number("Q"), cursor.text8()
     finding_count, count = cursor.unpack("II")
-    findings = [r.StartFinding(cursor.text8(), cursor.text32()) for _ in range(count)]
-    return r.StartReport(started_at, last_stop, finding_count, findings)
+    findings = [sr.StartFinding(cursor.text8(), cursor.text32()) for _ in range(count)]
+    return sr.StartReport(started_at, last_stop, finding_count, findings)
 
 
 def _maintenance(cursor: Cursor) -> r.TopicMaintenance:
@@ -560,12 +561,12 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.SegmentList: _segments,
     r.TopicDurability: _durability,
     r.TopicMaintenance: _maintenance,
-    r.OffsetsAtTime: lambda cursor: r.OffsetsAtTime(
-        [r.PartitionOffset(*cursor.unpack("IQ")) for _ in range(cursor.number("I"))]
+    sr.OffsetsAtTime: lambda cursor: sr.OffsetsAtTime(
+        [sr.PartitionOffset(*cursor.unpack("IQ")) for _ in range(cursor.number("I"))]
     ),
-    r.RetentionPlan: _retention_plan,
-    r.VerifiedSegment: _verified_segment,
-    r.StartReport: _start_report,
+    sr.RetentionPlan: _retention_plan,
+    sr.VerifiedSegment: _verified_segment,
+    sr.StartReport: _start_report,
     r.Arrivals: _arrivals,
     r.ArrivalsInTopics: lambda cursor: r.ArrivalsInTopics(tuple(cursor.number("I") for _ in range(cursor.number("I")))),
     r.FoundMessages: lambda cursor: r.FoundMessages(*cursor.unpack("QQQ")),

@@ -1,6 +1,6 @@
 """Commands about what is stored, for whoever operates a server. ``commands`` offers them with all others."""
 
-from courser.api import replies as r
+from courser.api import storage_replies as sr
 from courser.api.fields import U64, Id
 from courser.api.table import Command, command
 from courser.model.identifiers import Identifier
@@ -9,7 +9,7 @@ from courser.model.permissions import Action
 
 @command(
     60040,
-    r.OffsetsAtTime,
+    sr.OffsetsAtTime,
     Action.POLL_MESSAGES,
     http="GET /streams/{stream}/topics/{topic}/offsets",
 )
@@ -22,7 +22,7 @@ class GetOffsetsAtTime(Command, frozen=True):
     """Microseconds."""
 
 
-@command(60041, r.RetentionPlan, http="GET /retention")
+@command(60041, sr.RetentionPlan, http="GET /retention")
 class GetRetentionPlan(Command, frozen=True):
     """What the cleaner will have deleted by a time, in all topics that the user may view, if nothing is sent."""
 
@@ -32,7 +32,7 @@ class GetRetentionPlan(Command, frozen=True):
 
 @command(
     60042,
-    r.VerifiedSegment,
+    sr.VerifiedSegment,
     Action.MANAGE_TOPIC,
     http="POST /streams/{stream}/topics/{topic}/partitions/{partition_id}/segments/{first_offset}/verification",
 )
@@ -46,6 +46,6 @@ class VerifySegment(Command, frozen=True):
     """Which segment: that of its first message."""
 
 
-@command(60043, r.StartReport, Action.READ_SERVER, http="GET /start-report")
+@command(60043, sr.StartReport, Action.READ_SERVER, http="GET /start-report")
 class GetStartReport(Command, frozen=True):
     """How the last session ended, and what the start of the server found and repaired."""

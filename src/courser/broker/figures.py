@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from courser.api import replies as r
+from courser.api import storage_replies as sr
 from courser.broker.consuming import current_offset
 from courser.broker.elsewhere import Sums, TopicSums
 from courser.broker.partition import Partition
@@ -105,11 +106,11 @@ class Figures:
         reason = f"partition {partition_id} has no sealed segment {first_offset} on its disk"
         raise CommandRejected(ErrorCode.RESOURCE_NOT_FOUND, reason)
 
-    def verified(self, partition: Partition, segment: Segment, *, is_repaired: bool) -> r.VerifiedSegment:
+    def verified(self, partition: Partition, segment: Segment, *, is_repaired: bool) -> sr.VerifiedSegment:
         """What a check of a segment found."""
         damages = [_damage(partition.log.identity.partition_id, damage) for damage in segment.damages]
         bounds = segment.base_offset, segment.end_offset, segment.size
-        return r.VerifiedSegment(*bounds, is_repaired, damages)
+        return sr.VerifiedSegment(*bounds, is_repaired, damages)
 
     def maintenance(self, address: TopicAddress) -> r.TopicMaintenance:
         """What was deleted from a topic since the start, and what is damaged in it."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from courser.api.replies import PlannedDeletion
+from courser.api.storage_replies import PlannedDeletion
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.partition_survey import let_others_run

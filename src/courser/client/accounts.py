@@ -4,6 +4,7 @@ from courser import __version__
 from courser.api import commands as c
 from courser.api import operating_replies as o
 from courser.api import replies as r
+from courser.api import storage_replies as sr
 from courser.client.asking import Asking
 from courser.model.identifiers import Identifier
 from courser.model.permissions import Permissions
@@ -275,6 +276,18 @@ class Accounts(Asking):
             print(await client.get_metrics())
         """
         return (await self._ask(c.GetMetrics(), r.MetricsText)).text
+
+    async def get_start_report(self) -> sr.StartReport:
+        """How the last session of the server ended, and what its start found and repaired.
+
+        Raises:
+            NotAllowed: the user may not view the server.
+
+        Example:
+            report = await client.get_start_report()
+            print(report.last_stop, report.finding_count)
+        """
+        return await self._ask(c.GetStartReport(), sr.StartReport)
 
     async def get_stats(self) -> r.Stats:
         """Statistics about the server.

@@ -5,6 +5,7 @@ from typing import TypedDict, Unpack, cast
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.api import storage_replies as sr
 from courser.client.asking import Asking, place_of
 from courser.client.checking import check_names
 from courser.model.durability import REQUESTS
@@ -381,7 +382,7 @@ class Administration(Asking):
 
     async def get_offsets_at_time(
         self, stream: Identifier, topic: Identifier | None = None, *, timestamp: int
-    ) -> r.OffsetsAtTime:
+    ) -> sr.OffsetsAtTime:
         """For every partition, the offset of the first message that is not older than a time in microseconds.
 
         Raises:
@@ -391,9 +392,9 @@ class Administration(Asking):
             for partition in (await client.get_offsets_at_time("shop/orders", timestamp=0)).partitions:
                 print(partition.partition_id, partition.offset)
         """
-        return await self._ask(c.GetOffsetsAtTime(*place_of(stream, topic), timestamp), r.OffsetsAtTime)
+        return await self._ask(c.GetOffsetsAtTime(*place_of(stream, topic), timestamp), sr.OffsetsAtTime)
 
-    async def get_retention_plan(self, until: int) -> r.RetentionPlan:
+    async def get_retention_plan(self, until: int) -> sr.RetentionPlan:
         """What the cleaner will have deleted by a time in microseconds, in all topics that this user may view.
 
         New messages are not foreseen: they may push older ones out of a topic with a limited size.
@@ -402,11 +403,11 @@ class Administration(Asking):
             plan = await client.get_retention_plan(until=time.time_ns() // 1000 + 24 * 3600 * 1_000_000)
             print(sum(deletion.size for deletion in plan.deletions))
         """
-        return await self._ask(c.GetRetentionPlan(until), r.RetentionPlan)
+        return await self._ask(c.GetRetentionPlan(until), sr.RetentionPlan)
 
     async def verify_segment(
         self, stream: Identifier, topic: Identifier | None = None, partition_id: int = 0, *, first_offset: int
-    ) -> r.VerifiedSegment:
+    ) -> sr.VerifiedSegment:
         """Read a sealed segment from end to end and check all of it. The server does one after another.
 
         Raises:
@@ -419,19 +420,7 @@ class Administration(Asking):
                     await client.verify_segment("shop/orders", first_offset=segment.first_offset)
         """
         command = c.VerifySegment(*place_of(stream, topic), partition_id, first_offset)
-        return await self._ask(command, r.VerifiedSegment)
-
-    async def get_start_report(self) -> r.StartReport:
-        """How the last session of the server ended, and what its start found and repaired.
-
-        Raises:
-            NotAllowed: the user may not view the server.
-
-        Example:
-            report = await client.get_start_report()
-            print(report.last_stop, report.finding_count)
-        """
-        return await self._ask(c.GetStartReport(), r.StartReport)
+        return await self._ask(command, sr.VerifiedSegment)
 
     async def get_topic_durability(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicDurability:
         """The durability level in effect, and what a power cut may lose at ``bounded``.

@@ -4,6 +4,7 @@ import asyncio
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.api import storage_replies as sr
 from courser.broker.broker import Broker
 from courser.broker.sessions import Session
 from courser.broker.statistics import describe_server
@@ -39,7 +40,7 @@ async def get_metrics(broker: Broker, session: Session, command: c.GetMetrics) -
     return r.MetricsText(await broker.scrapes.text())
 
 
-async def get_start_report(broker: Broker, session: Session, command: c.GetStartReport) -> r.StartReport:
+async def get_start_report(broker: Broker, session: Session, command: c.GetStartReport) -> sr.StartReport:
     """What the log says about the start, as long as the server runs."""
     broker.finder.check(session, command)
     return broker.start_findings.report()

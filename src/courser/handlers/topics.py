@@ -4,6 +4,7 @@ import uuid
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.api import storage_replies as sr
 from courser.broker.broker import Broker
 from courser.broker.retention_forecast import planned_deletions
 from courser.broker.sessions import Session
@@ -112,7 +113,7 @@ async def get_topic_maintenance(broker: Broker, session: Session, command: c.Get
     return broker.figures.maintenance(broker.finder.address(session, command))
 
 
-async def verify_segment(broker: Broker, session: Session, command: c.VerifySegment) -> r.VerifiedSegment:
+async def verify_segment(broker: Broker, session: Session, command: c.VerifySegment) -> sr.VerifiedSegment:
     """Damage that is found is known to readers from now on."""
     address = broker.finder.address(session, command)
     partition, segment = broker.figures.sealed_segment(address, command.partition_id, command.first_offset)
@@ -120,7 +121,7 @@ async def verify_segment(broker: Broker, session: Session, command: c.VerifySegm
     return broker.figures.verified(partition, segment, is_repaired=is_repaired)
 
 
-async def get_retention_plan(broker: Broker, session: Session, command: c.GetRetentionPlan) -> r.RetentionPlan:
+async def get_retention_plan(broker: Broker, session: Session, command: c.GetRetentionPlan) -> sr.RetentionPlan:
     """Topics that the user may not view are left out."""
     user = broker.access.user(session)
 
@@ -130,17 +131,17 @@ async def get_retention_plan(broker: Broker, session: Session, command: c.GetRet
         return broker.access.allows(user.permissions, Action.READ_TOPIC, stream_id, topic_id)
 
     rows = await planned_deletions(broker.retention, broker.partitions, command.until, is_visible)
-    return r.RetentionPlan(command.until, broker.settings.cleaner_enabled, rows)
+    return sr.RetentionPlan(command.until, broker.settings.cleaner_enabled, rows)
 
 
-async def get_offsets_at_time(broker: Broker, session: Session, command: c.GetOffsetsAtTime) -> r.OffsetsAtTime:
+async def get_offsets_at_time(broker: Broker, session: Session, command: c.GetOffsetsAtTime) -> sr.OffsetsAtTime:
     """Where to read from a time on."""
     partitions = tuple(broker.partitions.at(broker.finder.address(session, command)).partitions)
     rows = [
-        r.PartitionOffset(partition.log.identity.partition_id, await partition.offset_at_time(command.timestamp))
+        sr.PartitionOffset(partition.log.identity.partition_id, await partition.offset_at_time(command.timestamp))
         for partition in partitions
     ]
-    return r.OffsetsAtTime(rows)
+    return sr.OffsetsAtTime(rows)
 
 
 async def get_partition_bounds(broker: Broker, session: Session, command: c.GetPartitionBounds) -> r.TopicBounds:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from courser.api.replies import StartReport
+from courser.api.storage_replies import StartReport
 from courser.broker.broker import Broker, Place
 from courser.broker.catalog_service import CatalogService, StreamOrTopic
 from courser.broker.disk_pool import DiskPool

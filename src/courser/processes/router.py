@@ -15,7 +15,8 @@ import msgspec
 
 from courser.api import commands as c
 from courser.api.operating_replies import TopicFigureList
-from courser.api.replies import ArrivalsInTopics, LoggedIn, Reply, RetentionPlan
+from courser.api.replies import ArrivalsInTopics, LoggedIn, Reply
+from courser.api.storage_replies import RetentionPlan
 from courser.broker.broker import Broker
 from courser.broker.finding import find_stream, find_topic
 from courser.broker.sessions import Session
