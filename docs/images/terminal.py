@@ -102,7 +102,9 @@ class Session:
                 sys.exit("the server does not start")
             time.sleep(0.02)
         # The port that everybody sees who has no other server running.
-        return output.read_text().replace(f":{self.port}", ":8090")
+        lines = output.read_text().replace(f":{self.port}", ":8090").splitlines(keepends=True)
+        # The link to the console is another one each time, and wider than the picture.
+        return "".join(line for line in lines if not line.startswith("console"))
 
     def kill(self) -> None:
         """End the server without notice."""
