@@ -64,8 +64,10 @@ class FakeStore:
         self.write_count = 0
         self._late: deque[tuple[int, str, bytes]] = deque()
         self._listed_from: dict[str, int] = {}
+        self._uploaded: dict[str, bytes] = {}
+        """What callers wanted to upload, whatever became of it."""
         self.overwritten: list[str] = []
-        """Keys that were written twice with different bytes."""
+        """Keys that callers wanted to give different bytes."""
 
     # --- requests that write ---
 
@@ -73,6 +75,8 @@ class FakeStore:
         """Create an object."""
         fault = self._next_write("create", key)
         exists = key in self.objects and not self.ignores_conditions
+        if key in self.objects and not exists:
+            self._note_wanted(key, data)
         if fault is StoreFault.REFUSED:
             raise ArchiveFailure("create", key, "503 Slow Down")
         if fault is StoreFault.LATE:
@@ -88,6 +92,7 @@ class FakeStore:
     def upload(self, key: str, parts: Iterable[Buffer]) -> None:
         """Create a large object, without a condition."""
         data = b"".join(parts)
+        self._note_wanted(key, data)
         fault = self._next_write("upload", key)
         if fault is StoreFault.REFUSED:
             raise ArchiveFailure("upload", key, "503 Slow Down")
@@ -123,9 +128,11 @@ class FakeStore:
         if self.kill_at == self.write_count and not self.is_killed_before:
             raise StoreKilled(f"killed after write {self.write_count}")
 
-    def _put(self, key: str, data: bytes) -> None:
-        if self.objects.get(key, data) != data:
+    def _note_wanted(self, key: str, data: bytes) -> None:
+        if self._uploaded.setdefault(key, data) != data:
             self.overwritten.append(key)
+
+    def _put(self, key: str, data: bytes) -> None:
         self.objects[key] = data
         self._listed_from[key] = self.write_count + self.list_delay
 
