@@ -11,8 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +28,7 @@ from courser.storage.local_files import LocalFileSystem
 from tests.archive.seaweed import ACCESS_KEY, SECRET_KEY, SeaweedServer
 from tests.docs.blocks import blocks_of, text_of
 from tests.servers import PATIENCE, RunningServer
+from tests.torture.process import until
 
 PAGE = "docs/runbooks.md"
 _ARCHIVER = "data_maintenance.archiver"
@@ -194,13 +194,6 @@ class Machine:
         return self._follower.wait(PATIENCE)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.05)
-
-
 @pytest.fixture(scope="module")
 def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedServer]:
     with SeaweedServer(tmp_path_factory.mktemp("seaweed")) as server:
@@ -233,7 +226,7 @@ def load(machine: Machine, *texts: str) -> None:
         client.create_topic("shop/orders", if_not_exists=True)
         before = machine.archive.message_count()
         client.send_messages("shop/orders", partitioning=0, messages=list(texts))
-    wait_until(lambda: machine.archive.message_count() == before + len(texts))
+    until(lambda: machine.archive.message_count() == before + len(texts), "the archiving of all messages", PATIENCE)
 
 
 def payloads(machine: Machine, topic: str = "shop/orders") -> list[bytes]:
@@ -288,10 +281,10 @@ def test_somebody_deleted_the_wrong_topic(primary: Machine) -> None:
     load(primary, "a", "b")
     moment = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)
     primary.until = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-    wait_until(lambda: datetime.now(UTC) > moment)
+    until(lambda: datetime.now(UTC) > moment, "the moment", PATIENCE)
     with primary.client() as client:
         client.delete_topic("shop/orders")
-    wait_until(lambda: primary.archive.message_count() == 0)
+    until(lambda: primary.archive.message_count() == 0, "the archiving of the purge", PATIENCE)
     assert "restored 2 messages" in primary.run("Somebody deleted or purged the wrong topic", 0)
     with primary.client() as client:
         client.create_topic("shop/orders-rescued")
@@ -305,9 +298,9 @@ def test_keep_a_cold_standby(primary: Machine, other: Machine) -> None:
     primary.serve("--config", "server.toml")
     load(primary, "a")
     other.run(title, 0)
-    wait_until(lambda: other.has_followed(1))
+    until(lambda: other.has_followed(1), "the first copy", PATIENCE)
     load(primary, "b")
-    wait_until(lambda: other.has_followed(2))
+    until(lambda: other.has_followed(2), "the second copy", PATIENCE)
     assert primary.server is not None
     assert primary.server.stop() == 0
     assert other.interrupt() == 130
@@ -317,7 +310,7 @@ def test_keep_a_cold_standby(primary: Machine, other: Machine) -> None:
     with pytest.raises(AssertionError, match="another server has taken over"):
         primary.serve("--config", "server.toml")
     primary.run(title, 2)
-    wait_until(lambda: primary.has_followed(3))
+    until(lambda: primary.has_followed(3), "the third copy", PATIENCE)
     assert primary.interrupt() == 130
 
 
@@ -326,7 +319,7 @@ def test_the_other_server_was_started_by_mistake(primary: Machine, other: Machin
     server = primary.serve("--config", "server.toml")
     load(primary, "a")
     other.run("The machine is lost")
-    wait_until(lambda: "refusing all writes" in server.output)
+    until(lambda: "refusing all writes" in server.output, "the refusal", PATIENCE)
     with primary.client() as client, pytest.raises(courser.CourserError, match="taken over"):
         client.send_messages("shop/orders", partitioning=0, messages=["lost"])
     server.stop()

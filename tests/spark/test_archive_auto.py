@@ -1,6 +1,5 @@
 """Reads with ``source=auto`` of a topic whose old messages only the archive has: every offset once, wherever it is."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from courser.spark.server_source import ServerSource
 from courser.spark.sources import Range
 from tests.servers import PATIENCE, RunningServer
 from tests.spark.topics import STREAM, client_of, make_topic, numbered, options_of, rows_of, send, source_rows
+from tests.torture.process import until
 
 PER_SEGMENT = 200
 """Messages of a segment: a third batch does not fit."""
@@ -65,10 +65,7 @@ def local_start(client: SyncClient, topic: str) -> int:
 
 
 def wait_for_start(client: SyncClient, topic: str, offset: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while local_start(client, topic) < offset:
-        assert time.monotonic() < deadline, "the segments are not archived and deleted"
-        time.sleep(0.01)
+    until(lambda: local_start(client, topic) >= offset, "archiving and deleting the segments", PATIENCE)
 
 
 def planned(options: dict[str, str]) -> tuple[Any, list[Any], list[Range]]:

@@ -5,7 +5,6 @@ topic that keeps the latest message of each key.
 """
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -20,6 +19,7 @@ from courser.client.sync import SyncClient
 from tests.sdk.conversations import PATIENCE, Conversation
 from tests.servers import RunningServer
 from tests.spark.topics import STREAM, client_of, make_topic, options_of, source_rows
+from tests.torture.process import until
 
 ORDERS, LATEST = "orders", "latest"
 PER_BATCH, BATCH_COUNT = 40, 12
@@ -74,12 +74,13 @@ def kept_count(client: SyncClient) -> int:
 
 def wait_until(is_so: Callable[[], object], what: str, beside: "Future[None] | None" = None) -> None:
     """Until something is so, or what goes on beside it has failed."""
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline, what
+
+    def is_over() -> bool:
         if beside is not None and beside.done():
             beside.result()
-        time.sleep(0.01)
+        return bool(is_so())
+
+    until(is_over, what, PATIENCE)
 
 
 class Reading:
@@ -150,17 +151,17 @@ def test_every_consumer_gets_every_offset_once(spark: SparkSession, server: Runn
         make_topic(client, ORDERS, local_retention_size=1)
         make_topic(client, LATEST, keep_latest_by_key=True)
         produce(client, 0, BATCH_COUNT)
-        wait_until(lambda: local_start(client) > 0, "nothing moved to the archive")
-        wait_until(lambda: kept_count(client) < BATCH_COUNT * PER_BATCH, "nothing was condensed")
+        wait_until(lambda: local_start(client) > 0, "a move to the archive")
+        wait_until(lambda: kept_count(client) < BATCH_COUNT * PER_BATCH, "condensing")
         moved, streaming = local_start(client), Streaming(spark, server, tmp_path / "checkpoint")
         with ThreadPoolExecutor(len(readings)) as threads:
             futures = [threads.submit(reading.read) for reading in readings]
             try:
                 # One after the other: the consumers are in the middle of it when the producer goes on.
                 for reading, future in zip(readings, futures, strict=True):
-                    wait_until(partial(len, reading.found[ORDERS]), "a consumer gets nothing", future)
+                    wait_until(partial(len, reading.found[ORDERS]), "a poll with messages", future)
                 produce(client, BATCH_COUNT, BATCH_COUNT)
-                wait_until(lambda: local_start(client) > moved, "nothing more moved to the archive")
+                wait_until(lambda: local_start(client) > moved, "another move to the archive")
             finally:
                 end.set()
             for reading, future in zip(readings, futures, strict=True):
