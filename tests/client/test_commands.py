@@ -398,6 +398,7 @@ async def test_every_command_of_the_server_has_a_method(scene: Twins, monkeypatc
         "timestamp": 0,
         "until": 0,
         "first_offset": 0,
+        "state": "running",
     }
     # In the order below, the topic is deleted before this one.
     await client.create_consumer_group("s/t", name="g")

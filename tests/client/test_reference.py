@@ -166,7 +166,7 @@ def test_a_sync_example_runs(name: PublicName, request: pytest.FixtureRequest) -
 
 async def test_what_does_not_exist_is_an_error_as_documented() -> None:
     """Every method that is given the name of something says what happens if it does not exist."""
-    values: dict[str, object] = dict.fromkeys(("batch", "part", "attempt", "chunk"), 0)
+    values: dict[str, object] = dict.fromkeys(("batch", "part", "attempt", "chunk", "timestamp", "first_offset"), 0)
     values |= {"stream": "nowhere/nothing", "user": "nobody", "consumer_group": "billing", "sink": "loader"}
     values |= {"current_password": "a-password", "new_password": "a-password", "permissions": None}
     values |= {"messages": ["hello"], "positions": {0: 0}, "to": "earliest"}

@@ -18,6 +18,8 @@ from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.records.classic import Dialect
 from courser.wire import writing as w
+from tests.wire.operating_parsers import OPERATING_PARSERS
+from tests.wire.reply_cursor import Cursor
 
 VERSIONS = {
     Dialect.SDK_0_5: "0.7.0",
@@ -271,42 +273,6 @@ def topic_options(options: TopicOptions) -> bytes:
 # --- replies ------------------------------------------------------------------------------------------
 
 
-class Cursor:
-    """What a client reads a reply with."""
-
-    def __init__(self, data: bytes, first_id: int) -> None:
-        self.data = data
-        self.position = 0
-        self.first_id = first_id
-
-    def unpack(self, layout: str) -> tuple[Any, ...]:
-        values = struct.unpack_from("<" + layout, self.data, self.position)
-        self.position += struct.calcsize("<" + layout)
-        return values
-
-    def number(self, layout: str) -> int:
-        value: int = self.unpack(layout)[0]
-        return value
-
-    def identity(self) -> int:
-        return self.number("I") - self.first_id
-
-    def take(self, size: int) -> bytes:
-        assert self.position + size <= len(self.data)
-        self.position += size
-        return self.data[self.position - size : self.position]
-
-    def text8(self) -> str:
-        return self.take(self.number("B")).decode()
-
-    def text32(self) -> str:
-        return self.take(self.number("I")).decode()
-
-    @property
-    def is_at_end(self) -> bool:
-        return self.position == len(self.data)
-
-
 def _stream(cursor: Cursor) -> r.StreamInfo:
     stream_id = cursor.identity()
     created_at, topic_count, size, message_count = cursor.unpack("QIQQ")
@@ -452,14 +418,13 @@ def _bounds(cursor: Cursor) -> r.TopicBounds:
 
 def _durability(cursor: Cursor) -> r.TopicDurability:
     level = cursor.text8()
-    count, size, interval = (value if is_there else None for is_there, value in (cursor.unpack("?Q") for _ in range(3)))
+    count, size, interval = (cursor.optional() for _ in range(3))
     return r.TopicDurability(level, count, size, interval, cursor.text8())
 
 
 def _partition_lag(cursor: Cursor) -> r.PartitionLag:
     partition_id = cursor.number("I")
-    rest = (value if is_there else None for is_there, value in (cursor.unpack("?Q") for _ in range(4)))
-    return r.PartitionLag(partition_id, *rest)
+    return r.PartitionLag(partition_id, *(cursor.optional() for _ in range(4)))
 
 
 def _retention_plan(cursor: Cursor) -> sr.RetentionPlan:
@@ -577,6 +542,7 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.SinkInfo: _sink_info,
     r.SinkList: lambda cursor: r.SinkList([_sink_summary(cursor) for _ in range(cursor.number("I"))]),
     r.StagedPartList: lambda cursor: r.StagedPartList([_staged_part(cursor) for _ in range(cursor.number("I"))]),
+    **OPERATING_PARSERS,
 }
 
 

@@ -243,7 +243,12 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
     (c.CreateOneTimeToken(), o.OneTimeToken("0a1b", 2**40)),
     (
         c.GetSessions(),
-        o.SessionList([o.SessionInfo(7, 0, "iggy", "tcp", "127.0.0.1:9", "rust", 2**50, 2**50 + 1, 12, 1)]),
+        o.SessionList(
+            [
+                o.SessionInfo(7, 0, "iggy", "tcp", "127.0.0.1:9", "rust", 2**50, 2**50 + 1, 12, 1),
+                o.SessionInfo(8, None, "", "http", "[::1]:10", "unknown", 2**50, 2**50 + 2, 0, 0),
+            ]
+        ),
     ),
     (c.GetHistory(), o.History(10, (1, 2), [o.HistorySeries("connections", False, (3, 2**60))])),
     (c.GetLogLines(), o.LogLines([o.LogLine(1, 2**50, "info", "courser.server", "listening")])),
@@ -254,7 +259,12 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
     ),
     (
         c.GetTopicFigures(),
-        o.TopicFigureList([o.TopicFigures(0, "s", 1, "t", 2, 2**40, 3, 4, 2**64 - 1, 5, "synced", 1, None)]),
+        o.TopicFigureList(
+            [
+                o.TopicFigures(0, "s", 1, "t", 2, 2**40, 3, 4, 2**64 - 1, 5, "synced", 0, None),
+                o.TopicFigures(0, "s", 2, "u", 1, 9, 8, 7, 6, 2**64 - 1, "written", 1, 2**33),
+            ]
+        ),
     ),
     (
         c.GetTopicMaintenance(0, 3),

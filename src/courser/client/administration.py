@@ -400,6 +400,8 @@ class Administration(Asking):
         New messages are not foreseen: they may push older ones out of a topic with a limited size.
 
         Example:
+            import time
+
             plan = await client.get_retention_plan(until=time.time_ns() // 1000 + 24 * 3600 * 1_000_000)
             print(sum(deletion.size for deletion in plan.deletions))
         """
