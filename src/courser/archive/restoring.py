@@ -218,6 +218,7 @@ class Restorer:
         keys = ArchiveKeys(plan.cluster)
         until = plan.selection.until
         segments: list[_Segment] = []
+        written: dict[Path, set[bytes]] = {}
         for base, pieces in planned.segments():
             path = log_path(directory, base)
             self._restore_log(keys, path, pieces, plan.size)
@@ -227,9 +228,12 @@ class Restorer:
             self._restore_index(keys, index_path(directory, base), pieces, is_wanted=not segment.is_cut)
             if segment.facts.size:
                 segments.append(segment)
+                written[path] = set() if segment.is_cut else {piece.digest for piece in pieces}
             else:
                 unlink_if_there(self.file_system, path)
         self._remove_others(directory, segments)
+        self._sync_segments(directory, segments)
+        self._verified |= written
         self._write_offsets(directory, planned)
         self._write_ledger(directory, planned, [segment.facts for segment in segments])
 
@@ -246,10 +250,25 @@ class Restorer:
             self._done_size += piece.size
             self.report(RestoreProgress(self._done_size, total_size, self._downloaded_size))
         file.truncate(size)
-        sync_file(file)
+        # The disk writes it while the next one is downloaded.
+        file.start_writeback(0, size)
         file.close()
-        sync_directory(self.file_system, path.parent)
-        self._verified[path] = {piece.digest for piece in pieces}
+
+    def _sync_segments(self, directory: Path, segments: Sequence[_Segment]) -> None:
+        """Sync all files of a partition. If the power fails before that, the marker is there: the restore goes on."""
+        for segment in segments:
+            for path in (
+                log_path(directory, segment.facts.base_offset),
+                index_path(directory, segment.facts.base_offset),
+            ):
+                try:
+                    file = self.file_system.open(path, writable=True)
+                except FileNotFoundError:
+                    # The server makes the index.
+                    continue
+                sync_file(file)
+                file.close()
+        sync_directory(self.file_system, directory)
 
     def _open(self, path: Path) -> File:
         try:
@@ -278,7 +297,10 @@ class Restorer:
         piece = pieces[0]
         data = self.store.read(keys.base + piece.index_key) if piece.index_key and is_wanted else None
         if data is not None and xxhash.xxh3_128_digest(data) == piece.index_digest:
-            replace_file(self.file_system, path, data)
+            file = self._open(path)
+            write_all(file, 0, [data])
+            file.truncate(len(data))
+            file.close()
         else:
             unlink_if_there(self.file_system, path)
 
@@ -296,9 +318,7 @@ class Restorer:
                 message_count += found.header.message_count
                 batch_count += 1
         file.truncate(size)
-        sync_file(file)
         file.close()
-        self._verified.pop(path, None)
         segment.facts = SegmentFacts(
             facts.base_offset, end, size, facts.first_timestamp, last_timestamp, message_count, batch_count
         )
