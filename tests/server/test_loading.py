@@ -146,6 +146,8 @@ def test_files_with_a_byte_order_mark_and_other_line_ends(tmp_path: Path) -> Non
         ("[personal_access_token]\nmax_tokens_per_user = 0", ["max_tokens_per_user", "from 1 to"]),
         ("[system.logging]\nrotation_check_interval = '10 ms'", ["rotation_check_interval", "at least 1s"]),
         ("[tcp]\naddress = '127.0.0.1:65536'", ["65536", "port from 0 to 65535"]),
+        ("[ui]\nbase_path = '/courser/'", ["ui.base_path", '"/courser/"', "without a slash at its end"]),
+        ("[ui]\nbase_path = '/a; Domain=b'", ["ui.base_path", "of letters, digits and"]),
         ("x = [1, 2]", ["x = [1, 2]", "unknown key"]),
     ],
 )

@@ -1,5 +1,7 @@
 """The keys of the HTTP listener, with Iggy's names and defaults."""
 
+import re
+
 from courser.broker.access_tokens import ALGORITHMS, AccessTokenSettings
 from courser.broker.settings import BrokerSettings
 from courser.model.quantities import SECOND
@@ -162,6 +164,22 @@ METRICS_SERIES_MAX = Key(
     "ones are added up by topic or group",
 )
 
+
+def _base_path(value: object) -> str:
+    # It becomes part of a cookie, where a semicolon or a space would end it.
+    if isinstance(value, str) and re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", value):
+        return value
+    raise ValueError(value)
+
+
+_BASE_PATH = kinds.SettingKind(
+    "path",
+    'a path such as "/courser", of letters, digits and `._~-`, without a slash at its end; or an empty text',
+    _base_path,
+    _base_path,
+    kinds.quoted,
+)
+
 UI_ENABLED = Key(
     path="ui.enabled", kind=kinds.BOOL, default=True, description="whether the web console is served at `/ui`"
 )
@@ -173,9 +191,9 @@ UI_READ_ONLY = Key(
 )
 UI_BASE_PATH = Key(
     path="ui.base_path",
-    kind=kinds.TEXT,
+    kind=_BASE_PATH,
     default=_CONSOLE.base_path,
-    description="the path under which a proxy shows the server, such as `/courser`",
+    description="the path under which a proxy shows the server, such as `/courser`; empty means none",
 )
 
 HTTP_TLS_ENABLED = tls_enabled("http.tls", "HTTP")
