@@ -224,6 +224,17 @@ class SyncClient:
     describe_options = blocking(Client.describe_options)
     get_snapshot = blocking(Client.get_snapshot)
 
+    # --- operating -----------------------------------------------------------------------------------
+
+    get_sessions = blocking(Client.get_sessions)
+    end_session = blocking(Client.end_session)
+    get_history = blocking(Client.get_history)
+    get_log_lines = blocking(Client.get_log_lines)
+    get_configuration = blocking(Client.get_configuration)
+    get_topic_figures = blocking(Client.get_topic_figures)
+    get_pipelines = blocking(Client.get_pipelines)
+    report_pipeline = blocking(Client.report_pipeline)
+
     # --- messages ------------------------------------------------------------------------------------
 
     send_messages = blocking(Client.send_messages)
@@ -244,7 +255,6 @@ class SyncClient:
     discard_staged = blocking(Client.discard_staged)
     get_sink = blocking(Client.get_sink)
     get_sinks = blocking(Client.get_sinks)
-    report_pipeline = blocking(Client.report_pipeline)
     get_staged_parts = blocking(Client.get_staged_parts)
 
 
