@@ -52,6 +52,8 @@ async def add_contents(server: WholeServer) -> None:
     await server.send(*[b"x"] * 20)
     await server.ask(c.CreateUser("clerk", "secret", False, Permissions(GlobalPermissions(poll_messages=True))))
     await server.make_token("nightly")
+    texts = ("s/t", "lake", "the lake is full", "[source]")
+    await server.ask(c.ReportPipeline("loader", "failed", "loader", "host", 1, 2, 3, 4, 5, 6, 7, 8, *texts))
     server.broker.diagnosis.list_log_lines = lambda _: [LogLine(1, 2**50, "error", "courser.example", "x" * 500)]
     server.broker.diagnosis.list_settings = lambda: [Setting("tcp.address", '"a"', "--set", '"b"', "where to listen")]
     await server.broker.history.take()
@@ -87,7 +89,19 @@ async def _create(page: Page) -> None:
     await page.get_by_role("button", name="Create a topic").click()
 
 
-@pytest.mark.parametrize("open_dialog", [_search, _help, _create])
+async def _create_user(page: Page) -> None:
+    await page.get_by_role("link", name="Users").click()
+    await page.get_by_role("button", name="Create a user").click()
+
+
+async def _permissions(page: Page) -> None:
+    await page.get_by_role("link", name="Users").click()
+    await page.get_by_role("row", name="clerk").get_by_role("button", name="Edit").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Permissions").click()
+    await expect(page.get_by_role("dialog", name="Permissions of clerk")).to_be_visible()
+
+
+@pytest.mark.parametrize("open_dialog", [_search, _help, _create, _create_user, _permissions])
 async def test_no_dialog_violates_the_rules(
     browser: Browser, server: WholeServer, open_dialog: Callable[[Page], Awaitable[None]]
 ) -> None:
