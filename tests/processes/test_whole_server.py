@@ -13,6 +13,7 @@ import pytest
 from courser.client.client import Client, connect
 from courser.client.messages import PollingStrategy
 from courser.errors import ConfigurationRefused
+from courser.processes.router import STREAK_COUNT
 from courser.server.configuration import checks
 from courser.server.configuration.loading import load
 from tests.sdk.conversations import Conversation
@@ -33,9 +34,9 @@ def url(server: RunningServer) -> str:
     return f"iggy://iggy:iggy@{server.address}"
 
 
-async def make_topics(client: Client, stream: str) -> list[str]:
+async def make_topics(client: Client, stream: str, count: int = PROCESS_COUNT) -> list[str]:
     await client.create_stream(stream)
-    topics = [f"{stream}/topic-{number}" for number in range(PROCESS_COUNT)]
+    topics = [f"{stream}/topic-{number}" for number in range(count)]
     for topic in topics:
         await client.create_topic(topic, partitions_count=2)
     return topics
@@ -120,22 +121,24 @@ def test_every_topic_can_be_used_over_http(shared_server: RunningServer) -> None
         assert [message["payload"] for message in found["messages"]] == ["aGVsbG8="]
 
 
-@pytest.mark.parametrize("release", ["0.8.0", "0.9.0"])
+@pytest.mark.parametrize("release", [pytest.param("0.8.0", marks=pytest.mark.slow), "0.9.0"])
 def test_sdks_use_topics_of_every_process(shared_server: RunningServer, release: str) -> None:
     with Conversation(release, shared_server.address) as child:
         child.ask("connect", client="own")
         for number in range(PROCESS_COUNT):
             place = {"stream": f"sdk-{release}-{number}", "topic": "topic"}
             child.ask("create", client="own", partitions=1, **place)
-            for _ in range(40):
-                # Long enough for the connection to move.
-                child.ask("send", client="own", payloads=["small", "x" * 300_000], **place)
+            # Large ones before and after the connection moves.
+            payloads = ["x" * 300_000, *("small" for _ in range(STREAK_COUNT)), "y" * 300_000]
+            for payload in payloads:
+                child.ask("send", client="own", payloads=[payload], **place)
             found = child.ask("poll", client="own", **place)
-            assert {payload for _, payload, _ in found} == {"small", "x" * 300_000}
+            assert [payload for _, payload, _ in found] == payloads
 
 
 async def test_encrypted_connections_reach_every_topic(tmp_path: Path) -> None:
-    settings = {"server.processes": 2, "tcp.tls.enabled": "true", "tcp.tls.self_signed": "true"}
+    count = 2
+    settings = {"server.processes": count, "tcp.tls.enabled": "true", "tcp.tls.self_signed": "true"}
     with RunningServer(tmp_path / "server", settings=settings) as server:
         certificate_file = tmp_path / "certificate.pem"
         # Both processes have the same certificate.
@@ -145,10 +148,11 @@ async def test_encrypted_connections_reach_every_topic(tmp_path: Path) -> None:
         address = f"{url(server)}?tls=true&tls_domain=localhost&tls_ca_file={certificate_file}"
         for number in range(4):
             async with asyncio.timeout(PATIENCE), connect(address) as client:
-                for topic in await make_topics(client, f"tls-{number}"):
-                    for _ in range(40):
+                for topic in await make_topics(client, f"tls-{number}", count):
+                    # Enough for a connection to move, if encrypted ones did.
+                    for _ in range(STREAK_COUNT + 1):
                         await client.send_messages(topic, None, 0, ["x" * 1000])
-                    assert len(await read(client, topic)) == 40
+                    assert len(await read(client, topic)) == STREAK_COUNT + 1
 
 
 # --- what is refused --------------------------------------------------------------------------------------
