@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from courser.api import commands as c
-from courser.api.replies import NewToken
+from courser.api.replies import NewToken, Node
 from courser.broker.broker import Broker, RootUser
 from courser.broker.credentials import Passwords
 from courser.broker.sessions import Session
@@ -97,6 +97,8 @@ async def whole_server(
     try:
         listeners.prepare(broker.clock)
         addresses = await listeners.open(Dependencies(services, connections, broker))
+        ports = {f"{kind.name.lower()}_port": addresses[kind].port if kind in addresses else 0 for kind in Transport}
+        broker.node = Node("node", "127.0.0.1", **ports)
         yield WholeServer(broker, services, connections, listeners, addresses, session)
     finally:
         listeners.close()

@@ -53,6 +53,7 @@ export async function show({ root, live, signal, setTitle, session }) {
         '    await client.create_stream(name="demo")',
         '    await client.create_topic(stream="demo", name="orders", partitions_count=1)',
         '    await client.send_messages(stream="demo", topic="orders", partitioning=0, messages=[SendMessage(\'{"order": 1}\')])',
+        "    await asyncio.sleep(0.1)  # without it, the SDK sometimes aborts at the end",
         "",
         "asyncio.run(main())",
       ].join("\n"),
