@@ -191,6 +191,10 @@ reference: $(DEVELOPMENT)  ## write the generated pages of docs/ again
 screenshots: $(DEVELOPMENT) programs  ## take the pictures of the console again, in docs/images/console
 	$(PYTHON) -m tests.console.screenshots docs/images/console
 
+.PHONY: console-speed
+console-speed: $(DEVELOPMENT) programs  ## measure the console in a browser: its first view, and the live tail
+	$(PYTHON) -m tests.console.speed
+
 .PHONY: site
 site: $(DEVELOPMENT)  ## build the documentation site in build/site
 	$(BIN)/zensical build --strict

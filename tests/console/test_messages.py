@@ -1,6 +1,5 @@
 """The view of messages: reading, seeking, filtering, following, sending; also what is hostile, huge or forbidden."""
 
-import asyncio
 import json
 import re
 import time
@@ -36,6 +35,17 @@ async def fill(server: WholeServer, count: int = 5) -> None:
     await server.add_topic("shop", "orders")
     payloads = [json.dumps({"order": {"id": f"A-{number}"}, "n": number}).encode() for number in range(count)]
     await server.send(*payloads, stream="shop", topic="orders")
+
+
+def moment_between(server: WholeServer) -> int:
+    """Microseconds: later than every message so far, and earlier than every message to come."""
+    now = server.broker.clock.now
+    before = now()
+    while (moment := now()) <= before:
+        pass
+    while now() <= moment:
+        pass
+    return moment
 
 
 async def search(page: Page, **fields: str) -> None:
@@ -80,8 +90,7 @@ async def test_an_empty_topic_says_what_to_do_and_the_form_sends(tab: Tab, serve
 
 async def test_seek_by_offset_and_by_time(tab: Tab, server: WholeServer) -> None:
     await fill(server)
-    middle = time.time()
-    await asyncio.sleep(0.01)
+    middle = moment_between(server)
     await server.send(b"late", stream="shop", topic="orders")
     page = tab.page
     await tab.open(VIEW)
@@ -91,7 +100,7 @@ async def test_seek_by_offset_and_by_time(tab: Tab, server: WholeServer) -> None
     await expect(offsets).to_have_text(["2", "1", "0"])
     await page.get_by_label("Order", exact=True).select_option("oldest")
     await expect(offsets).to_have_text(["2", "3", "4", "5"])
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(middle)) + f".{int(middle % 1 * 1e6):06d}Z"
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(middle // 10**6)) + f".{middle % 10**6:06d}Z"
     await search(page, **{"from": moment})
     await expect(offsets).to_have_text(["5"])
     await page.get_by_label("Order", exact=True).select_option("newest")
@@ -236,9 +245,10 @@ async def test_a_flood_is_counted_and_does_not_stop_the_page(tab: Tab, server: W
     for start in range(0, count, 1000):
         await server.send(*(b"%d" % number for number in range(start, start + 1000)), stream="shop", topic="orders")
     await expect(previews(page).first).to_have_text(str(count - 1))
-    await expect(page.locator(".status")).to_contain_text(re.compile(r"20K received, the newest 500 shown"))
+    await expect(page.locator(".status")).to_contain_text("20,000 received, the newest 500 shown")
     left_out = await page.locator(".dropped").inner_text()
-    assert int(left_out.split()[0].replace(",", "")) > 0
+    # Each of them was shown, at least for a moment, or is counted here.
+    assert 0 < int(left_out.split()[0].replace(",", "")) <= count - 500
     assert await page.evaluate("window.drawn") > 0
 
 

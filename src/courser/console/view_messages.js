@@ -3,7 +3,7 @@
 import { ConnectionLost, get, path } from "./api.js";
 import { fill, h } from "./dom.js";
 import { events } from "./event_stream.js";
-import { bytes, count, moment, plural, shortCount, time } from "./format.js";
+import { bytes, count, moment, plural, time } from "./format.js";
 import { ROW_COUNT_MAX, follow, searchQuery } from "./live_tail.js";
 import { download, fetchMessage, isCut, jsonLine, messageOf, placeOf } from "./message.js";
 import { showMessage } from "./message_dialog.js";
@@ -209,7 +209,7 @@ export async function show({ root, params, query, setQuery, signal, setTitle, se
         droppedCount += dropped;
         // The newest on top.
         rows = [...messages.reverse(), ...rows].slice(0, ROW_COUNT_MAX);
-        status.textContent = `${shortCount(receivedCount)} received, the newest ${count(rows.length)} shown.`;
+        status.textContent = `${count(receivedCount)} received, the newest ${count(rows.length)} shown.`;
         fill(droppedNote, droppedCount > 0 && `${count(droppedCount)} came too fast to be shown.`);
         draw();
       } });
@@ -228,7 +228,7 @@ export async function show({ root, params, query, setQuery, signal, setTitle, se
     void search();
   } },
   field("From", from, "newest, oldest, an offset, 14:05, 20 minutes ago, 2026-11-18 14:05"),
-  field("Order", order), field("Partition", partition), field("Filter", filter, "The server looks at the messages. Stop it at any time."),
+  field("Order", order), field("Partition", partition), field("Filter", filter, "A text in the message, such as an order number, or a condition: see the examples below."),
   h("div", { class: "form-buttons" }, go, stop, liveButton, save));
   order.addEventListener("change", () => void search());
   partition.addEventListener("change", () => void (isLive ? goLive() : search()));
