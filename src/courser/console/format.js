@@ -98,9 +98,9 @@ export function ago(microseconds) {
   return `${duration(passed)} ago`;
 }
 
-/** The expiry of a message, of a token: a duration, or "never". @param {Integer | null} microseconds */
+/** How long messages are kept: a duration, or "forever". @param {Integer | null} microseconds */
 export const expiry = (microseconds) =>
-  microseconds === null || BigInt(microseconds) === NEVER ? "never" : duration(microseconds);
+  microseconds === null || BigInt(microseconds) === NEVER ? "forever" : duration(microseconds);
 
 /** The limit of a topic: bytes, or "unlimited". @param {Integer | null} size */
 export const limit = (size) => (size === null || BigInt(size) === NEVER ? "unlimited" : bytes(size));

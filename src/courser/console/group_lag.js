@@ -84,7 +84,7 @@ export function explain(rows, members, trends) {
     reasons.push(`Partition ${most.partition_id} has ${Math.round(100 * share)} % of the lag${member === undefined ? "" : `; member ${member.id} reads it`}. One key or one slow member may be the cause.`);
   }
   const still = rows.filter((row) => Number(row.message_count ?? 0) > 0 && taken.has(row.partition_id) && isStill(trends.of(`stored ${row.partition_id}`)));
-  if (still.length > 0) reasons.push(`No offset was stored lately in ${names(still)}: its member is stuck, or does not commit.`);
+  if (still.length > 0) reasons.push(`No offset was stored lately in ${names(still)}. Whoever reads there is stuck, or reads without storing offsets.`);
   if (trends.direction("total") === "grows") reasons.push(`The lag grows: messages arrive faster than ${plural(members.length, "member")} can read. The oldest waits for ${duration(oldestOf(rows))}.`);
   if (trends.direction("total") === "shrinks") reasons.push("The lag shrinks: the group is catching up.");
   const idle = members.filter((member) => member.partitions.length === 0);

@@ -75,7 +75,7 @@ export const PLAN_COLUMNS = () => [
   { title: "Messages", value: (row) => row.message_count, render: (row) => count(row.message_count), isNumber: true },
   { title: "Size", value: (row) => Number(row.size), render: (row) => bytes(row.size), isNumber: true },
   { title: "Offsets", value: (row) => row.first_offset, render: (row) => `${count(row.first_offset)} to ${count(BigInt(row.next_offset) - 1n)}` },
-  { title: "First", value: (row) => Number(row.due_at), render: (row) => h("span", { title: moment(row.due_at) }, ago(row.due_at)) },
+  { title: "First deletion", value: (row) => Number(row.due_at), render: (row) => h("span", { title: moment(row.due_at) }, ago(row.due_at)) },
   { title: "Why", value: (row) => row.reason, render: (row) => `${REASONS[row.reason] ?? row.reason}${row.is_archived ? "; the archive keeps them" : ""}`, class: "wrap" },
 ];
 

@@ -28,7 +28,7 @@ import { confirmByName, field, formDialog, select, toast } from "./widgets.js";
  */
 export const OPTIONS = [
   { key: "message_expiry", title: "Keep messages for", kind: "duration",
-    help: "Messages older than this are deleted, a segment at a time. Write 7 days, 12 hours or 30 min; never keeps them for ever. Empty: the default of the server." },
+    help: "Messages older than this are deleted, a segment at a time. Write 7 days, 12 hours, 30 min or forever. Empty: the default of the server." },
   { key: "max_topic_size", title: "Largest size", kind: "size",
     help: "Bytes over all partitions, at least 16 MiB. A full topic deletes its oldest messages or refuses new ones, as the server is configured. Write 10 GiB or unlimited. Empty: the default of the server." },
   { key: "durability", title: "Durability", kind: "choice", choices: [["", "default of the server"], ["persisted", "synced: a power cut loses nothing"], ["replicated", "the level of the server"]],
@@ -55,7 +55,7 @@ export const OPTIONS = [
 
 /** An option as a person reads it. @param {OptionKind} kind @param {string} value */
 export function optionText(kind, value) {
-  if (kind === "duration") return BigInt(value) === NEVER || value === "0" ? "never" : duration(BigInt(value));
+  if (kind === "duration") return BigInt(value) === NEVER || value === "0" ? "forever" : duration(BigInt(value));
   if (kind === "size") return BigInt(value) === NEVER ? "unlimited" : bytes(BigInt(value));
   if (kind === "count") return count(BigInt(value));
   if (kind === "flag") return value === "true" ? "yes" : "no";
@@ -68,7 +68,7 @@ export function optionText(kind, value) {
 /** The same to be typed: it is read back without loss. @param {OptionKind} kind @param {string} value */
 function typedText(kind, value) {
   if (kind === "size") return BigInt(value) === NEVER ? "unlimited" : exact(Number(value), [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 1024]], "B");
-  if (kind === "duration") return BigInt(value) === NEVER ? "never" : exact(Number(value), [["days", 864e8], ["h", 36e8], ["min", 6e7], ["s", 1e6], ["ms", 1e3]], "us");
+  if (kind === "duration") return BigInt(value) === NEVER ? "forever" : exact(Number(value), [["days", 864e8], ["h", 36e8], ["min", 6e7], ["s", 1e6], ["ms", 1e3]], "us");
   return value;
 }
 

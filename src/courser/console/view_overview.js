@@ -144,7 +144,7 @@ function drawFigures(element, history, stats) {
   fill(element,
     figure("Messages in", perSecond(history.rate("appended_messages")), bytesPerSecond(history.rate("appended_bytes"))),
     figure("Messages out", perSecond(history.rate("polled_messages")), bytesPerSecond(history.rate("polled_bytes"))),
-    figure("Lag", shortCount(history.now("lag_messages")), lagTime > 0 ? `oldest ${duration(lagTime)}` : "no group is behind"),
+    figure("Lag", shortCount(history.now("lag_messages")), h("a", { href: "#/groups" }, lagTime > 0 ? `oldest ${duration(lagTime)}: which groups?` : "no group is behind")),
     figure("Connections", count(history.now("connections")), plural(stats.consumer_groups_count, "consumer group")),
     figure("Stored", bytes(history.now("stored_bytes")), `${shortCount(history.now("stored_messages"))} messages, ${count(stats.topics_count)} topics`),
     figure("Disk", size === 0 ? "–" : `${Math.round((100 * (size - free)) / size)} %`,
@@ -181,7 +181,7 @@ function warnings(history, problems) {
   }
   const lag = history.of("lag_messages");
   if (lag.length > 30 && lag[lag.length - 1] > 1_000 && lag[lag.length - 1] > 1.2 * lag[Math.floor(lag.length / 2)]) {
-    found.push(["Consumer groups fall further behind", "See which in Streams and topics, by lag: a member may be missing, stuck or too slow. More partitions allow more members.", ""]);
+    found.push(["Consumer groups fall further behind", "Consumer groups lists them, and each says why: a member may be missing, stuck or too slow. More partitions allow more members.", ""]);
   }
   const damaged = history.of("damaged_polls");
   if (damaged.length > 1 && damaged[damaged.length - 1] > damaged[0]) {

@@ -13,7 +13,7 @@ import { badge, card, failure, field, heading, select } from "./widgets.js";
 
 const INTERVAL = 10_000;
 /** @type {Record<string, string>} */
-const STOPS = { clean: "It was stopped in order.", killed: "It was killed; the machine went on.", crashed: "The machine went down, or nobody knows." };
+const STOPS = { clean: "It was stopped in order.", killed: "It was killed; the machine went on.", crashed: "The machine went down, or the server was never started here." };
 
 /** @param {import("./views.js").Context} context */
 export function show({ root, live, query, setQuery, signal, setTitle }) {

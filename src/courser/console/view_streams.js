@@ -62,10 +62,10 @@ export function show({ root, live, signal, query, setQuery, setTitle, session })
       { title: "Size", value: (row) => row.size, render: (row) => bytes(row.size), isNumber: true },
       { title: "Rate", value: (row) => rates.of(row), render: (row) => `${shortCount(rates.of(row))}/s`, isNumber: true },
       { title: "Lag", value: (row) => row.lag, isNumber: true, render: (row) => row.lag === null ? "–"
-        : badge(shortCount(row.lag), Number(row.lag) === 0 ? "good" : Number(row.lag) > LAG_MANY ? "bad" : "warn") },
+        : h("a", { href: topicHref(row.stream, row.topic, "groups"), title: "Show the groups of this topic" }, badge(shortCount(row.lag), Number(row.lag) === 0 ? "good" : Number(row.lag) > LAG_MANY ? "bad" : "warn")) },
       { title: "Groups", value: (row) => row.group_count, isNumber: true },
       { title: "Partitions", value: (row) => row.partition_count, isNumber: true },
-      { title: "Keeps messages", value: (row) => row.message_expiry, render: (row) => expiry(row.message_expiry) },
+      { title: "Keeps messages for", value: (row) => row.message_expiry, render: (row) => expiry(row.message_expiry) },
       { title: "Largest size", value: (row) => row.max_topic_size, render: (row) => limit(row.max_topic_size) },
       { title: "Durability", value: (row) => row.durability },
     ],

@@ -39,7 +39,8 @@ export function show({ root, params, live, signal, setTitle, session }) {
       { title: "Segments", value: (row) => row.segments_count, isNumber: true },
     ],
   });
-  fill(root, topicTabs(stream, name, undefined,
+  const who = `#/users?stream=${encodeURIComponent(stream)}&topic=${encodeURIComponent(name)}`;
+  fill(root, topicTabs(stream, name, undefined, h("a", { class: "button", href: who }, "Who may send and read"),
     button("Change", () => act(updateTopic), { disabled: isFixed }), button("Partitions", () => act(changePartitions), { disabled: isFixed }),
     button("Purge", () => act(purgeTopic), { kind: "danger", disabled: isFixed }),
     button("Delete", () => act(deleteTopic, "#/streams"), { kind: "danger", icon: "trash", disabled: isFixed })),

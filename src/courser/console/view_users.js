@@ -32,7 +32,7 @@ async function showUsers(root, { signal, isFixed, query, setQuery }) {
   /** @type {{ stream: string, stream_id: number, topic: string, topic_id: number }[]} */
   let topics = [];
   const place = h("select", { "aria-label": "Where", onchange: () => {
-    setQuery({ at: place.value });
+    setQuery({ at: place.value, stream: null, topic: null });
     draw();
   } });
   /** @param {User} user */
@@ -56,6 +56,11 @@ async function showUsers(root, { signal, isFixed, query, setQuery }) {
     ],
   });
   const draw = () => table.update([...rows]);
+  /** The topic that a link names. Links from other views know names only. */
+  const named = () => {
+    const found = topics.find((one) => one.stream === query.get("stream") && one.topic === query.get("topic"));
+    return found === undefined ? "" : `${found.stream_id} ${found.topic_id}`;
+  };
   const refresh = async () => {
     /** @type {{ id: number }[]} */
     const list = await get("users", { signal });
@@ -66,7 +71,7 @@ async function showUsers(root, { signal, isFixed, query, setQuery }) {
       // Without the permission to list topics, permissions are shown for everything only.
       topics = [];
     }
-    const now = place.childElementCount === 0 ? (query.get("at") ?? "") : place.value;
+    const now = place.childElementCount === 0 ? (query.get("at") ?? named()) : place.value;
     fill(place, h("option", { value: "" }, "everywhere"), topics.map((one) => h("option", { value: `${one.stream_id} ${one.topic_id}`, selected: `${one.stream_id} ${one.topic_id}` === now }, `in ${one.stream}/${one.topic}`)));
     draw();
   };
