@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from courser.api import commands as c
+from courser.api import operating_replies as o
 from courser.api import replies as r
 from courser.api import storage_replies as sr
 from courser.errors import ErrorCode, NotFound
@@ -450,6 +451,15 @@ _REPLIES: dict[type[r.Reply], Callable[[HttpReply], r.Reply]] = {
     sr.RetentionPlan: lambda _: r.Reply(),
     sr.VerifiedSegment: lambda _: r.Reply(),
     sr.StartReport: lambda _: r.Reply(),
+    o.OneTimeToken: lambda reply: o.OneTimeToken(**reply.json),
+    o.SessionList: lambda reply: o.SessionList([o.SessionInfo(**row) for row in reply.json]),
+    o.History: lambda reply: msgspec.convert(reply.json, o.History),
+    o.LogLines: lambda reply: o.LogLines([o.LogLine(**row) for row in reply.json]),
+    o.SettingList: lambda reply: o.SettingList([o.Setting(**row) for row in reply.json]),
+    o.TopicFigureList: lambda reply: o.TopicFigureList([o.TopicFigures(**row) for row in reply.json]),
+    o.PipelineList: lambda reply: o.PipelineList([o.PipelineInfo(**row) for row in reply.json]),
+    r.SinkList: lambda reply: r.SinkList([r.SinkSummary(**row) for row in reply.json]),
+    r.StagedPartList: lambda reply: r.StagedPartList([r.StagedPartInfo(**row) for row in reply.json]),
     r.GroupLag: lambda _: r.Reply(),
     r.SnapshotArchive: lambda reply: r.SnapshotArchive(reply.body),
     r.ClusterMetadata: _of_json(_nodes),
