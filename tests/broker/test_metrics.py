@@ -174,7 +174,7 @@ async def test_no_step_of_a_scrape_is_long(tmp_path: Path) -> None:
         # The last step needs no pause.
         assert looked_at.counts == [STEP_COUNT] * 9
         lags = Lags(scene.broker.partitions, state, clock, series_count_max=5000, pause=looked_at.pause)
-        with looked_at.counting(lag, "_position"):
+        with looked_at.counting(lag, "position_of"):
             await lags.run()
         assert sum(looked_at.counts) >= 1900
         assert max(looked_at.counts) <= lag.STEP_COUNT
