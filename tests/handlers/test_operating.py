@@ -100,7 +100,7 @@ async def test_a_session_is_ended_by_those_who_manage_servers_only(scene: Scene)
     assert await scene.refusal(scene.connect(reader.user_id), command) is ErrorCode.UNAUTHORIZED
     await scene.ask(scene.root, command)
     assert await scene.refusal(session, c.Ping()) is ErrorCode.DISCONNECTED
-    assert await scene.refusal(scene.root, command) is ErrorCode.CLIENT_NOT_FOUND
+    assert await scene.refusal(scene.root, command) is ErrorCode.RESOURCE_NOT_FOUND
 
 
 # --- tokens that log in once ---

@@ -40,7 +40,8 @@ async def end_session(broker: Broker, session: Session, command: c.EndSession) -
     broker.finder.check(session, command)
     other = broker.sessions.get(command.client_id)
     if other is None:
-        raise CommandRejected(ErrorCode.CLIENT_NOT_FOUND, f"client {command.client_id} does not exist")
+        # Not CLIENT_NOT_FOUND: SDKs take that for the end of their own session.
+        raise CommandRejected(ErrorCode.RESOURCE_NOT_FOUND, f"client {command.client_id} does not exist")
     broker.sessions.end(other, CommandRejected(ErrorCode.DISCONNECTED, "an operator has ended this session"))
 
 
