@@ -1,5 +1,8 @@
 """The frame of the console: login, navigation, search, keyboard, what is shown when something is missing."""
 
+import re
+from importlib.resources import files
+
 from playwright.async_api import Browser, expect
 
 from tests.console.browsing import Tab, open_tab
@@ -27,6 +30,18 @@ async def test_a_password_logs_in_and_the_button_logs_out(browser: Browser, serv
         await page.get_by_role("button", name="Log out").click()
         await expect(page.get_by_label("Password")).to_be_visible()
         assert await page.context.cookies() == []
+
+
+def test_the_page_names_all_modules_of_the_first_view() -> None:
+    """The browser would fetch them one behind the other, as it finds each import."""
+    directory = files("courser.console")
+    wanted, found = ["app.js", "view_overview.js"], set[str]()
+    while wanted:
+        found.add(name := wanted.pop())
+        imports = re.findall(r'^import .* from "\./(\w+\.js)";$', directory.joinpath(name).read_text(), re.MULTILINE)
+        wanted += set(imports) - found
+    named = re.findall(r'<link rel="modulepreload" href="(.*)">', directory.joinpath("index.html").read_text())
+    assert set(named) == found - {"app.js"}
 
 
 async def test_the_first_view_is_small(browser: Browser, server: WholeServer) -> None:
