@@ -1,10 +1,12 @@
-"""What tests of the console share: one server and one tab for each test."""
+"""What tests of the console share: one browser for all, one server and one tab for each."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, expect
+from pytest_asyncio.plugin import PytestAsyncioFunction
 
 from tests.console.browsing import PATIENCE, Tab, open_browser, open_tab
 from tests.transports.whole_servers import WholeServer, whole_server
@@ -12,19 +14,27 @@ from tests.transports.whole_servers import WholeServer, whole_server
 expect.set_options(timeout=PATIENCE)
 
 
-@pytest.fixture
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run these tests on one event loop: the browser, which takes seconds to start, belongs to it."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and isinstance(item, PytestAsyncioFunction):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     async with open_browser() as browser:
         yield browser
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def server(tmp_path: Path) -> AsyncIterator[WholeServer]:
     async with whole_server(tmp_path / "data") as server:
         yield server
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def tab(browser: Browser, server: WholeServer) -> AsyncIterator[Tab]:
     """Logged in as root."""
     async with open_tab(browser, server.http_port) as tab:
