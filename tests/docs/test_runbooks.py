@@ -155,7 +155,9 @@ class Machine:
         address = {} if self.server is None else {"COURSER_URL": f"iggy://iggy:iggy@{self.server.address}"}
         # Sessions of Spark live for seconds here: the best machine code would be ready when they end.
         java = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-        return inherited | address | java | {"PATH": f"{_BINARIES}:{os.environ['PATH']}"}
+        # The books of jobs: those of other runs are about other topics.
+        state = {"COURSER_STATE_HOME": str(self.directory / "state")}
+        return inherited | address | java | state | {"PATH": f"{_BINARIES}:{os.environ['PATH']}"}
 
     # --- what goes on ---
 
