@@ -105,6 +105,7 @@ class Moves:
         if not isinstance(loop, SessionLoop) or type(connection) is not TcpConnection:
             self._router.streaks.pop(session.client_id, None)
             return
+        connection.send_held()
         if not loop.is_idle or connection.unsent_size:
             return
         connection.pause()

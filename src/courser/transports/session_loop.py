@@ -22,6 +22,7 @@ from courser.errors import CourserError, ErrorCode
 from courser.model.buffers import Buffer
 from courser.model.clock import Clock
 from courser.transports.frame_buffer import FrameBuffer
+from courser.transports.held_replies import HeldReplies
 from courser.transports.pace import Pace
 from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings
@@ -131,6 +132,7 @@ class Services:
     reply_unread: Callable[[Session, int, bool], None] = lambda *_: None
     """Told when the kernel has not taken all of a reply of so many bytes; and whether it is a copy of what was read."""
     turns: Turns = field(default_factory=Turns)
+    held_replies: HeldReplies = field(default_factory=HeldReplies)
     conversions: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, _CONVERSION_COUNT_MAX))
 
     async def convert(self, work: Callable[[], Result]) -> Result:

@@ -59,6 +59,9 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
         self.host = "unknown"
         """The address of the client, without the port."""
         self.is_aborted = False
+        self._held_replies = services.held_replies
+        self.is_held = False
+        """Whether a reply is held until the end of the turn."""
 
     # --- asyncio's side ---
 
@@ -109,6 +112,7 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
             self.loop.lost()
             self._on_lost(self)
         self._transport = None
+        self._held_replies.forget(self)
 
     # --- moving to another process ---
 
@@ -128,15 +132,30 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
     # --- the session loop's side ---
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
-        """Send bytes. Returns True if the kernel has accepted all of them."""
+        """Send bytes. Returns True if the kernel has accepted all of them, or will get a copy at the end of the turn.
+
+        If it does not accept that copy, the client is not reading. The reply after that one then waits for it.
+        """
+        held = self._held_replies
+        if (held.last is not self or self.is_held) and self._is_writable and held.hold(self, buffers):
+            return True
+        self.write(buffers)
+        return self._is_writable or self._note_unread()
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Hand bytes to the kernel now."""
         transport = self._transport
         if transport is None or transport.is_closing():
-            return True
+            return
         if len(buffers) == 1:
             transport.write(buffers[0])
         else:
             transport.writelines(buffers)
-        return self._is_writable or self._note_unread()
+
+    def send_held(self) -> None:
+        """Send now what is held until the end of the turn."""
+        if self.is_held:
+            self._held_replies.send_all()
 
     def _note_unread(self) -> bool:
         self.note_left_size()
@@ -161,12 +180,14 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
     def finish(self, reason: str = "") -> None:
         """Tell the client that nothing more is sent; receive on. TLS cannot say that."""
         del reason
+        self.send_held()
         if self._transport is not None and not self._transport.is_closing() and self._transport.can_write_eof():
             self._transport.write_eof()
 
     def close(self, reason: str = "") -> None:
         """Send the rest, then close. TCP cannot carry a reason."""
         del reason
+        self.send_held()
         if self._transport is not None:
             self._transport.close()
 
@@ -216,7 +237,8 @@ class TlsConnection(TcpConnection):
         """Send bytes. Returns True if the kernel has accepted nearly all of them."""
         if self._rest or sum(map(len, buffers)) > _CHUNK_SIZE:
             return self._send_in_chunks(buffers)
-        return super().send(buffers)
+        self.write(buffers)
+        return self._is_writable or self._note_unread()
 
     def _send_in_chunks(self, buffers: Sequence[Buffer]) -> bool:
         self._rest.extend(memoryview(buffer) for buffer in buffers)
