@@ -44,10 +44,16 @@ class HeldReplies:
     def hold(self, connection: Holder, buffers: Sequence[Buffer]) -> bool:
         """Hold a reply of a connection that is not alone. False: it is too large, and all before it are sent."""
         self.last = connection
-        if sum(map(len, buffers)) > SIZE_MAX:
+        reply = buffers[0]
+        if len(buffers) > 1 or type(reply) is not bytes:
+            if sum(map(len, buffers)) > SIZE_MAX:
+                self.send_all()
+                return False
+            reply = b"".join(buffers)
+        elif len(reply) > SIZE_MAX:
             self.send_all()
             return False
-        self._held.append((connection, b"".join(buffers)))
+        self._held.append((connection, reply))
         connection.is_held = True
         if len(self._held) >= _COUNT_MAX:
             self.send_all()
