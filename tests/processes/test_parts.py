@@ -10,21 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from courser.api import commands as c
+from courser.api.replies import Polled, Sent
 from courser.catalog.changes import encode_change
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
 from courser.catalog.transitions import apply
 from courser.errors import CommandRejected, CourserError, ErrorCode, InvalidOffset, OffsetsUnavailable, StorageFailure
 from courser.model import metric_table as m
+from courser.model.identifiers import Consumer, ConsumerKind
+from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, ToPartition
 from courser.model.metrics import Registry, Sample
 from courser.processes.channel import Channel, socket_pair
-from courser.processes.encoding import decode, encode
+from courser.processes.encoding import ANSWER, CALL, COMMAND, NOTE, decode, encode
 from courser.processes.following import ReplicatedStore
 from courser.processes.links import Links
 from courser.processes.merged_metrics import grown, merged, snapshot_of
 from courser.processes.ownership import client_ids_of, owner_of, share_name
 from courser.processes.peer import Peer, ProcessFailed, ProcessGone
 from courser.processes.router import ANYWHERE, COLLECTED, OWNED
+from courser.records.batch import NewMessage, build_batch
 from tests.simulator.catalog_simulation import random_command
 
 # --- ownership --------------------------------------------------------------------------------------------
@@ -76,8 +80,8 @@ ERRORS = [
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_errors_arrive_as_they_were_raised(error: CourserError) -> None:
-    data, buffers = encode(error)
-    arrived = decode(data, buffers)
+    data, buffers = encode(("failure", error))
+    _, arrived = decode(memoryview(data), buffers)
     assert type(arrived) is type(error)
     assert (arrived.code, str(arrived), arrived.args[:1]) == (error.code, str(error), error.args[:1])
 
@@ -87,8 +91,57 @@ def test_memory_is_not_copied_into_the_pickle(pieces: list[bytes]) -> None:
     message = ("name", 1, tuple(memoryview(piece) for piece in pieces))
     data, buffers = encode(message)
     assert [bytes(buffer) for buffer in buffers] == pieces
-    name, number, arrived = decode(data, buffers)
+    name, number, arrived = decode(memoryview(data), buffers)
     assert (name, number, [bytes(view) for view in arrived]) == ("name", 1, pieces)
+
+
+IDENTIFIERS = st.one_of(st.integers(0, 2**32 - 1), st.text(max_size=20))
+U64 = st.integers(0, 2**64 - 1)
+PARTITIONINGS = st.one_of(
+    st.just(Balanced()), st.builds(ToPartition, st.integers(0, 2**32 - 1)), st.builds(ByKey, st.binary(max_size=255))
+)
+POLLS = st.builds(
+    c.PollMessages,
+    st.builds(Consumer, st.sampled_from(ConsumerKind), IDENTIFIERS),
+    IDENTIFIERS,
+    IDENTIFIERS,
+    st.one_of(st.none(), st.integers(0, 2**32 - 1)),
+    st.sampled_from(PollingKind),
+    U64,
+    st.integers(0, 2**32 - 1),
+    st.booleans(),
+)
+
+
+def arrived(message: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A message after its way through the bytes, which are copied on the way."""
+    data, buffers = encode(message)
+    return decode(memoryview(data), [memoryview(bytes(buffer)) for buffer in buffers])
+
+
+@given(
+    IDENTIFIERS, IDENTIFIERS, PARTITIONINGS, st.lists(st.binary(max_size=300), min_size=1, max_size=5), st.booleans()
+)
+def test_a_send_arrives_as_it_was_sent(
+    stream: int | str, topic: int | str, partitioning: Partitioning, payloads: list[bytes], is_split: bool
+) -> None:
+    groups = [payloads[:1], payloads[1:]] if is_split and len(payloads) > 1 else [payloads]
+    batches = [build_batch([NewMessage(payload) for payload in group]) for group in groups]
+    message = (CALL, 5, COMMAND, (17, None, c.SendMessages(stream, topic, partitioning, batches)))
+    assert arrived(message) == message
+
+
+@given(POLLS, st.one_of(st.integers(1, 2**32 - 1), st.just(("127.0.0.1:1", None))))
+def test_a_poll_arrives_as_it_was_sent(poll: c.PollMessages, client: object) -> None:
+    message = (CALL, 5, COMMAND, (client, 3, poll))
+    assert arrived(message) == message
+
+
+@given(U64, st.lists(st.binary(max_size=300), max_size=3))
+def test_answers_arrive_as_they_were_given(offset: int, pieces: list[bytes]) -> None:
+    views = tuple(memoryview(piece) for piece in pieces)
+    for answer in (Sent(1, 2, 3, offset), Polled(1, offset, 4, views, sum(map(len, pieces))), None):
+        assert arrived((ANSWER, 9, answer)) == (ANSWER, 9, answer)
 
 
 async def test_a_channel_delivers_messages_of_all_sizes_in_order() -> None:
@@ -99,7 +152,8 @@ async def test_a_channel_delivers_messages_of_all_sizes_in_order() -> None:
     done = asyncio.Event()
 
     def take(message: Any) -> None:
-        received.append((message[0], None if message[1] is None else bytes(message[1])))
+        _, number, body = message
+        received.append((number, None if body is None else bytes(body)))
         if len(received) == len(sizes):
             done.set()
 
@@ -109,7 +163,7 @@ async def test_a_channel_delivers_messages_of_all_sizes_in_order() -> None:
     for number, size in enumerate(sizes):
         body = bytearray(source.randbytes(size)) if size else None
         expected.append((number, None if body is None else bytes(body)))
-        sender.send((number, None if body is None else memoryview(body)))
+        sender.send((NOTE, number, None if body is None else memoryview(body)))
         if body is not None:
             # What was sent may be changed at once.
             body[:] = bytes(len(body))
@@ -133,7 +187,7 @@ async def test_a_channel_tells_once_that_the_other_end_is_gone() -> None:
     theirs.close()
     async with asyncio.timeout(60):
         await gone.wait()
-    channel.send("into the void")
+    channel.send((NOTE, "into the void", ()))
     channel.close()
     assert lost == [1]
 

@@ -8,7 +8,6 @@ from courser.transports.held_replies import SIZE_MAX, HeldReplies
 from tests.transports.echo import frame
 from tests.transports.tcp_servers import GRACE, serving
 
-
 Sent = list[tuple[str, bytes]]
 """Which connection handed what to the kernel, in order."""
 

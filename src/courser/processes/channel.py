@@ -16,11 +16,16 @@ from courser.processes.encoding import decode, encode
 
 _HEAD = struct.Struct("<III")
 """Bytes of the pickle; number of buffers; bytes of all buffers. Their sizes, the pickle and the buffers follow."""
+_HEAD_SIZE = _HEAD.size
+_unpack_head = _HEAD.unpack_from
 _SIZE = struct.Struct("<I")
 _ROOM_SIZE = 256 * 1024
 """Bytes that are received at a time. Larger messages get memory of their own."""
 _SOCKET_SIZE = 4 * 1024 * 1024
 """Bytes that are asked for as the socket's buffers. The kernel gives what its limits allow."""
+_SMALL_SIZE_MAX = 16 * 1024
+"""Bytes of buffers that are copied, so that their message is sent with others of this turn. The other process is woken
+once for all of them, which takes longer than the copies."""
 _READ_COUNT_MAX = 4
 """Reads without a pause: connections have their turn in between."""
 
@@ -60,20 +65,27 @@ class Channel:
 
     # --- sending ---
 
-    def send(self, message: object) -> None:
+    def send(self, message: tuple[Any, ...]) -> None:
         """Send a message. Does nothing if the other end is gone."""
         if not self.is_open:
             return
         data, buffers = encode(message)
-        head = _HEAD.pack(len(data), len(buffers), sum(map(len, buffers)))
-        if buffers:
-            sizes = b"".join(_SIZE.pack(len(buffer)) for buffer in buffers)
-            self._write([b"".join((*self._small, head, sizes, data)), *buffers])
-            self._small.clear()
+        if not buffers:
+            self._send_soon(_HEAD.pack(len(data), 0, 0) + data)
             return
+        buffers_size = sum(map(len, buffers))
+        head = _HEAD.pack(len(data), len(buffers), buffers_size)
+        sizes = b"".join([_SIZE.pack(len(buffer)) for buffer in buffers])
+        if buffers_size <= _SMALL_SIZE_MAX:
+            self._send_soon(b"".join((head, sizes, data, *buffers)))
+            return
+        self._write([b"".join((*self._small, head, sizes, data)), *buffers])
+        self._small.clear()
+
+    def _send_soon(self, message: bytes) -> None:
         if not self._small:
             self._loop.call_soon(self._flush)
-        self._small.append(head + data)
+        self._small.append(message)
 
     def _flush(self) -> None:
         if self._small and self.is_open:
@@ -141,47 +153,52 @@ class Channel:
             self._large_end += count
             if self._large_end == len(large):
                 self._large = None
-                self._take(memoryview(large))
+                self._take_large(memoryview(large))
         else:
             self._end += count
             self._take_whole_messages()
         return is_filled
 
     def _take_whole_messages(self) -> None:
-        room = memoryview(self._room)
-        while self.is_open and self._end - self._start >= _HEAD.size:
-            data_size, count, buffers_size = _HEAD.unpack_from(room, self._start)
-            size = _HEAD.size + count * _SIZE.size + data_size + buffers_size
-            there = room[self._start : min(self._end, self._start + size)]
-            if size <= len(there):
-                self._start += size
-                # Copied: the room is used again for the next ones.
-                self._take(memoryview(bytes(there)))
+        room, end = memoryview(self._room), self._end
+        while self.is_open and end - self._start >= _HEAD_SIZE:
+            start = self._start
+            data_size, count, buffers_size = _unpack_head(room, start)
+            size = _HEAD_SIZE + count * _SIZE.size + data_size + buffers_size
+            if size <= end - start:
+                self._start = start + size
+                self._take(room, start, data_size, count, is_reused=True)
             elif size > _ROOM_SIZE // 2:
+                there = room[start:end]
                 self._large = bytearray(size)
                 self._large[: len(there)] = there
                 self._large_end = len(there)
-                self._start = self._end
+                self._start = end
             else:
                 break
-        left = self._end - self._start
+        left = end - self._start
         if not left:
             self._start = self._end = 0
-        elif self._end > _ROOM_SIZE // 2:
-            self._room[:left] = bytes(room[self._start : self._end])
+        elif end > _ROOM_SIZE // 2:
+            self._room[:left] = bytes(room[self._start : end])
             self._start, self._end = 0, left
 
-    def _take(self, message: memoryview) -> None:
-        data_size, count, _ = _HEAD.unpack_from(message)
-        start = _HEAD.size + count * _SIZE.size
-        data = message[start : start + data_size]
-        start += data_size
+    def _take_large(self, message: memoryview) -> None:
+        data_size, count, _ = _unpack_head(message)
+        self._take(message, 0, data_size, count, is_reused=False)
+
+    def _take(self, memory: memoryview, start: int, data_size: int, count: int, *, is_reused: bool) -> None:
+        """Hand on a message that is there. Its buffers are copied if their memory is used again."""
+        data_start = start + _HEAD_SIZE + count * _SIZE.size
+        position = data_end = data_start + data_size
         buffers = []
         for index in range(count):
-            (size,) = _SIZE.unpack_from(message, _HEAD.size + index * _SIZE.size)
-            buffers.append(message[start : start + size])
-            start += size
-        self._on_message(decode(data, buffers))
+            (size,) = _SIZE.unpack_from(memory, start + _HEAD_SIZE + index * _SIZE.size)
+            buffer = memory[position : position + size]
+            buffers.append(memoryview(bytes(buffer)) if is_reused else buffer)
+            position += size
+        on_message = self._on_message
+        on_message(decode(memory[data_start:data_end], buffers))
 
     # --- the end ---
 

@@ -71,7 +71,7 @@ class Handles:
 
 def _decoded(data: bytes) -> tuple[str, tuple[Any, ...]]:
     try:
-        name, arguments = decode(data, ())
+        name, arguments = decode(memoryview(data), ())
     except pickle.UnpicklingError as error:
         raise AssertionError("both ends are the same program") from error
     return name, arguments

@@ -4,12 +4,12 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine, Mapping
-from enum import IntEnum
 from typing import Any, TypeAlias
 
 from courser.broker.waiting import Waiting
 from courser.errors import CourserError, ErrorCode
 from courser.processes.channel import Channel
+from courser.processes.encoding import ANSWER, CALL, CANCELLED, FAILURE, INTERRUPT, NOTE
 
 _log = logging.getLogger(__name__)
 
@@ -32,18 +32,6 @@ class ProcessFailed(CourserError):
         return "a process of the server failed to carry out this request"
 
 
-class _Kind(IntEnum):
-    CALL = 0
-    NOTE = 1
-    ANSWER = 2
-    FAILURE = 3
-    CANCELLED = 4
-    INTERRUPT = 5
-
-
-# By name: members of an enum take long to find, and every message asks for some.
-_CALL, _NOTE, _ANSWER, _FAILURE, _CANCELLED, _INTERRUPT = map(int, _Kind)
-
 Services: TypeAlias = Mapping[str, Callable[..., Any]]
 """By name. Each gets the peer, and the arguments of the call; it gives the answer, a ``Waiting``, or a coroutine."""
 
@@ -61,17 +49,17 @@ class Call:
 
     def answer(self, value: object) -> None:
         """Give the answer. What it refers to may be changed afterwards."""
-        self._peer.finish(self._call_id, (_ANSWER, self._call_id, value))
+        self._peer.finish(self._call_id, (ANSWER, self._call_id, value))
 
     def fail(self, error: BaseException) -> None:
         """Give an error."""
         if isinstance(error, asyncio.CancelledError):
-            self._peer.finish(self._call_id, (_CANCELLED, self._call_id))
+            self._peer.finish(self._call_id, (CANCELLED, self._call_id))
             return
         if not isinstance(error, CourserError):
             _log.error("a request of another process failed for a reason that is a defect", exc_info=error)
             error = ProcessFailed()
-        self._peer.finish(self._call_id, (_FAILURE, self._call_id, error))
+        self._peer.finish(self._call_id, (FAILURE, self._call_id, error))
 
     def answer_later(self, waiting: Waiting[Any]) -> None:
         """Give the answer when it is there."""
@@ -123,7 +111,7 @@ class Peer:
             return future
         self._next_id = call_id = self._next_id + 1
         self._asked[call_id] = future
-        self._channel.send((_CALL, call_id, name, arguments))
+        self._channel.send((CALL, call_id, name, arguments))
         return future
 
     @property
@@ -134,11 +122,11 @@ class Peer:
     def interrupt(self, call_id: int, flag: bool | None) -> None:
         """See ``Call.on_interrupt``."""
         if call_id in self._asked:
-            self._channel.send((_INTERRUPT, call_id, flag))
+            self._channel.send((INTERRUPT, call_id, flag))
 
     def note(self, name: str, *arguments: object) -> None:
         """Tell the other process something, in the order of calls. There is no answer."""
-        self._channel.send((_NOTE, name, arguments))
+        self._channel.send((NOTE, name, arguments))
 
     def close(self) -> None:
         """Close the channel, without calling ``on_lost``."""
@@ -149,12 +137,12 @@ class Peer:
 
     def _received(self, message: tuple[Any, ...]) -> None:
         kind = message[0]
-        if kind == _CALL:
+        if kind == CALL:
             _, call_id, name, arguments = message
             self._serve(call_id, name, arguments)
-        elif kind == _NOTE:
+        elif kind == NOTE:
             self._services[message[1]](self, *message[2])
-        elif kind == _INTERRUPT:
+        elif kind == INTERRUPT:
             call = self._serving.get(message[1])
             if call is not None and call.on_interrupt is not None:
                 call.on_interrupt(message[2])
@@ -162,9 +150,9 @@ class Peer:
             future = self._asked.pop(message[1], None)
             if future is None or future.done():
                 return
-            if kind == _ANSWER:
+            if kind == ANSWER:
                 future.set_result(message[2])
-            elif kind == _FAILURE:
+            elif kind == FAILURE:
                 future.set_exception(message[2])
             else:
                 future.cancel()

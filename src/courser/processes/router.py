@@ -26,6 +26,7 @@ from courser.handlers.audit import Answer
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.identifiers import Identifier
 from courser.model.messaging import Transport
+from courser.processes.encoding import COMMAND
 from courser.processes.links import Links
 from courser.processes.mirrors import Mirrors, Passing
 from courser.processes.ownership import FIRST
@@ -190,7 +191,7 @@ class Router(Dispatcher):
             begun = attempt(self._forward_later(owner, session, command))
             assert isinstance(begun, Waiting), "the process is not there yet"
             return begun
-        future = peer.call("command", self._name(peer, session), session.user_id, command)
+        future = peer.call(COMMAND, self._name(peer, session), session.user_id, command)
         future.add_done_callback(partial(self._answered, session, owner, command))
         if type(command) in _INTERRUPTIBLE:
             self._make_interruptible(session, peer, future)

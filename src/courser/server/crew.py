@@ -9,6 +9,7 @@ from courser.broker.broker import Broker, Place
 from courser.broker.sessions import Session
 from courser.model.messaging import Transport
 from courser.processes.children import start_child
+from courser.processes.encoding import COMMAND
 from courser.processes.handles import Handles
 from courser.processes.leading import Companions, share_of
 from courser.processes.links import Links
@@ -61,7 +62,7 @@ class Crew:
         router.collect = self._companions.collect
         self._companions.on_lost = self._lost
         self._companions.services.update(session_services(router, mirrors))
-        self._companions.calls["command"] = router.command_for
+        self._companions.calls[COMMAND] = router.command_for
         self._companions.services["proven"] = share_proofs(chooser.proven, self._links)
         codecs = CodecMoves(chooser)
         self._moves = Moves(

@@ -18,6 +18,7 @@ import uvloop
 from courser.api.replies import Node
 from courser.broker.broker import Broker
 from courser.processes.children import end_with_parent
+from courser.processes.encoding import COMMAND
 from courser.processes.following import FirstProcess, FollowingServices, OpeningOrders, open_follower
 from courser.processes.handles import Handles
 from courser.processes.links import Links
@@ -111,7 +112,7 @@ class Worker:
         self._router, self._mirrors = make_router(broker, self._links)
         self._services.update(FollowingServices(broker).by_name())
         self._services.update(session_services(self._router, self._mirrors))
-        self._calls["command"] = self._router.command_for
+        self._calls[COMMAND] = self._router.command_for
         self._chooser = make_codec_chooser(self._settings, broker, is_first=False)
         self._services["proven"] = share_proofs(self._chooser.proven, self._links)
         codecs = CodecMoves(self._chooser)
