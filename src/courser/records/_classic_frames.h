@@ -82,7 +82,11 @@ typedef struct {
     const uint8_t *end;
 } Run;
 
-/* Make the frames. Return whether the messages filled the room exactly. */
+/* Make the frames. Return whether the messages filled the room exactly.
+ *
+ * The room may be that of the section itself: a frame is shorter than its message, and the index comes first, so no
+ * frame reaches a message that was not read. Within a message, all of its header is read before anything is written.
+ */
 static int
 frames_from_messages(Run messages, Run ids, Run frames, uint64_t count, uint64_t header_size, uint64_t first_origin,
                      int64_t *starts, uint8_t *checksums, int *is_uniform)
@@ -99,21 +103,22 @@ frames_from_messages(Run messages, Run ids, Run frames, uint64_t count, uint64_t
             frame_size > (uint64_t)(frames.end - frames.at))
             return 0;
         uint8_t *const frame = frames.at;
-        const uint8_t *id = message + ID_POSITION;
+        uint8_t id[ID_SIZE];
+        memcpy(id, message + ID_POSITION, ID_SIZE);
         if (has_no_id(message)) {
             if (ids.end - ids.at < ID_SIZE)
                 return 0;
-            id = ids.at;
+            memcpy(id, ids.at, ID_SIZE);
             ids.at += ID_SIZE;
         }
         const uint32_t delta = (uint32_t)(load64(message + CLASSIC_ORIGIN_POSITION) - first_origin);
         const uint32_t offset_delta = (uint32_t)number;
+        memmove(frame + FRAME_HEADER_SIZE, message + header_size, tail_size);
         memcpy(frame + ID_POSITION, id, ID_SIZE);
         memcpy(frame + OFFSET_DELTA_POSITION, &offset_delta, sizeof offset_delta);
         memcpy(frame + TIMESTAMP_DELTA_POSITION, &delta, sizeof delta);
         memcpy(frame + LENGTHS_POSITION, &lengths, sizeof lengths);
         memset(frame + RESERVED_POSITION, 0, FRAME_HEADER_SIZE - RESERVED_POSITION);
-        memcpy(frame + FRAME_HEADER_SIZE, message + header_size, tail_size);
         const uint64_t checksum = xxh3_64(frame + ID_POSITION, frame_size - ID_POSITION);
         memcpy(frame, &checksum, sizeof checksum);
         memcpy(checksums + 8 * number, &checksum, sizeof checksum);

@@ -80,7 +80,7 @@ def _route_of_send(metadata: bytes, first_id: int) -> tuple[Identifier, Identifi
 def decode_send(
     frame: memoryview, evidence: DialectEvidence, ids: Callable[[int], bytes], limits: ClassicLimits
 ) -> SendMessages:
-    """The command of a SendMessages frame.
+    """The command of a SendMessages frame. The frame is lost if it can be written to: messages are converted in place.
 
     Raises:
         Malformed: the metadata is invalid.
@@ -100,7 +100,9 @@ def decode_send(
         if evidence.first_id != first_id:
             # The messages showed that the ids above were decoded with the wrong dialect.
             return decode_send(frame, evidence, ids, limits)
-    batches = decode_classic(section, count, dialect=evidence.dialect, ids=ids, limits=limits)
+    batches = decode_classic(
+        section, count, dialect=evidence.dialect, ids=ids, limits=limits, in_place=not section.readonly
+    )
     return SendMessages(stream, topic, partitioning, batches)
 
 
