@@ -57,7 +57,7 @@ class Companions:
         self._settings = settings
         self._children: dict[int, Child] = {}
         self._handles: dict[int, Handles] = {}
-        self._peers: dict[int, Peer] = {}
+        self.connected: dict[int, Peer] = {}
         """Those that are connected, ready or not."""
         self.services: dict[str, Callable[..., Any]] = {}
         """What the others may ask this process for."""
@@ -91,7 +91,7 @@ class Companions:
         self._children[child.number] = child
         self._handles[child.number] = Handles(child.handles, self.handle_services)
         peer = Peer(child.number, child.channel, services=self.services, calls=self.calls, on_lost=self._peer_lost)
-        self._peers[child.number] = peer
+        self.connected[child.number] = peer
         self.on_start(peer)
 
     async def open_all(self, broker: Broker, lost: AbstractSet[Path]) -> frozenset[PartitionIdentity]:
@@ -105,7 +105,7 @@ class Companions:
         unopened = await asyncio.gather(*opening)
         for one, other in combinations(self._children, 2):
             self._link(one, other)
-        for peer in self._peers.values():
+        for peer in self.connected.values():
             broker.start_findings.add(await peer.call("start_report"))
             self.links.add(peer)
         return frozenset[PartitionIdentity]().union(*unopened)
@@ -116,7 +116,7 @@ class Companions:
         assert self._broker is not None, "its metadata is open"
         path, count = self._broker.data.path, self.links.process_count
         orders = OpeningOrders(number, count, path, self._settings, state, stop, self._lost, unopened)
-        found: frozenset[PartitionIdentity] = await self._peers[number].call("open", orders)
+        found: frozenset[PartitionIdentity] = await self.connected[number].call("open", orders)
         return found
 
     def _link(self, one: int, other: int) -> None:
@@ -170,7 +170,7 @@ class Companions:
                     break
             except (CourserError, OSError) as error:
                 _log.error("process %d could not be started again: %s", number, error)
-            self._peers[number].close()
+            self.connected[number].close()
         del self._restarts[number]
 
     async def _pause(self, number: int) -> None:
@@ -191,7 +191,7 @@ class Companions:
         await self._open(number, store.state.encode(), StopKind.KILLED, broker.data.unopened)
         for other in self.links:
             self._link(number, other.number)
-        peer = self._peers[number]
+        peer = self.connected[number]
         self.links.add(peer)
         if self.on_ready is not None:
             self.on_ready(peer, self._handles[number])
@@ -337,7 +337,7 @@ class Companions:
         await self._let_go(Child.kill)
 
     async def _let_go(self, end: Callable[[Child], None]) -> None:
-        for peer in self._peers.values():
+        for peer in self.connected.values():
             peer.close()
         for handles in self._handles.values():
             handles.close()

@@ -10,6 +10,7 @@ from courser.broker.waiting import Waiting
 from courser.errors import CourserError, ErrorCode
 from courser.processes.channel import Channel
 from courser.processes.encoding import ANSWER, CALL, CANCELLED, FAILURE, INTERRUPT, NOTE
+from courser.processes.shared_memory import ForeignRegion, RequestRegion
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +35,9 @@ class ProcessFailed(CourserError):
 
 Services: TypeAlias = Mapping[str, Callable[..., Any]]
 """By name. Each gets the peer, and the arguments of the call; it gives the answer, a ``Waiting``, or a coroutine."""
+
+
+_NOBODY: tuple[None, tuple[()]] = (None, ())
 
 
 class Call:
@@ -93,8 +97,8 @@ class Peer:
         self._calls = calls
         self._on_lost = on_lost
         self._next_id = 0
-        self._asked: dict[int, asyncio.Future[Any]] = {}
-        """Calls of ours that are not answered."""
+        self._asked: dict[int, tuple[asyncio.Future[Any], tuple[object, ...]]] = {}
+        """Calls of ours that are not answered, and their arguments: the other process may still read their memory."""
         self._serving: dict[int, Call] = {}
         """Calls of the other process that are not answered."""
         self._loop = asyncio.get_running_loop()
@@ -110,7 +114,7 @@ class Peer:
             future.set_exception(ProcessGone())
             return future
         self._next_id = call_id = self._next_id + 1
-        self._asked[call_id] = future
+        self._asked[call_id] = future, arguments
         self._channel.send((CALL, call_id, name, arguments))
         return future
 
@@ -127,6 +131,15 @@ class Peer:
     def note(self, name: str, *arguments: object) -> None:
         """Tell the other process something, in the order of calls. There is no answer."""
         self._channel.send((NOTE, name, arguments))
+
+    def share(self, region: RequestRegion) -> None:
+        """The other process has the memory for requests of this one mapped."""
+        self._channel.region = region
+
+    def map_region(self, descriptor: int) -> None:
+        """Map the memory for requests of the other process, and tell it so."""
+        self._channel.foreign_region = ForeignRegion(descriptor)
+        self.note("region_mapped")
 
     def close(self) -> None:
         """Close the channel, without calling ``on_lost``."""
@@ -147,7 +160,7 @@ class Peer:
             if call is not None and call.on_interrupt is not None:
                 call.on_interrupt(message[2])
         else:
-            future = self._asked.pop(message[1], None)
+            future, _ = self._asked.pop(message[1], _NOBODY)
             if future is None or future.done():
                 return
             if kind == ANSWER:
@@ -186,7 +199,7 @@ class Peer:
 
     def _forget_calls(self) -> None:
         asked, self._asked = self._asked, {}
-        for future in asked.values():
+        for future, _ in asked.values():
             if not future.done():
                 future.set_exception(ProcessGone())
                 # It may be that nobody waits for it any more.

@@ -17,7 +17,7 @@ from courser.server.metrics import register_connection_metrics
 from courser.server.proven_dialects import ProvenDialects
 from courser.server.system_limits import connection_count_max, needs_more_files, raise_file_limit
 from courser.transports.connections import Connections
-from courser.transports.request_memory import RequestMemory
+from courser.transports.request_memory import RequestMemory, private_memory
 from courser.transports.session_loop import Services
 
 _log = logging.getLogger(__name__)
@@ -54,8 +54,9 @@ def make_services(
     chooser: CodecChooser,
     begin: Callable[[Session, Command], Any],
     slow_work: Executor,
+    allocate: Callable[[int], memoryview] = private_memory,
 ) -> Services:
-    """What all connections share. ``begin`` is the dispatcher's."""
+    """What all connections share. ``begin`` is the dispatcher's, ``allocate`` gives the memory of large requests."""
     return Services(
         begin=begin,
         choose_codec=chooser.choose,
@@ -63,7 +64,7 @@ def make_services(
         reply_unread=broker.reply_unread,
         clock=broker.clock,
         settings=settings.connections,
-        memory=RequestMemory(settings.connections.request_memory),
+        memory=RequestMemory(settings.connections.request_memory, allocate),
         slow_work=slow_work,
     )
 

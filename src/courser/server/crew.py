@@ -21,7 +21,15 @@ from courser.processes.router import Router
 from courser.server.codecs import CodecChooser, CodecMoves
 from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Listeners
-from courser.server.process_assembly import abort_connection, make_router, session_services, share_proofs
+from courser.server.process_assembly import (
+    abort_connection,
+    make_region,
+    make_router,
+    map_regions,
+    session_services,
+    share_proofs,
+    share_region,
+)
 from courser.storage.data_directory import DataDirectory
 from courser.transports.connections import Connections
 
@@ -43,7 +51,11 @@ class Crew:
             partial(start_child, module=WORKER_MODULE, lock_descriptor=data.lock_descriptor),
             self.settings.broker,
         )
-        self._companions.on_start = lambda peer: peer.note("prepare", self.settings)
+        self._companions.on_start = self._prepare
+        self.region = make_region(self.settings.connections)
+        """The memory for large requests of this process."""
+        self._companions.services.update(share_region(self.region))
+        self._companions.handle_services.update(map_regions(self._companions.connected.get))
         self._companions.services["log"] = _log_line
         self.place = Place(
             owns_of(FIRST, count),
@@ -55,6 +67,10 @@ class Crew:
         self._moves: Moves | None = None
         self._mirrors: Mirrors | None = None
         self._companions.start()
+
+    def _prepare(self, peer: Peer) -> None:
+        peer.note("prepare", self.settings)
+        self._companions.handles_of(peer.number).send([self.region.descriptor], "map_region", FIRST)
 
     def make_router(self, broker: Broker, chooser: CodecChooser) -> Router:
         """The dispatcher of this process."""

@@ -41,6 +41,7 @@ from courser.server.system_limits import (
 )
 from courser.storage.data_directory import DataDirectory
 from courser.storage.paths import SESSION
+from courser.transports.request_memory import private_memory
 
 if TYPE_CHECKING:
     from courser.server.crew import Crew
@@ -204,7 +205,8 @@ class Server:
         slow_work = ThreadPoolExecutor(1, thread_name_prefix="codec")
         chooser = make_codec_chooser(self._settings, broker)
         begin = self._make_dispatcher(broker, chooser)
-        services = make_services(self._settings, broker, chooser, begin, slow_work)
+        allocate = private_memory if self._crew is None else self._crew.region.allocate
+        services = make_services(self._settings, broker, chooser, begin, slow_work, allocate)
         connections = make_connections(self._settings, broker, services, lambda: self._listeners.http_connection_count)
         dependencies = Dependencies(services, connections, broker)
         background = BackgroundTasks(broker.clock)

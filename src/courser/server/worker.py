@@ -27,13 +27,22 @@ from courser.processes.moving import Moves
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Peer
 from courser.processes.router import Router
+from courser.processes.shared_memory import RequestRegion
 from courser.records.stored_header import PartitionIdentity
 from courser.server.allocator import share_one_heap
 from courser.server.assembly import calm_process, make_codec_chooser, make_connections, make_services
 from courser.server.background import BackgroundTasks, keep_own_tasks
 from courser.server.codecs import CodecChooser, CodecMoves
 from courser.server.configuration.settings import ServerSettings
-from courser.server.process_assembly import abort_connection, make_router, session_services, share_proofs
+from courser.server.process_assembly import (
+    abort_connection,
+    make_region,
+    make_router,
+    map_regions,
+    session_services,
+    share_proofs,
+    share_region,
+)
 from courser.server.system_limits import raise_file_limit
 from courser.storage.local_files import DirectoryLock
 from courser.transports.connections import Connections
@@ -74,9 +83,14 @@ class Worker:
         }
         self._calls: dict[str, Callable[..., None]] = {}
         self._first = Peer(FIRST, channel, services=self._services, calls=self._calls, on_lost=self._lost)
-        self._handle_services: dict[str, Callable[..., None]] = {"link": self._link, "listen": self._listen}
+        self._handle_services: dict[str, Callable[..., None]] = {
+            "link": self._link,
+            "listen": self._listen,
+            **map_regions(self._peer_of),
+        }
         self._handles = {FIRST: Handles(handles, self._handle_services)}
         self._settings: ServerSettings
+        self._region: RequestRegion
         self._links: Links
         self._broker: Broker
         self._router: Router
@@ -99,6 +113,9 @@ class Worker:
 
     def _prepare(self, peer: Peer, settings: ServerSettings) -> None:
         self._settings = settings
+        self._region = make_region(settings.connections)
+        self._services.update(share_region(self._region))
+        self._handles[FIRST].send([self._region.descriptor], "map_region", self._number)
         root = logging.getLogger()
         root.addHandler(_Forwarder(peer))
         root.setLevel(settings.logging.levels.root)
@@ -138,6 +155,10 @@ class Worker:
             old.close()
         self._handles[number] = Handles(handles, self._handle_services)
         self._links.add(peer)
+        self._handles[number].send([self._region.descriptor], "map_region", self._number)
+
+    def _peer_of(self, number: int) -> Peer | None:
+        return self._first if number == FIRST else self._links.peers.get(number)
 
     def _listen(self, descriptors: Sequence[int], node: Node, pem: bytes | None) -> None:
         task = asyncio.get_running_loop().create_task(self._begin(descriptors, node, pem))
@@ -148,7 +169,9 @@ class Worker:
         settings, broker = self._settings, self._broker
         broker.node = node
         calm_process()
-        services = make_services(settings, broker, self._chooser, self._router.begin, self._slow_work)
+        services = make_services(
+            settings, broker, self._chooser, self._router.begin, self._slow_work, self._region.allocate
+        )
         connections = self._connections = make_connections(settings, broker, services, lambda: 0)
         self._router.abort = partial(abort_connection, broker, connections)
         if pem is not None:

@@ -6,9 +6,7 @@ to its memory.
 
 from collections.abc import Callable
 
-import numpy as np
-
-from courser.transports.request_memory import RequestMemory
+from courser.transports.request_memory import RequestMemory, private_memory
 
 BASE_SIZE = 64 * 1024
 """Bytes of the buffer that every connection has. Untouched pages use no memory, so idle connections are cheap."""
@@ -30,7 +28,7 @@ class FrameBuffer:
         self._memory = memory
         self._on_memory = on_memory
         """Called when memory that a frame waited for is granted."""
-        self._buffer = allocate(BASE_SIZE)
+        self._buffer = private_memory(BASE_SIZE)
         self._start = self._end = 0
         self.size = 0
         """Bytes received but not consumed."""
@@ -118,7 +116,7 @@ class FrameBuffer:
 
     def _enlarge(self, size: int) -> None:
         self.borrowed = size
-        self._move(allocate(size))
+        self._move(self._memory.allocate(size))
 
     def _move(self, target: memoryview) -> None:
         size = self.size
@@ -129,7 +127,7 @@ class FrameBuffer:
     def give_up_memory(self) -> int:
         """Return to the base buffer. Returns how many borrowed bytes that frees."""
         size, self.borrowed = self.borrowed, 0
-        self._move(allocate(BASE_SIZE))
+        self._move(private_memory(BASE_SIZE))
         return size
 
     def close(self) -> None:
@@ -141,9 +139,3 @@ class FrameBuffer:
         if self.borrowed:
             borrowed, self.borrowed = self.borrowed, 0
             self._memory.give_back(self, borrowed)
-
-
-def allocate(size: int) -> memoryview:
-    """Memory that may contain anything."""
-    # Not a bytearray, which would be zeroed first.
-    return np.empty(size, np.uint8).data

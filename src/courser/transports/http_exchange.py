@@ -16,10 +16,9 @@ from courser.broker.sessions import Session
 from courser.model.buffers import Buffer
 from courser.model.clock import Clock
 from courser.model.trace_context import TraceContext, trace_context_of
-from courser.transports.frame_buffer import allocate
 from courser.transports.http_body import BodyMemory
 from courser.transports.http_connection import CYCLE, SEAT, HttpSeat
-from courser.transports.request_memory import RequestMemory
+from courser.transports.request_memory import RequestMemory, private_memory
 from courser.transports.settings import ConnectionSettings
 from courser.wire.rest_fields import RestRefused
 
@@ -269,7 +268,7 @@ class Exchange:
         # More may have come in while the body waited for memory.
         begun += cycle.body
         cycle.body = bytearray()
-        body = allocate(whole_size)
+        body = private_memory(whole_size)
         body[: len(begun)] = begun
         if cycle.more_body:
             protocol.receive_into(body[room_size:], len(begun) - room_size)

@@ -14,8 +14,11 @@ allocate for each send.
 
 import heapq
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
+
+import numpy as np
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -30,6 +33,12 @@ _STEP_SIZE = 256 * _KIB
 """Bytes lent beyond what has arrived, at first. Later steps double the buffer, so few bytes are copied twice."""
 _RELIEF_PART = 4
 """At most a quarter of the budget is reclaimed from slow senders at a time."""
+
+
+def private_memory(size: int) -> memoryview:
+    """Memory of this process that may contain anything."""
+    # Not a bytearray, which would be zeroed first.
+    return np.empty(size, np.uint8).data
 
 
 class MemoryBorrower(Protocol):
@@ -58,8 +67,10 @@ class _Waiter:
 class RequestMemory:
     """Lends memory to requests, and queues those that must wait. Used on one event loop."""
 
-    def __init__(self, size_max: int) -> None:
+    def __init__(self, size_max: int, allocate: Callable[[int], memoryview] = private_memory) -> None:
+        """``allocate`` gives the memory that is lent."""
         self.size_max = size_max
+        self.allocate = allocate
         self._large_size_max = size_max - size_max // _RESERVED_PART
         self.size = 0
         """Bytes lent."""
