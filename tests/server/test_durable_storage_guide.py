@@ -10,12 +10,13 @@ import pytest
 from courser.archive.settings import StoreKind, StoreSettings
 from courser.broker.settings import BrokerSettings
 from courser.broker.topic_settings import durability_of as durability_policy
+from courser.configuration.loading import Configuration
 from courser.errors import ConfigurationRefused
 from courser.model.durability import Durability
 from courser.model.quantities import SECOND
 from courser.model.topic_options import NEVER, TopicOptions
 from courser.server.configuration.checks import check
-from courser.server.configuration.loading import Configuration, load
+from courser.server.configuration.loading import load
 from courser.server.configuration.settings import ServerSettings, settings_of
 from courser.storage.segment_index import IndexCache
 

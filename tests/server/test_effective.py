@@ -8,8 +8,7 @@ import pytest
 from courser.records.classic import Dialect
 from courser.server.configuration import keys
 from courser.server.configuration.effective import to_toml
-from courser.server.configuration.key_index import LIVE_KEYS
-from courser.server.configuration.loading import load
+from courser.server.configuration.loading import LIVE_KEYS, load
 from courser.server.configuration.reference import reference_markdown, with_reference
 from courser.server.configuration.settings import settings_of
 

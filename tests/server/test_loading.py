@@ -10,19 +10,14 @@ import pytest
 
 import courser
 from courser.broker.access_tokens import TrustedIssuer
+from courser.configuration.environment import configuration_path, variable, with_file
+from courser.configuration.key import Key, variable_name
+from courser.configuration.loading import Configuration
 from courser.errors import ConfigurationRefused
 from courser.server.configuration import http_keys, keys
-from courser.server.configuration.environment import (
-    configuration_path,
-    log_levels,
-    prints_configuration,
-    variable,
-    with_file,
-)
-from courser.server.configuration.key import Key, variable_name
-from courser.server.configuration.key_index import LIVE_KEYS, all_keys
+from courser.server.configuration.environment import log_levels, prints_configuration
 from courser.server.configuration.kinds import Address
-from courser.server.configuration.loading import Configuration, load
+from courser.server.configuration.loading import LIVE_KEYS, all_keys, load
 from tests.server.test_settings import ONLY_CHECKED, OTHER_VALUES
 
 Load = Callable[..., Configuration]

@@ -5,8 +5,7 @@ import base64
 import pytest
 
 from courser.server.configuration import keys
-from courser.server.configuration.key_index import LIVE_KEYS
-from courser.server.configuration.loading import load
+from courser.server.configuration.loading import LIVE_KEYS, load
 from courser.server.configuration.log_levels import parse_log_levels
 from courser.server.configuration.settings import settings_of
 

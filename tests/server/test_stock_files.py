@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from courser.configuration.key import KeyStatus
 from courser.model.quantities import SECOND
 from courser.server.configuration import checks
-from courser.server.configuration.key import KeyStatus
-from courser.server.configuration.key_index import all_keys
-from courser.server.configuration.loading import load
+from courser.server.configuration.loading import all_keys, load
 from courser.server.configuration.settings import settings_of
 from courser.storage.segment_index import IndexCache
 from tests.server import stock_files

@@ -256,6 +256,17 @@ def test_the_archive_has_the_settings_of_the_server(tmp_path: Path) -> None:
     assert archive_of({"archive.path": "/here"}, environment).path == Path("/here")
 
 
+def test_only_the_archiver_s_table_of_a_server_s_file_is_checked(tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    table = '[data_maintenance.archiver]\npath = "far"\ns3.tmp_upload_dir = "elsewhere"\n'
+    # A key of a newer server, and one of Iggy's.
+    file.write_text(f"{table}[tcp]\nwarp_factor = 9\n[system.memory_pool]\nenabled = true\n")
+    assert archive_of({"archiveConfig": str(file)}).path == Path("far").absolute()
+    file.write_text(f"{table}pth = 'near'\n")
+    with pytest.raises(OptionRefused, match=r"archive\.pth = .*: unknown key; the closest is archive\.path"):
+        archive_of({"archiveConfig": str(file)})
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -11,6 +11,7 @@ from typing import TypeVar
 import click
 
 from courser.archive.care import Verification, plan_removals, remove
+from courser.archive.configured import store_settings
 from courser.archive.errors import ArchiveFailure
 from courser.archive.reader import ArchiveReader, choose_cluster, open_store
 from courser.archive.restore_plan import RestorePlan, Selection, plan_restore
@@ -24,7 +25,6 @@ from courser.cli.records import Field, Record, as_size, as_time, emit_deed, emit
 from courser.cli.server_options import yes_option
 from courser.cli.terminal import confirm, say
 from courser.errors import ConfigurationRefused, StartRefused, StorageFailure
-from courser.server.configuration.archiving import store_settings
 from courser.server.entry_point import Wishes, load_configuration
 from courser.storage.local_files import LocalFileSystem, lock_directory
 

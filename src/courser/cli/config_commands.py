@@ -11,11 +11,11 @@ from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.output import output_option
 from courser.cli.records import Field, Record, emit_list, emit_thing
 from courser.cli.terminal import say, write
+from courser.configuration.loading import FROM_DEFAULT, Configuration
 from courser.errors import ConfigurationRefused
 from courser.server.configuration.checks import check
 from courser.server.configuration.effective import effective_lines, to_toml
-from courser.server.configuration.key_index import all_keys
-from courser.server.configuration.loading import FROM_DEFAULT, Configuration
+from courser.server.configuration.loading import all_keys
 from courser.server.configuration.reference import reference_markdown
 from courser.server.entry_point import Wishes, load_configuration
 

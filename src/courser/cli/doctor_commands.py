@@ -16,13 +16,13 @@ from courser.cli.failures import ExitCode
 from courser.cli.machine_checks import CheckResult, CheckState
 from courser.cli.output import Report, emit, output_option
 from courser.cli.terminal import say
+from courser.configuration.key import Key
+from courser.configuration.loading import Configuration
 from courser.errors import AddressRefused, ConfigurationRefused
 from courser.records.frame_walk import is_compiled
 from courser.server.configuration import http_keys, keys
 from courser.server.configuration.checks import warnings
-from courser.server.configuration.key import Key
 from courser.server.configuration.kinds import Address
-from courser.server.configuration.loading import Configuration
 from courser.server.entry_point import Wishes, load_configuration
 from courser.server.system_limits import check_address
 from courser.spark.java import JavaMissing, find_java

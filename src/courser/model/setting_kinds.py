@@ -179,6 +179,8 @@ FILE: SettingKind[Path | None] = SettingKind(
     "path", "the path of a file", _path_or_nothing, _path_or_nothing, lambda value: quoted(str(value or ""))
 )
 TEXT = SettingKind("text", "a text that is not empty", checked_words, checked_words, quoted)
+OPTIONAL_TEXT = SettingKind("text", "a text", checked_text, checked_text, quoted)
+"""May be empty: as in stock files, where it means that there is none."""
 
 
 def choice(*words: str) -> SettingKind[str]:
@@ -191,3 +193,18 @@ def choice(*words: str) -> SettingKind[str]:
 
     expected = ", ".join(quoted(word) for word in words[:-1]) + f" or {quoted(words[-1])}"
     return SettingKind("word", expected, lambda value: from_text(checked_text(value)), from_text, quoted)
+
+
+# --- values that are not checked ----------------------------------------------------------------------
+
+
+def _anything_to_toml(value: object) -> str:
+    if isinstance(value, bool):
+        return bool_to_toml(value)
+    return str(value) if isinstance(value, int | float) else quoted(str(value))
+
+
+ANYTHING: SettingKind[object] = SettingKind(
+    "any", "an Iggy key that Courser does not use", lambda value: value, lambda text: text, _anything_to_toml
+)
+"""For keys that Courser does not use."""

@@ -9,16 +9,13 @@ from typing import TextIO
 
 import uvloop
 
+from courser.configuration.environment import configuration_path, with_file
+from courser.configuration.loading import Configuration
 from courser.server.allocator import share_one_heap
 from courser.server.configuration import checks
 from courser.server.configuration.effective import effective_lines
-from courser.server.configuration.environment import (
-    configuration_path,
-    log_levels,
-    prints_configuration,
-    with_file,
-)
-from courser.server.configuration.loading import Configuration, load
+from courser.server.configuration.environment import log_levels, prints_configuration
+from courser.server.configuration.loading import load
 from courser.server.configuration.settings import settings_of
 from courser.server.logs import Logs
 from courser.server.root_user import choose_root

@@ -17,8 +17,8 @@ from courser.broker.credentials import Passwords
 from courser.catalog.changes import PasswordChange
 from courser.catalog.opening import open_catalog
 from courser.catalog.rules import ROOT_USER_ID
+from courser.configuration.environment import variable
 from courser.errors import CommandRejected, ConfigurationRefused, StartRefused
-from courser.server.configuration.environment import variable
 from courser.storage.data_directory import DataDirectory
 from courser.storage.paths import JOURNAL, METADATA
 

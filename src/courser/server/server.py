@@ -20,6 +20,7 @@ from courser.broker.broker import ALONE, Broker, RootUser
 from courser.broker.credentials import Passwords
 from courser.broker.sessions import Session
 from courser.catalog.rules import ROOT_USER_ID
+from courser.configuration.loading import Configuration
 from courser.errors import CourserError, StartRefused
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.messaging import Transport
@@ -29,7 +30,6 @@ from courser.server.background import BackgroundTasks, keep_background_tasks
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.effective import list_settings, to_toml
 from courser.server.configuration.kinds import Address
-from courser.server.configuration.loading import Configuration
 from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Dependencies, Listeners, name_of
 from courser.server.logs import Logs

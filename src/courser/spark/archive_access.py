@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from courser.archive.configuration_keys import ARCHIVE_CLUSTER, PLACE_KEYS, TABLE
+from courser.archive.configured import load_archiver, store_problems, store_settings
 from courser.archive.settings import StoreSettings
+from courser.configuration.environment import configuration_path, with_file
 from courser.errors import ConfigurationRefused
 from courser.spark.options import ARCHIVE_PREFIX, OptionRefused
-
-_TABLE = "data_maintenance.archiver."
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +33,15 @@ def archive_access(
     Raises:
         OptionRefused: one of them is unknown or invalid, or something is missing.
     """
-    # Only who reads an archive loads the server's configuration. Tasks do not: they get its result.
-    from courser.server.configuration.archive_keys import ARCHIVE_CLUSTER, PLACE_KEYS  # noqa: PLC0415
-    from courser.server.configuration.archiving import store_problems, store_settings  # noqa: PLC0415
-    from courser.server.configuration.environment import configuration_path, with_file  # noqa: PLC0415
-    from courser.server.configuration.loading import load  # noqa: PLC0415
-
-    places = {path.removeprefix(_TABLE) for key in PLACE_KEYS for path in key.spellings if path.startswith(_TABLE)}
+    places = {path.removeprefix(TABLE) for key in PLACE_KEYS for path in key.spellings if path.startswith(TABLE)}
     if others := sorted(given.keys() - places):
         known = ", ".join(f"{ARCHIVE_PREFIX}{name}" for name in sorted(places))
         raise OptionRefused(f'unknown option "{ARCHIVE_PREFIX}{others[0]}"; the options of the archive are {known}')
-    settings = [f"{_TABLE}{name}={text}" for name, text in given.items()]
+    settings = [f"{TABLE}{name}={text}" for name, text in given.items()]
     path = None if configuration_file is None else Path(configuration_file)
     try:
         variables = with_file(environment)
-        configuration = load(path or configuration_path(variables), variables, settings)
+        configuration = load_archiver(path or configuration_path(variables), variables, settings)
         if problems := list(store_problems(configuration)):
             raise ConfigurationRefused(problems)
     except ConfigurationRefused as refusal:
@@ -58,4 +53,4 @@ def archive_access(
 
 def _as_option(problem: str) -> str:
     """A problem with a setting, in the words of the options."""
-    return problem.replace(_TABLE, ARCHIVE_PREFIX).replace(" (--set)", "")
+    return problem.replace(TABLE, ARCHIVE_PREFIX).replace(" (--set)", "")

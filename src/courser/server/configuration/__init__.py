@@ -1,1 +1,1 @@
-"""Configuration: one table of keys, filled from file, environment and command line, and turned into settings."""
+"""The configuration of a server: its keys, checks across several of them, and the settings that they become."""

@@ -1,9 +1,9 @@
 """The keys of stored messages: compression, encryption, deduplication."""
 
+from courser.configuration.key import Key
 from courser.model.quantities import SECOND
 from courser.model.topic_options import COMPRESSIONS
 from courser.server.configuration import kinds
-from courser.server.configuration.key import Key
 
 COMPRESSION = Key(
     path="system.compression.default_algorithm",

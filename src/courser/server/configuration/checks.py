@@ -7,17 +7,18 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from courser.archive import configuration_keys as archive_keys
+from courser.archive.configured import store_problems
 from courser.archive.settings import StoreKind
 from courser.broker.topic_settings import codec_of
 from courser.catalog.rules import ROOT_USER_ID
+from courser.configuration.key import Key
+from courser.configuration.loading import Configuration
 from courser.errors import ConfigurationRefused
 from courser.model.topic_options import COMPRESSIONS
 from courser.records.compression import CodecMissing, check_available
 from courser.records.encryption import KEY_EXPECTED, KeyRing, parse_key
-from courser.server.configuration import archive_keys, at_rest_keys, http_keys, keys, telemetry_keys
-from courser.server.configuration.archiving import store_problems
-from courser.server.configuration.key import Key
-from courser.server.configuration.loading import Configuration
+from courser.server.configuration import at_rest_keys, http_keys, keys, telemetry_keys
 
 _LOOPBACK = ("127.", "::1", "localhost")
 _BASE_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from courser.api.operating_replies import Setting
-from courser.server.configuration.key import KeyStatus
-from courser.server.configuration.key_index import AnyKey
-from courser.server.configuration.loading import FROM_DEFAULT, Configuration
+from courser.configuration.key import KeyStatus
+from courser.configuration.key_index import AnyKey
+from courser.configuration.loading import FROM_DEFAULT, Configuration
 
 
 @dataclass(frozen=True, slots=True)

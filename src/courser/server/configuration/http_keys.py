@@ -4,9 +4,9 @@ import re
 
 from courser.broker.access_tokens import ALGORITHMS, AccessTokenSettings
 from courser.broker.settings import BrokerSettings
+from courser.configuration.key import Key
 from courser.model.quantities import SECOND
 from courser.server.configuration import kinds
-from courser.server.configuration.key import Key
 from courser.server.configuration.keys import TlsKeys, certificate_file, key_file, self_signed, tls_enabled
 from courser.server.configuration.kinds import Address
 from courser.transports.settings import ConsoleSettings, CorsSettings, HttpSettings

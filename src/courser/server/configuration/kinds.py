@@ -18,11 +18,11 @@ from courser.model.setting_kinds import (
     BOOL,
     FILE,
     OPTIONAL_BOOL,
+    OPTIONAL_TEXT,
     PATH,
     TEXT,
     SettingKind,
     Value,
-    bool_to_toml,
     checked_text,
     checked_words,
     choice,
@@ -38,7 +38,6 @@ from courser.storage.segment_index import IndexCache
 
 __all__ = [
     "ADDRESS",
-    "ANYTHING",
     "BOOL",
     "DIALECT",
     "DIALECTS",
@@ -155,8 +154,7 @@ WORDS: SettingKind[tuple[str, ...]] = SettingKind(
     lambda value: "[" + ", ".join(map(quoted, value)) + "]",
 )
 
-OPTIONAL_TEXT = SECRET = SettingKind("text", "a text", checked_text, checked_text, quoted)
-"""May be empty: as in stock files, where it means that there is none."""
+SECRET = OPTIONAL_TEXT
 
 
 def _levels(value: object) -> LogLevels:
@@ -272,18 +270,3 @@ TRUSTED_ISSUERS = SettingKind(
     _issuers_to_toml,
     row_fields=_ISSUER_TEXTS | {"user_id"},
 )
-
-
-# --- values that are not checked ----------------------------------------------------------------------
-
-
-def _anything_to_toml(value: object) -> str:
-    if isinstance(value, bool):
-        return bool_to_toml(value)
-    return str(value) if isinstance(value, int | float) else quoted(str(value))
-
-
-ANYTHING: SettingKind[object] = SettingKind(
-    "any", "an Iggy key that Courser does not use", lambda value: value, lambda text: text, _anything_to_toml
-)
-"""For keys that Courser does not use."""

@@ -5,15 +5,15 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from courser.archive.configured import archive_settings
 from courser.broker.access_tokens import AccessTokenSettings
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
+from courser.configuration.loading import Configuration
 from courser.model.quantities import SECOND
 from courser.model.topic_options import COMPRESSIONS
 from courser.records.encryption import KeyRing, parse_key
 from courser.records.stored_body import Encryption
 from courser.server.configuration import at_rest_keys, http_keys, keys, telemetry_keys
-from courser.server.configuration.archiving import archive_settings
-from courser.server.configuration.loading import Configuration
 from courser.server.configuration.log_levels import LogLevels
 from courser.storage.message_window import Deduplication
 from courser.storage.segment_index import IndexCache
@@ -190,7 +190,7 @@ def _broker(configuration: Configuration) -> BrokerSettings:
         staging_size_max=configuration[keys.STAGING_SIZE_MAX],
         staging_expiry=configuration[keys.STAGING_EXPIRY],
         series_count_max=configuration[http_keys.METRICS_SERIES_MAX],
-        archive=archive_settings(configuration),
+        archive=archive_settings(configuration, configuration[keys.SHUTDOWN_TIMEOUT]),
         disk_thread_count=configuration[keys.DISK_THREAD_COUNT],
         encryption=_encryption(configuration),
         keys=key_ring(configuration),

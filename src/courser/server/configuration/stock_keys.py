@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 
-from courser.server.configuration import kinds
-from courser.server.configuration.key import Key, KeyStatus
+from courser.configuration.key import Key, unused_key
 
 _IGNORED = {
     "consumer_group": "rebalancing_timeout rebalancing_check_interval session_timeout heartbeat_interval",
-    "data_maintenance.archiver.s3": "tmp_upload_dir",
     "data_maintenance.state": "overwrite interval",
     "http": "web_ui",
     "message_cleaner": "enabled interval",
@@ -43,24 +41,12 @@ _IGNORED_SECRETS = ("tcp.tls.password",)
 def _ignored() -> Iterator[Key[object]]:
     for table, names in _IGNORED.items():
         for name in names.split():
-            yield _ignored_key(f"{table}.{name}")
+            yield unused_key(f"{table}.{name}")
     for path in _IGNORED_SECRETS:
-        yield _ignored_key(path, is_secret=True)
+        yield unused_key(path, is_secret=True)
     for path in _IGNORED_TABLES:
         # The contents may include secrets: never show them.
-        yield _ignored_key(path, is_secret=True, has_any_below=True)
-
-
-def _ignored_key(path: str, *, is_secret: bool = False, has_any_below: bool = False) -> Key[object]:
-    return Key(
-        path=path,
-        kind=kinds.ANYTHING,
-        default=None,
-        description="not used",
-        status=KeyStatus.IGNORED,
-        is_secret=is_secret,
-        has_any_below=has_any_below,
-    )
+        yield unused_key(path, is_secret=True, has_any_below=True)
 
 
 STOCK_KEYS: tuple[Key[object], ...] = tuple(_ignored())

@@ -2,9 +2,9 @@
 
 from urllib.parse import urlsplit
 
+from courser.configuration.key import Key
 from courser.model.quantities import SECOND
 from courser.server.configuration import kinds
-from courser.server.configuration.key import Key
 
 _COLLECTOR = "http://localhost:7281/v1"
 HTTP, GRPC = "http", "grpc"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic
 
-from courser.server.configuration.kinds import SettingKind, Value
+from courser.model.setting_kinds import ANYTHING, SettingKind, Value
 
 _SYSTEM = "system."
 
@@ -48,3 +48,16 @@ class Key(Generic[Value]):
 def variable_name(path: str) -> str:
     """The environment variable of a path, without its prefix."""
     return path.upper().replace(".", "_")
+
+
+def unused_key(path: str, *, is_secret: bool = False, has_any_below: bool = False) -> Key[object]:
+    """A key of Iggy's stock files that has no effect here."""
+    return Key(
+        path=path,
+        kind=ANYTHING,
+        default=None,
+        description="not used",
+        status=KeyStatus.IGNORED,
+        is_secret=is_secret,
+        has_any_below=has_any_below,
+    )

@@ -6,19 +6,10 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from courser.server.configuration import archive_keys, at_rest_keys, http_keys, keys, telemetry_keys
-from courser.server.configuration.key import Key, variable_name
-from courser.server.configuration.stock_keys import STOCK_KEYS
+from courser.configuration.key import Key, variable_name
 
 AnyKey: TypeAlias = Key[Any]
 """A key whose value type does not matter."""
-
-LIVE_KEYS: tuple[AnyKey, ...] = tuple(
-    value
-    for module in (keys, at_rest_keys, http_keys, archive_keys, telemetry_keys)
-    for value in vars(module).values()
-    if isinstance(value, Key)
-)
 
 _ROW_VARIABLE = re.compile(r"(?P<list>\w+?)_(?P<row>[0-9]{1,4})_(?P<field>[A-Z_]+)")
 """A field of a list of tables: HTTP_JWT_TRUSTED_ISSUERS_0_ISSUER."""
@@ -94,8 +85,3 @@ def _parents(path: str) -> Iterator[str]:
 def _likeness(path: str, known: str) -> float:
     same_name = path.rpartition(".")[2] == known.rpartition(".")[2]
     return SequenceMatcher(None, path, known).ratio() + (_SAME_NAME_BONUS if same_name else 0)
-
-
-def all_keys() -> KeyIndex:
-    """Every key of Courser and of Iggy's stock files."""
-    return KeyIndex((*LIVE_KEYS, *STOCK_KEYS))

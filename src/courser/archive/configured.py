@@ -1,11 +1,23 @@
 """The settings of the archive, made from the configuration."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+from courser.archive import configuration_keys as keys
 from courser.archive.settings import ArchiveMoment, ArchiveSettings, StoreKind, StoreSettings
-from courser.server.configuration import archive_keys as keys
-from courser.server.configuration.keys import SHUTDOWN_TIMEOUT
-from courser.server.configuration.loading import Configuration
+from courser.configuration.key import Key
+from courser.configuration.key_index import KeyIndex
+from courser.configuration.loading import Configuration, load
+
+
+def load_archiver(path: Path | None, environment: Mapping[str, str], settings: Sequence[str]) -> Configuration:
+    """The archiver's part of a server's configuration, for those who have no server.
+
+    Raises:
+        ConfigurationRefused: lists every problem.
+    """
+    own = [value for value in vars(keys).values() if isinstance(value, Key)]
+    return load(KeyIndex((*own, *keys.STOCK_KEYS)), path, environment, settings, table=keys.TABLE)
 
 
 def store_settings(configuration: Configuration) -> StoreSettings:
@@ -59,8 +71,8 @@ def store_problems(configuration: Configuration) -> Iterator[str]:
         yield f"{missing.path} is required: an access key has two parts"
 
 
-def archive_settings(configuration: Configuration) -> ArchiveSettings | None:
-    """The archiver; None if it is disabled."""
+def archive_settings(configuration: Configuration, last_run_timeout: int) -> ArchiveSettings | None:
+    """The archiver; None if it is disabled. ``last_run_timeout``: microseconds that a stop waits for its last run."""
     if not configuration[keys.ARCHIVER_ENABLED]:
         return None
     return ArchiveSettings(
@@ -73,7 +85,7 @@ def archive_settings(configuration: Configuration) -> ArchiveSettings | None:
         part_size=configuration[keys.ARCHIVE_PART_SIZE],
         retention=configuration[keys.ARCHIVE_RETENTION],
         cache_size=configuration[keys.ARCHIVE_CACHE_SIZE],
-        last_run_timeout=configuration[SHUTDOWN_TIMEOUT],
+        last_run_timeout=last_run_timeout,
         cluster=configuration[keys.ARCHIVE_CLUSTER],
         take_over=configuration[keys.TAKE_OVER],
         restore_on_start=configuration[keys.RESTORE_ON_START],
