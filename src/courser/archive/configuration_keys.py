@@ -145,6 +145,7 @@ GCS_CREDENTIALS_FILE = Key(
     default=None,
     description="the key of a service account, as JSON; without it, the credentials of the environment",
 )
+GCS_ENDPOINT = _text("gcs.endpoint", "the address of a store that is not Google's own")
 AZURE_ACCOUNT = _text("azure.account", "kind `azure`: the storage account")
 AZURE_CONTAINER = _text("azure.container", "the container")
 AZURE_KEY_PREFIX = _text("azure.key_prefix", "what all keys begin with")
@@ -177,7 +178,7 @@ BUCKETS: dict[StoreKind, tuple[Key[str], ...]] = {
 PLACE_KEYS: tuple[Key[Any], ...] = (
     *(ARCHIVE_KIND, ARCHIVE_CLUSTER, ARCHIVE_TIMEOUT, ARCHIVE_PATH),
     *(S3_BUCKET, S3_KEY_PREFIX, S3_REGION, S3_ENDPOINT, S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY, S3_PATH_STYLE),
-    *(GCS_BUCKET, GCS_KEY_PREFIX, GCS_CREDENTIALS_FILE),
+    *(GCS_BUCKET, GCS_KEY_PREFIX, GCS_CREDENTIALS_FILE, GCS_ENDPOINT),
     *(AZURE_ACCOUNT, AZURE_CONTAINER, AZURE_KEY_PREFIX, AZURE_ACCESS_KEY, AZURE_ENDPOINT),
 )
 """The keys that say where the archive is: all that a reader needs."""

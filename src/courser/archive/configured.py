@@ -45,6 +45,7 @@ def store_settings(configuration: Configuration) -> StoreSettings:
                 bucket=configuration[keys.GCS_BUCKET],
                 key_prefix=configuration[keys.GCS_KEY_PREFIX],
                 credentials_file=configuration[keys.GCS_CREDENTIALS_FILE],
+                endpoint=configuration[keys.GCS_ENDPOINT],
                 request_timeout=timeout,
             )
         case StoreKind.AZURE:
