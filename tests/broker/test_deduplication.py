@@ -88,6 +88,21 @@ async def test_the_window_is_limited_by_count_and_by_age() -> None:
         assert await send(client, 3) == 102
 
 
+@pytest.mark.parametrize("jump", [-3600 * SECOND, 10 * 365 * 86_400 * SECOND], ids=["back 1 h", "forward 10 years"])
+async def test_a_clock_that_is_set_neither_shortens_nor_prolongs_the_window(jump: int) -> None:
+    clock = ManualClock()
+    async with TestBroker(settings=SETTINGS, clock=clock) as broker:
+        client = await client_of(broker)
+        await send(client, 1, 2)
+        clock.advance(SECOND)
+        clock.jump(jump)
+        assert [await send(client, 2), await send(client, 3)] == [1, 2]
+        clock.advance(58 * SECOND)
+        assert [await send(client, 1), await send(client, 3)] == [0, 2]
+        clock.advance(62 * SECOND)
+        assert await send(client, 3) == 3
+
+
 async def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
     key = EncryptionKey(bytes(range(32)))
     settings = BrokerSettings(

@@ -74,7 +74,7 @@ class Preparation:
         if settings.deduplication is not None and self._window is None:
             async with self._loading:
                 if self._window is None:
-                    load = partial(load_window, self._log, settings.deduplication, self._clock.now())
+                    load = partial(load_window, self._log, settings.deduplication, self._clock)
                     self._window = await self._in_pool(load)
         if settings.encoding is PLAIN:
             return batch
@@ -85,7 +85,8 @@ class Preparation:
     def look_up(self, batch: Batch) -> KnownMessages:
         """Which messages of a batch, not encoded, are not stored yet."""
         assert self._window is not None, "a batch was prepared"
-        found = self._window.find(message_ids(batch.body, batch.frames), self._clock.now(), self._log.start_offset)
+        ids = message_ids(batch.body, batch.frames)
+        found = self._window.find(ids, self._clock.monotonic(), self._log.start_offset)
         fresh = np.flatnonzero(found == NEW)
         if len(fresh) == batch.count:
             return KnownMessages(batch)
@@ -98,24 +99,29 @@ class Preparation:
         if self._window is not None:
             plain = batch.plain if isinstance(batch, EncodedBatch) else batch
             ids = message_ids(plain.body, plain.frames)
-            self._window.remember(ids, appended.base_offset, appended.timestamp)
+            # Not the time in the log: a clock that is set would empty the window, or keep it for years.
+            self._window.remember(ids, appended.base_offset, self._clock.monotonic())
 
 
-def load_window(log: PartitionLog, limits: Deduplication, now: int) -> MessageWindow:
-    """The ids of the newest messages in the log. May wait for the disk.
+def load_window(log: PartitionLog, limits: Deduplication, clock: Clock) -> MessageWindow:
+    """The ids of the newest messages in the log, with times of the monotonic clock. May wait for the disk.
 
     Raises:
         StorageFailure: the disk cannot be read.
         KeyMissing, CodecMissing: the newest messages cannot be decoded.
     """
     window, buffer = MessageWindow(limits, secrets.randbits(64)), ReadBuffer()
+    now, monotonic = clock.now(), clock.monotonic()
+    latest = monotonic - limits.age_max
     offset = max(log.offset_of_last(limits.count_max), log.offset_at_time(max(now - limits.age_max, 0)))
     while offset < log.visible_end:
         buffer.reset()
         result = log.read(offset, _READ_SIZE, _READ_SIZE, buffer)
         for piece in result.pieces:
             for ids, first_offset, timestamp in ids_in(piece):
-                window.remember(ids, first_offset, timestamp)
+                # Times in the log go back where the clock was set back. Those of the window must not.
+                latest = max(latest, monotonic - max(now - timestamp, 0))
+                window.remember(ids, first_offset, latest)
         if result.next_offset <= offset:
             break
         offset = result.next_offset
