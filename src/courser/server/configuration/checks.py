@@ -3,7 +3,6 @@
 import base64
 import binascii
 import importlib.util
-import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -21,7 +20,6 @@ from courser.records.encryption import KEY_EXPECTED, KeyRing, parse_key
 from courser.server.configuration import at_rest_keys, http_keys, keys, telemetry_keys
 
 _LOOPBACK = ("127.", "::1", "localhost")
-_BASE_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 
 _INTERVALS = (
     (keys.CLEANER_ENABLED, keys.CLEANER_INTERVAL),
@@ -150,11 +148,6 @@ def _has_modules(*names: str) -> bool:
 def _http_contradictions(configuration: Configuration) -> Iterator[str]:
     if not configuration[http_keys.METRICS_ENDPOINT].startswith("/"):
         yield f"{configuration.where(http_keys.METRICS_ENDPOINT)} must start with a slash, such as /metrics"
-    if not _BASE_PATH.fullmatch(configuration[http_keys.UI_BASE_PATH]):
-        yield (
-            f"{configuration.where(http_keys.UI_BASE_PATH)} must be empty, or a path without a slash at the end, such "
-            "as /courser"
-        )
     yield from _cors_contradictions(configuration)
     yield from _issuer_contradictions(configuration)
     encoding, decoding = (http_keys.JWT_ENCODING_SECRET, http_keys.JWT_DECODING_SECRET)

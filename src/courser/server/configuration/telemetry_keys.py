@@ -8,10 +8,9 @@ from courser.server.configuration import kinds
 
 _COLLECTOR = "http://localhost:7281/v1"
 HTTP, GRPC = "http", "grpc"
-_TRANSPORT = "the protocol of OTLP; `grpc` needs the extra `otel-grpc` (Iggy: grpc)"
 
 
-def _endpoint(value: object) -> str:
+def _url(value: object) -> str:
     if isinstance(value, str):
         parts = urlsplit(value)
         if not value or (parts.scheme in ("http", "https") and parts.hostname):
@@ -19,9 +18,26 @@ def _endpoint(value: object) -> str:
     raise ValueError(value)
 
 
-_ENDPOINT = kinds.SettingKind(
-    "URL", "an `http://` or `https://` URL, or an empty text", _endpoint, _endpoint, kinds.quoted
-)
+_URL = kinds.SettingKind("URL", "an `http://` or `https://` URL, or an empty text", _url, _url, kinds.quoted)
+
+
+def _transport(signal: str, note: str = "") -> Key[str]:
+    return Key(
+        path=f"telemetry.{signal}.transport",
+        kind=kinds.choice(HTTP, GRPC),
+        default=HTTP,
+        description=f"the protocol of OTLP; `grpc` needs the extra `otel-grpc`{note}",
+    )
+
+
+def _endpoint(signal: str, what: str) -> Key[str]:
+    return Key(
+        path=f"telemetry.{signal}.endpoint",
+        kind=_URL,
+        default=f"{_COLLECTOR}/{signal}",
+        description=f"where to send {what}; empty means nowhere",
+    )
+
 
 TELEMETRY_ENABLED = Key(
     path="telemetry.enabled",
@@ -35,42 +51,18 @@ SERVICE_NAME = Key(
     default="courser",
     description="the name of this server in what it exports (Iggy: iggy)",
 )
-TRACES_TRANSPORT = Key(
-    path="telemetry.traces.transport", kind=kinds.choice(HTTP, GRPC), default=HTTP, description=_TRANSPORT
-)
-TRACES_ENDPOINT = Key(
-    path="telemetry.traces.endpoint",
-    kind=_ENDPOINT,
-    default=f"{_COLLECTOR}/traces",
-    description="where to send traces; empty means nowhere",
-)
+TRACES_TRANSPORT = _transport("traces", " (Iggy: grpc)")
+TRACES_ENDPOINT = _endpoint("traces", "traces")
 TRACES_SAMPLE = Key(
     path="telemetry.traces.one_in",
     kind=kinds.integer(1, 1_000_000_000),
     default=100,
     description="one request in this many is traced, chosen at random",
 )
-LOGS_TRANSPORT = Key(
-    path="telemetry.logs.transport", kind=kinds.choice(HTTP, GRPC), default=HTTP, description=_TRANSPORT
-)
-LOGS_ENDPOINT = Key(
-    path="telemetry.logs.endpoint",
-    kind=_ENDPOINT,
-    default=f"{_COLLECTOR}/logs",
-    description="where to send the log; empty means nowhere",
-)
-METRICS_TRANSPORT = Key(
-    path="telemetry.metrics.transport",
-    kind=kinds.choice(HTTP, GRPC),
-    default=HTTP,
-    description="the protocol of OTLP; `grpc` needs the extra `otel-grpc`",
-)
-METRICS_ENDPOINT = Key(
-    path="telemetry.metrics.endpoint",
-    kind=_ENDPOINT,
-    default=f"{_COLLECTOR}/metrics",
-    description="where to send metrics; empty means nowhere",
-)
+LOGS_TRANSPORT = _transport("logs", " (Iggy: grpc)")
+LOGS_ENDPOINT = _endpoint("logs", "the log")
+METRICS_TRANSPORT = _transport("metrics")
+METRICS_ENDPOINT = _endpoint("metrics", "metrics")
 METRICS_INTERVAL = Key(
     path="telemetry.metrics.interval",
     kind=kinds.duration(SECOND),
