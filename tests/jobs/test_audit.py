@@ -103,18 +103,47 @@ def damages(findings: tuple[Finding, ...] | list[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity is Severity.DAMAGE]
 
 
+@pytest.fixture(scope="module")
+def hurt_directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A data directory for each way to hurt a partition, by its name. All of them are below one directory."""
+    place = tmp_path_factory.mktemp("hurt")
+    directories = {}
+    for hurt in HURTS:
+        partition = full_partition(place / hurt.__name__)
+        hurt(partition)
+        directories[hurt.__name__] = partition.data_directory
+    return directories
+
+
+@pytest.fixture(scope="module")
+def audited(spark: SparkSession, hurt_directories: dict[str, Path]) -> AuditReport:
+    """One audit of them all: a job on Spark takes longer than all that it checks here."""
+    return audit(spark, next(iter(hurt_directories.values())).parent)
+
+
 @pytest.mark.parametrize(("hurt", "checks"), HURTS.items(), ids=lambda value: getattr(value, "__name__", ""))
 def test_planted_damage_is_found_as_verify_finds_it(
-    spark: SparkSession, tmp_path: Path, hurt: Callable[[Partition], None], checks: set[str]
+    audited: AuditReport,
+    hurt_directories: dict[str, Path],
+    hurt: Callable[[Partition], None],
+    checks: set[str],
 ) -> None:
-    partition = full_partition(tmp_path / "data")
-    hurt(partition)
-    report = audit(spark, partition.data_directory)
-    assert {finding.check for finding in damages(report.findings)} == checks
-    one_after_the_other = Verification(LocalFileSystem(), partition.data_directory)
-    assert set(map(facts, report.findings)) == set(map(facts, one_after_the_other.findings()))
-    assert report.is_damaged
-    assert report.summary == one_after_the_other.summary
+    directory = hurt_directories[hurt.__name__]
+    findings = [finding for finding in audited.findings if directory in finding.path.parents]
+    assert {finding.check for finding in damages(findings)} == checks
+    one_after_the_other = Verification(LocalFileSystem(), directory)
+    assert set(map(facts, findings)) == set(map(facts, one_after_the_other.findings()))
+
+
+def test_a_damaged_directory_is_summed_up_as_verify_does_it(
+    spark: SparkSession, audited: AuditReport, hurt_directories: dict[str, Path]
+) -> None:
+    directory = hurt_directories["flip_a_body"]
+    for report, place in ((audited, directory.parent), (audit(spark, directory), directory)):
+        one_after_the_other = Verification(LocalFileSystem(), place)
+        assert set(map(facts, report.findings)) == set(map(facts, one_after_the_other.findings()))
+        assert report.is_damaged
+        assert report.summary == one_after_the_other.summary
 
 
 def test_a_healthy_directory_has_no_findings(spark: SparkSession, tmp_path: Path) -> None:
