@@ -3,7 +3,7 @@
 import re
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -37,6 +37,28 @@ async def open_browser() -> AsyncIterator[Browser]:
             yield browser
         finally:
             await browser.close()
+
+
+class SharedBrowser:
+    """One browser for all tests of a worker. If it did not start or has crashed, the next test starts another one.
+
+    A fixture for all tests that starts it itself would fail them all: pytest remembers that it failed.
+    """
+
+    def __init__(self) -> None:
+        self._contexts = AsyncExitStack()
+        self._browser: Browser | None = None
+
+    async def get(self) -> Browser:
+        """The browser; started if it does not run."""
+        if self._browser is None or not self._browser.is_connected():
+            self._browser = None
+            await self.close()
+            self._browser = await self._contexts.enter_async_context(open_browser())
+        return self._browser
+
+    async def close(self) -> None:
+        await self._contexts.aclose()
 
 
 @dataclass

@@ -8,7 +8,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 from pytest_asyncio.plugin import PytestAsyncioFunction
 
-from tests.console.browsing import PATIENCE, Tab, open_browser, open_tab
+from tests.console.browsing import PATIENCE, SharedBrowser, Tab, open_tab
 from tests.transports.whole_servers import WholeServer, whole_server
 
 expect.set_options(timeout=PATIENCE)
@@ -23,9 +23,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def browser() -> AsyncIterator[Browser]:
-    async with open_browser() as browser:
-        yield browser
+async def shared_browser() -> AsyncIterator[SharedBrowser]:
+    shared = SharedBrowser()
+    yield shared
+    await shared.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def browser(shared_browser: SharedBrowser) -> Browser:
+    return await shared_browser.get()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
