@@ -154,13 +154,19 @@ check-stores: $(DEVELOPMENT)  ## the archive on emulators of Azure and of Google
 	PATH="$(CURDIR)/$(STORES)/node_modules/.bin:$(CURDIR)/$(STORES)/bin:$$PATH" \
 		$(PYTHON) -m pytest $(ARGS) tests/archive/test_azure.py tests/archive/test_gcs.py
 
-.PHONY: check
-check: $(DEVELOPMENT)  ## format, lint, types, import contracts; changes nothing
+# Parts that `make --jobs=2` runs side by side; the last one needs no .venv.
+.PHONY: check check-style check-types check-imports
+check: check-style check-types check-imports check-console  ## format, lint, types, import contracts; changes nothing
+
+check-style: $(DEVELOPMENT)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+
+check-types: $(DEVELOPMENT)
 	$(BIN)/mypy $(CHECKED)
+
+check-imports: $(DEVELOPMENT)
 	$(BIN)/lint-imports
-	@$(MAKE) --no-print-directory check-console
 
 # TypeScript reads the types in the comments of the console's scripts. Nothing of it is shipped.
 TYPESCRIPT := build/typescript
