@@ -34,7 +34,7 @@ def meet_all(target: Target, wire: str, cases: Sequence[Damage]) -> None:
 
 @every_wire
 def test_damaged_requests(target: Target, wire: str, seed: int) -> None:
-    meet_all(target, wire, list(damages(seed, 15 * len(REQUESTS))))
+    meet_all(target, wire, list(damages(seed, 6 * len(REQUESTS))))
 
 
 @pytest.mark.slow

@@ -26,6 +26,8 @@ from tests.torture.process import until
 CONSUMER = Consumer(ConsumerKind.CONSUMER, 1)
 GOING = (ErrorCode.DISCONNECTED, ErrorCode.SERVER_BUSY)
 """What a server may say that is about to stop."""
+REPETITIONS, LONG_REPETITIONS = 2, 4
+"""How often a server is ended under load: at least twice, because a start must leave what the next end needs."""
 SYNCED = {"system.partition.enforce_fsync": "true", "system.partition.messages_required_to_save": "1"}
 
 
@@ -116,11 +118,12 @@ def assert_all_there(server: RunningServer, producers: list[Producer]) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, SYNCED], ids=["written", "synced"])
-def test_a_stop_during_load_is_clean_and_takes_nothing(tmp_path: Path, settings: dict[str, str]) -> None:
+def test_a_stop_during_load_is_clean_and_takes_nothing(tmp_path: Path, settings: dict[str, str], is_long: bool) -> None:
     server = RunningServer(tmp_path, settings=settings)
+    repetitions = LONG_REPETITIONS if is_long else REPETITIONS
     with server:
         with producing(server) as producers:
-            for _ in range(3):
+            for _ in range(repetitions):
                 wait_for_more(producers)
                 assert server.stop() == 0
                 assert how_it_stopped(LocalFileSystem(), server.data) is StopKind.CLEAN
@@ -131,16 +134,16 @@ def test_a_stop_during_load_is_clean_and_takes_nothing(tmp_path: Path, settings:
         for producer in producers:
             offsets = [message.offset for message in kept(server, producer.partition_id)]
             assert offsets == list(range(len(offsets))), "after a clean stop no offset is left out"
-        assert server.output.count("stopped clean=True") == 3
+        assert server.output.count("stopped clean=True") == repetitions
         assert "defect" not in server.output
 
 
 @pytest.mark.parametrize("settings", [{}, SYNCED], ids=["written", "synced"])
-def test_a_kill_during_load_takes_nothing(tmp_path: Path, settings: dict[str, str]) -> None:
+def test_a_kill_during_load_takes_nothing(tmp_path: Path, settings: dict[str, str], is_long: bool) -> None:
     server = RunningServer(tmp_path, settings=settings)
     with server:
         with producing(server) as producers:
-            for _ in range(3):
+            for _ in range(LONG_REPETITIONS if is_long else REPETITIONS):
                 wait_for_more(producers)
                 server.kill()
                 server.start()
@@ -149,7 +152,7 @@ def test_a_kill_during_load_takes_nothing(tmp_path: Path, settings: dict[str, st
         assert server.stop() == 0
 
 
-def test_changes_of_metadata_during_a_kill(tmp_path: Path) -> None:
+def test_changes_of_metadata_during_a_kill(tmp_path: Path, is_long: bool) -> None:
     """What was acknowledged is there, what was not is there or not; and every topic that is there can be used."""
     server = RunningServer(tmp_path)
     acknowledged: list[str] = []
@@ -174,7 +177,7 @@ def test_changes_of_metadata_during_a_kill(tmp_path: Path) -> None:
     with server, ThreadPoolExecutor(1) as pool:
         running = pool.submit(change)
         try:
-            for _ in range(4):
+            for _ in range(LONG_REPETITIONS if is_long else REPETITIONS):
                 wanted = len(acknowledged) + 15
                 until(lambda wanted=wanted: len(acknowledged) >= wanted, "acknowledged topics", 60)  # type: ignore[misc]
                 server.kill()
