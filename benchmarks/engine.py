@@ -8,10 +8,13 @@ from pathlib import Path
 
 from courser.broker.disk_pool import DiskPool
 from courser.broker.partition import Partition
+from courser.broker.sync_ways import SyncWays
 from courser.model.durability import Durability, DurabilityPolicy
 from courser.records.batch import parse_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory
+from courser.storage.limits import DEFAULT_LIMITS
+from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import partition_directory
 from courser.storage.segment import SegmentState
 from courser.storage.settings import LogSettings
@@ -28,20 +31,23 @@ def place(data_directory: Path, number: int = 0) -> tuple[Path, PartitionIdentit
 class Engine:
     """The partitions of one data directory. Use it from one event loop, and call ``close`` at the end."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, shares_syncs: bool = True) -> None:
         self.data = DataDirectory.open(path)
         self.pool = DiskPool(POOL_SIZE)
+        whole = self.data.file_system.open_whole(path) if shares_syncs else None
+        self._ways = None if whole is None else SyncWays.of(whole, self.pool, self.data.clock, DEFAULT_LIMITS)
         self.partitions: list[Partition] = []
 
     def create(self, settings: LogSettings, number: int = 0) -> Partition:
         path, identity = place(self.data.path, number)
-        return self._add(Partition(self.data.create_partition(path, identity, settings), self.pool, self.data.clock))
+        return self._add(self.data.create_partition(path, identity, settings))
 
     def open(self, settings: LogSettings, number: int = 0) -> Partition:
         path, identity = place(self.data.path, number)
-        return self._add(Partition(self.data.open_partition(path, identity, settings), self.pool, self.data.clock))
+        return self._add(self.data.open_partition(path, identity, settings))
 
-    def _add(self, partition: Partition) -> Partition:
+    def _add(self, log: PartitionLog) -> Partition:
+        partition = Partition(log, self.pool, self.data.clock, sync_ways=self._ways)
         self.partitions.append(partition)
         return partition
 
@@ -49,13 +55,18 @@ class Engine:
         """A clean stop."""
         is_clean = all([await partition.close() for partition in self.partitions])
         self.pool.shutdown()
+        if self._ways is not None:
+            self._ways.close()
         self.data.close(is_clean=is_clean)
 
 
 @asynccontextmanager
-async def new_engine(path: Path) -> AsyncIterator[Engine]:
-    """An engine in an empty directory that is stopped cleanly at the end."""
-    engine = Engine(path)
+async def new_engine(path: Path, *, shares_syncs: bool = True) -> AsyncIterator[Engine]:
+    """An engine in an empty directory that is stopped cleanly at the end.
+
+    ``shares_syncs``: whether one call may sync the files of several partitions.
+    """
+    engine = Engine(path, shares_syncs=shares_syncs)
     engine.data.begin()
     yield engine
     await engine.close()

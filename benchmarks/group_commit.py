@@ -32,6 +32,8 @@ class Acks:
     count: int
     seconds: float
     sync_count: int
+    cpu_seconds: float
+    """Of this process, with its threads."""
 
     @property
     def speed(self) -> float:
@@ -39,24 +41,35 @@ class Acks:
 
 
 async def engine_acks(
-    path: Path, seconds: float, *, partition_count: int, appenders_each: int, shares_syncs: bool
+    path: Path,
+    seconds: float,
+    *,
+    partition_count: int,
+    appenders_each: int,
+    shares_syncs: bool,
+    shares_calls: bool = True,
 ) -> Acks:
-    """Append single messages to every partition. Each appender waits for its acknowledgement before the next one."""
+    """Append single messages to every partition. Each appender waits for its acknowledgement before the next one.
+
+    ``shares_syncs``: whether one sync may serve several appenders of a partition. ``shares_calls``: whether one call
+    may sync several partitions.
+    """
     (wire,) = wire_batches(Shape.SAME, 1, 1)
-    async with new_engine(path) as engine:
+    async with new_engine(path, shares_syncs=shares_calls) as engine:
         settings = LogSettings(durability=SYNCED)
         partitions = [engine.create(settings, number) for number in range(partition_count)]
         for partition in partitions:
             await partition.append(parse_batch(wire))
         before = sum(partition.sync_count for partition in partitions)
-        begin = time.perf_counter()
+        begin, begin_of_cpu = time.perf_counter(), time.process_time()
         work = []
         for partition in partitions:
             lock = None if shares_syncs else asyncio.Lock()
             work += [_appender(partition, parse_batch(wire), begin + seconds, lock) for _ in range(appenders_each)]
         counts = await asyncio.gather(*work)
-        spent = time.perf_counter() - begin
-        return Acks(sum(counts), spent, sum(partition.sync_count for partition in partitions) - before)
+        spent, cpu_seconds = time.perf_counter() - begin, time.process_time() - begin_of_cpu
+        sync_count = sum(partition.sync_count for partition in partitions) - before
+        return Acks(sum(counts), spent, sync_count, cpu_seconds)
 
 
 async def _appender(partition: Partition, batch: Batch, stop: float, lock: asyncio.Lock | None) -> int:
@@ -78,7 +91,7 @@ def bare_acks(path: Path, seconds: float, *, file_count: int) -> Acks:
         allocate_like_the_engine(descriptor, 4 * MIB)
         os.fsync(descriptor)
         descriptors.append(descriptor)
-    begin = time.perf_counter()
+    begin, begin_of_cpu = time.perf_counter(), time.process_time()
 
     def work(number: int) -> None:
         while not counts[number] or time.perf_counter() < begin + seconds:
@@ -91,17 +104,19 @@ def bare_acks(path: Path, seconds: float, *, file_count: int) -> Acks:
         thread.start()
     for thread in threads:
         thread.join()
-    spent = time.perf_counter() - begin
+    spent, cpu_seconds = time.perf_counter() - begin, time.process_time() - begin_of_cpu
     for descriptor in descriptors:
         os.close(descriptor)
-    return Acks(sum(counts), spent, sum(counts))
+    return Acks(sum(counts), spent, sum(counts), cpu_seconds)
 
 
 def _ways(bench: Bench) -> dict[str, Callable[[Path], Acks]]:
     """The variants to compare, which are run alternately."""
     seconds, many = bench.scale.sync_seconds, APPENDER_COUNT
 
-    def engine(partition_count: int, appenders_each: int, *, shares_syncs: bool) -> Callable[[Path], Acks]:
+    def engine(
+        partition_count: int, appenders_each: int, *, shares_syncs: bool, shares_calls: bool = True
+    ) -> Callable[[Path], Acks]:
         return lambda path: bench.run(
             engine_acks(
                 path,
@@ -109,6 +124,7 @@ def _ways(bench: Bench) -> dict[str, Callable[[Path], Acks]]:
                 partition_count=partition_count,
                 appenders_each=appenders_each,
                 shares_syncs=shares_syncs,
+                shares_calls=shares_calls,
             )
         )
 
@@ -117,6 +133,7 @@ def _ways(bench: Bench) -> dict[str, Callable[[Path], Acks]]:
         "one partition, no group commit": engine(1, many, shares_syncs=False),
         "one partition": engine(1, many, shares_syncs=True),
         "16 partitions": engine(many, 1, shares_syncs=True),
+        "16 partitions, a call each": engine(many, 1, shares_syncs=True, shares_calls=False),
         "bare, 16 files": lambda path: bare_acks(path, seconds, file_count=many),
         "crowd, no group commit": engine(many, 4, shares_syncs=False),
         "crowd": engine(many, 4, shares_syncs=True),
@@ -133,6 +150,9 @@ def run(bench: Bench) -> Iterator[Row]:
 
     def row(measure: str, name: str, other: str, target: Target | None = None) -> Row:
         syncs = median(acks.count / max(acks.sync_count, 1) for acks in found[name])
+        cpu_time, other_time = (
+            median(acks.cpu_seconds / acks.count * 1e6 for acks in found[one]) for one in (name, other)
+        )
         return Row(
             measure=measure,
             unit="acks/s",
@@ -140,7 +160,7 @@ def run(bench: Bench) -> Iterator[Row]:
             bare=[acks.speed for acks in found[other]],
             bare_name=other,
             target=target,
-            note=f"{syncs:.1f} acks per sync",
+            note=f"{syncs:.1f} acks per sync; CPU {cpu_time:.0f} and {other_time:.0f} us per ack",
         )
 
     must, aim = Target(Bound.RATIO_AT_LEAST, 8), Target(Bound.RATIO_AT_LEAST, 4, Weight.AIM)
@@ -148,5 +168,6 @@ def run(bench: Bench) -> Iterator[Row]:
     yield row("16 appenders, one partition, no group commit", alone, "bare, one file")
     yield row("16 appenders, one partition", "one partition", alone, must)
     yield row("16 appenders, one each on 16 partitions", "16 partitions", alone, aim)
+    yield row("16 appenders, one each on 16 partitions", "16 partitions", "16 partitions, a call each")
     yield row("16 appenders, one each on 16 partitions", "16 partitions", "bare, 16 files")
     yield row("64 appenders, four each on 16 partitions", "crowd", "crowd, no group commit")

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from courser.broker.shared_syncs import SharedSyncs
+from courser.broker.sync_ways import SyncWays
 from courser.errors import DiskFull, PartitionReadOnly
 from courser.model.durability import Durability
 from courser.records.batch import NewMessage, build_batch
+from courser.storage.limits import EngineLimits
 from courser.storage.settings import LogSettings
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFile, FaultPlan
@@ -282,9 +283,9 @@ async def test_at_bounded_most_sends_ask_for_nothing_but_the_time(
 
 
 async def test_at_bounded_partitions_share_a_sync(disk: GatedFileSystem, pool: Executor) -> None:
-    shared = SharedSyncs(disk.open_whole(DIRECTORY.parent), many_count=1)
-    clock = ManualClock()
-    async with opened(disk, pool, settings(Durability.BOUNDED, interval=MINUTE), clock, shared=shared) as partition:
+    clock, limits = ManualClock(), EngineLimits(whole_sync_count=1)
+    ways = SyncWays.of(disk.open_whole(DIRECTORY.parent), pool, clock, limits)
+    async with opened(disk, pool, settings(Durability.BOUNDED, interval=MINUTE), clock, ways=ways) as partition:
         await send(partition, "message")
         clock.advance(MINUTE)
         let_timer_fire(partition)

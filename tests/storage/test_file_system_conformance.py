@@ -375,5 +375,8 @@ def test_a_sync_of_the_whole_file_system_covers_its_directories(disk: tuple[File
         pytest.skip("this file system does not report what it could not write")
     assert whole.covers(directory)
     whole.sync()
+    size = whole.unwritten_size()
+    assert size is not None
+    assert size >= 0
     whole.close()
     whole.close()

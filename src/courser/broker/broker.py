@@ -53,12 +53,12 @@ from courser.broker.scraping import Scrapes
 from courser.broker.scrubbing import Scrubber
 from courser.broker.sessions import Session, Sessions
 from courser.broker.settings import BrokerSettings
-from courser.broker.shared_syncs import SharedSyncs
 from courser.broker.staging import Staging
 from courser.broker.start_report import StartFindings
 from courser.broker.statistics import Machine
 from courser.broker.stored_offsets import StoredOffsets
 from courser.broker.subscriptions import Subscriptions
+from courser.broker.sync_ways import SyncWays
 from courser.broker.tiered_reads import TieredReads, register_read_metrics
 from courser.broker.tokens import Tokens
 from courser.broker.topic_figures import TopicFigureTable
@@ -140,7 +140,7 @@ class Broker:
         self.request_metrics = RequestMetrics(self.metrics)
         # Before anything is written: it reports what fails from now on.
         whole = data.file_system.open_whole(data.path)
-        self._shared_syncs = None if whole is None else SharedSyncs(whole, settings.engine_limits.whole_sync_count)
+        self._sync_ways = None if whole is None else SyncWays.of(whole, pool, data.clock, settings.engine_limits)
         self.partitions = self._make_partitions(opened)
         limits = settings.limits
         self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), data.clock.monotonic, limits)
@@ -235,7 +235,7 @@ class Broker:
             settings=self.settings,
             purge_end=opened.store.state.purge_end,
             metrics=PartitionMetrics(self.metrics, self.clock),
-            shared_syncs=self._shared_syncs,
+            sync_ways=self._sync_ways,
             owns=self._place.owns,
         )
 
@@ -438,8 +438,8 @@ class Broker:
             is_clean = await asyncio.get_running_loop().run_in_executor(self.pool, partial(_leave, self.data, is_clean))
         finally:
             self.pool.shutdown()
-            if self._shared_syncs is not None:
-                self._shared_syncs.close()
+            if self._sync_ways is not None:
+                self._sync_ways.close()
             self._password_threads.shutdown(cancel_futures=True)
         return is_clean
 

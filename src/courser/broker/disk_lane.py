@@ -8,11 +8,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from courser.broker.disk_pool import start
+from courser.broker.disk_pool import Run, TimedRun, start
 from courser.errors import CourserError, StorageFailure
 from courser.storage.jobs import Job
 
 Plan = Callable[[], Job | None]
+BeginDue = Callable[[Run, Callable[[BaseException | None], None]], bool]
 
 
 class DiskLane:
@@ -30,11 +31,15 @@ class DiskLane:
         retry_delay: float,
         on_time: Callable[[int], None] | None = None,
         monotonic: Callable[[], int] | None = None,
+        begin_due: BeginDue | None = None,
     ) -> None:
         """``retry_delay``: seconds before failed work that is still due is retried.
 
         ``on_time`` is told how many microseconds each job took that did not fail, by the clock ``monotonic``.
+        ``begin_due`` may take work that is due, run it elsewhere, and report on the loop how it ended. It returns
+        whether it does.
         """
+        self._begin_due = begin_due
         self._pool = pool
         self._on_time = on_time
         self._monotonic = monotonic
@@ -104,6 +109,8 @@ class DiskLane:
     def _start(self, job: Job, done: asyncio.Future[None] | None) -> None:
         if self._on_time is not None and self._monotonic is not None:
             job = _timed(job, self._on_time, self._monotonic)
+        if done is None and self._begin_due is not None and self._begin_due(job.run, partial(self._finish, job, None)):
+            return
         start(self._pool, job.run, partial(self._hand_back, asyncio.get_running_loop(), job, done))
 
     def _hand_back(
@@ -133,16 +140,10 @@ class DiskLane:
 
 
 def _timed(job: Job, on_time: Callable[[int], None], monotonic: Callable[[], int]) -> Job:
-    """The same job, timed on the pool's thread: how long it waited for the thread does not count."""
-    times = [0, 0]
-
-    def run() -> None:
-        times[0] = monotonic()
-        job.run()
-        times[1] = monotonic()
+    run = TimedRun(job.run, monotonic)
 
     def complete() -> None:
-        on_time(times[1] - times[0])
+        on_time(run.duration)
         job.complete()
 
     return replace(job, run=run, complete=complete)

@@ -19,6 +19,24 @@ Back: TypeAlias = Callable[[BaseException | None], object]
 Item: TypeAlias = tuple[Run, Back]
 
 
+class TimedRun:
+    """Work that measures how long it takes, on the pool's thread: how long it waited for the thread does not count."""
+
+    __slots__ = ("_monotonic", "_run", "duration")
+
+    def __init__(self, run: Run, monotonic: Callable[[], int]) -> None:
+        self._run = run
+        self._monotonic = monotonic
+        self.duration = 0
+        """Microseconds."""
+
+    def __call__(self) -> None:
+        """Do the work."""
+        began = self._monotonic()
+        self._run()
+        self.duration = self._monotonic() - began
+
+
 class _Worker:
     """One thread and its next item."""
 

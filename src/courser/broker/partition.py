@@ -12,12 +12,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from courser.broker.disk_lane import DiskLane
+from courser.broker.disk_pool import Run
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.partition_reads import Found, ReadablePartition
 from courser.broker.preparing import Preparation
 from courser.broker.segment_verification import SegmentVerification
-from courser.broker.shared_syncs import SharedSyncs
+from courser.broker.sync_ways import SyncWays
 from courser.broker.tiered_reads import TieredReads
 from courser.broker.waiting import Entrance, Waiting, attempt
 from courser.broker.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
@@ -61,13 +62,13 @@ class Partition(ReadablePartition):
         limits: BrokerLimits = DEFAULT_BROKER_LIMITS,
         verification: SegmentVerification | None = None,
         metrics: PartitionMetrics | None = None,
-        shared_syncs: SharedSyncs | None = None,
+        sync_ways: SyncWays | None = None,
         past: TieredReads | None = None,
         large_reads: asyncio.Semaphore | None = None,
     ) -> None:
         """``verification``, if any, checks each sealed segment before its first read.
 
-        ``metrics`` are those of all partitions. ``shared_syncs`` is what the partitions on one file system share.
+        ``metrics`` are those of all partitions. ``sync_ways`` is how the partitions on one file system share syncs.
         ``past``, if any, reads messages that only the archive still has. ``large_reads`` limits how many large reads of
         all partitions run at a time.
         """
@@ -75,13 +76,14 @@ class Partition(ReadablePartition):
         metrics = metrics or PartitionMetrics(Registry(), clock)
         self._clock = clock
         self._acknowledgements: Acknowledgements[asyncio.Future[None]] = Acknowledgements(log.settings.durability)
-        self._shared_syncs = shared_syncs
+        self._sync_ways = sync_ways
         lane = partial(DiskLane, pool, retry_delay=limits.disk_retry_delay)
         self._syncs = lane(
             plan_next=self._plan_due_sync,
             on_done=self._release,
             on_time=partial(metrics.note_sync, log.directory),
             monotonic=clock.monotonic,
+            begin_due=self._begin_awaited_sync,
         )
         self._upkeep = lane(plan_next=lambda: upkeep.plan_upkeep(log), on_done=self._release)
         self._writeback = lane(plan_next=self._plan_writeback, on_done=lambda: None)
@@ -402,14 +404,20 @@ class Partition(ReadablePartition):
     def _plan_due_sync(self) -> Job | None:
         now = self._clock.monotonic()
         if self._is_sync_due(now):
-            job, shared = self._plan_sync(), self._shared_syncs
-            # At `synced`, clients wait for this partition alone, and the rest of the file system may take longer.
-            if job is None or shared is None or self.log.settings.durability.level is _SYNCED:
+            job, ways = self._plan_sync(), self._sync_ways
+            if job is None or ways is None or self.log.settings.durability.level is _SYNCED:
                 return job
-            return shared.share(job)
+            return ways.shared.share(job)
         # Data that was written during the last sync has its own due time, and perhaps nothing follows it.
         self._set_timer(now)
         return None
+
+    def _begin_awaited_sync(self, run: Run, finish: Callable[[BaseException | None], None]) -> bool:
+        """At `synced`, clients wait for this sync, and perhaps for those of other partitions at the same time."""
+        if self._sync_ways is None or self.log.settings.durability.level is not _SYNCED:
+            return False
+        self._sync_ways.awaited.start(run, finish)
+        return True
 
     def _plan_sync(self) -> Job | None:
         job = plan_sync(self.log)

@@ -20,7 +20,7 @@ from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.partition_reads import LARGE_READ_COUNT_MAX
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.settings import BrokerSettings
-from courser.broker.shared_syncs import SharedSyncs
+from courser.broker.sync_ways import SyncWays
 from courser.broker.tiered_reads import TieredReads
 from courser.broker.topic_settings import effective_options, log_settings, persists_offsets, size_limit
 from courser.catalog import entities
@@ -117,7 +117,7 @@ class PartitionRegistry:
         settings: BrokerSettings,
         purge_end: Callable[[Topic, int], int],
         metrics: PartitionMetrics | None = None,
-        shared_syncs: SharedSyncs | None = None,
+        sync_ways: SyncWays | None = None,
         owns: Owns = owns_all,
     ) -> None:
         """``purge_end`` says up to which offset the last purge of a topic reaches in a partition.
@@ -130,7 +130,7 @@ class PartitionRegistry:
         self._clock = clock
         self._settings = settings
         self._metrics = metrics or PartitionMetrics(Registry(), clock)
-        self._shared_syncs = shared_syncs
+        self._sync_ways = sync_ways
         self._large_reads = asyncio.Semaphore(LARGE_READ_COUNT_MAX)
         self._purge_end = purge_end
         self.owns = owns
@@ -257,7 +257,7 @@ class PartitionRegistry:
         self, stream: Stream, topic: Topic, log: PartitionLog, verification: SegmentVerification | None = None
     ) -> None:
         opened = self.topics[stream.stream_id, topic.topic_id]
-        shared = self._shared_syncs
+        ways = self._sync_ways
         partition = Partition(
             log,
             self._pool,
@@ -265,7 +265,7 @@ class PartitionRegistry:
             limits=self._settings.limits,
             verification=verification,
             metrics=self._metrics,
-            shared_syncs=shared if shared is not None and shared.covers(log.directory) else None,
+            sync_ways=ways if ways is not None and ways.covers(log.directory) else None,
             past=self.past,
             large_reads=self._large_reads,
         )

@@ -1,16 +1,12 @@
 """One sync for many partitions: if many wait for the disk at a time, one call syncs the whole file system for all."""
 
-import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
-from courser.storage.files import WholeSync
+from courser.broker.whole_syncs import WholeSyncs
 from courser.storage.jobs import Job
-
-_log = logging.getLogger(__name__)
 
 
 class SharedSyncs:
@@ -20,7 +16,7 @@ class SharedSyncs:
     file system covers all jobs that were planned before it began.
     """
 
-    def __init__(self, whole: WholeSync, many_count: int) -> None:
+    def __init__(self, whole: WholeSyncs, many_count: int) -> None:
         """From ``many_count`` jobs on that wait at a time, one of them syncs the whole file system."""
         self._whole = whole
         self._many_count = many_count
@@ -29,17 +25,6 @@ class SharedSyncs:
         self._last_number = 0
         self._covered_number = 0
         self._is_syncing = False
-        self._has_failed = False
-        self.whole_sync_count = 0
-        """How often the whole file system was synced."""
-
-    def covers(self, directory: Path) -> bool:
-        """Whether a partition's directory is on the file system."""
-        return self._whole.covers(directory)
-
-    def close(self) -> None:
-        """No job is left."""
-        self._whole.close()
 
     def share(self, job: Job) -> Job:
         """The same job, which may find its work done by another one."""
@@ -50,32 +35,27 @@ class SharedSyncs:
 
     def _run(self, run: Callable[[], None], number: int) -> None:
         try:
-            if not self._is_covered(number):
+            if not self._is_covered(run, number):
                 run()
         finally:
             with self._lock:
                 self._waiting_count -= 1
 
-    def _is_covered(self, number: int) -> bool:
+    def _is_covered(self, run: Callable[[], None], number: int) -> bool:
+        """Whether the work of a job is done, by another job or by a call here."""
         with self._lock:
             if number <= self._covered_number:
                 return True
-            if self._waiting_count < self._many_count or self._is_syncing or self._has_failed:
+            if self._waiting_count < self._many_count or self._is_syncing or self._whole.has_failed:
                 return False
             self._is_syncing = True
             last_number = self._last_number
-        has_failed = True
+        is_synced = False
         try:
-            self._whole.sync()
-            has_failed = False
-        except OSError as error:
-            # The next one could succeed although something was lost. The sync of a single file tells the truth.
-            _log.warning("the file system could not be synced as a whole, syncing single files from now on: %s", error)
+            is_synced = self._whole.sync(run)
         finally:
             with self._lock:
                 self._is_syncing = False
-                self._has_failed = has_failed
-                if not has_failed:
+                if is_synced:
                     self._covered_number = last_number
-                    self.whole_sync_count += 1
-        return not has_failed
+        return is_synced

@@ -112,6 +112,9 @@ class WholeSync(Protocol):
         next call may succeed all the same. The sync of a file that was not written still fails.
         """
 
+    def unwritten_size(self) -> int | None:
+        """About how many bytes wait to be written, on this file system or on others; None if unknown."""
+
     def close(self) -> None:
         """Close now. Closing twice is harmless."""
 

@@ -38,6 +38,10 @@ _RELIABLE_KINDS = frozenset({0xEF53, 0x58465342, 0x9123683E})
 """ext4 (and ext2, ext3), XFS, Btrfs: a sync of all of it reports every file that could not be written. File systems on
 top of others, such as overlays, may not."""
 
+_MEMORY_FACTS_SIZE = 4096
+_UNWRITTEN_NAMES = ("Dirty", "Writeback")
+_UNWRITTEN = re.compile(rf"^(?:{'|'.join(_UNWRITTEN_NAMES)}): +(\d+) kB$".encode(), re.MULTILINE)
+
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 _BOOT_ID_UNKNOWN = bytes(16)
 
@@ -160,6 +164,7 @@ class LocalWholeSync:
         self._descriptor = descriptor
         self._call = call
         self._device = os.fstat(descriptor).st_dev
+        self._memory_facts = _open_memory_facts()
 
     def covers(self, directory: Path) -> bool:
         """Whether a directory and the files in it are on this file system."""
@@ -174,11 +179,21 @@ class LocalWholeSync:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), str(self._path))
 
+    def unwritten_size(self) -> int | None:
+        """What waits to be written on all file systems of this machine: the kernel does not tell it for one."""
+        try:
+            text = os.pread(self._memory_facts, _MEMORY_FACTS_SIZE, 0) if self._memory_facts >= 0 else b""
+        except OSError:
+            return None
+        found = _UNWRITTEN.findall(text)
+        return sum(map(int, found)) * 1024 if len(found) == len(_UNWRITTEN_NAMES) else None
+
     def close(self) -> None:
         """Close now. Closing twice is harmless."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        descriptors, self._descriptor, self._memory_facts = (self._descriptor, self._memory_facts), -1, -1
+        for descriptor in descriptors:
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def __del__(self) -> None:
         self.close()
@@ -378,6 +393,14 @@ def _find_call(library: ctypes.CDLL, name: str, arguments: tuple[type, ...]) -> 
     function.restype = ctypes.c_int
     call: _Call = function
     return call
+
+
+def _open_memory_facts() -> int:
+    """A descriptor; -1 if the kernel does not tell."""
+    try:
+        return os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
 
 
 def _reports_failed_writes() -> bool:

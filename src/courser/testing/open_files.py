@@ -187,5 +187,9 @@ class FakeWholeSync:
             "sync_whole", self._path, self._system._commit_everything, failed=self._system._fail_everything
         )
 
+    def unwritten_size(self) -> int | None:
+        """Nothing that would take time."""
+        return 0
+
     def close(self) -> None:
         """Nothing is held."""
