@@ -1,31 +1,10 @@
-"""The metrics that only a server has: connections by kind, and how late the event loop is."""
-
-import pytest
+"""The metrics that only a server has: connections by kind."""
 
 from courser.broker.groups import ConsumerGroups
 from courser.broker.sessions import Sessions
 from courser.model.messaging import Transport
-from courser.model.metrics import Histogram
-from courser.server.metrics import ConnectionSurvey, measure_loop_delay
+from courser.server.metrics import ConnectionSurvey
 from courser.testing.clocks import ManualClock
-
-
-class Enough(Exception):
-    """The test has seen what it wanted."""
-
-
-async def test_the_delay_of_the_event_loop_is_what_a_timer_is_late() -> None:
-    clock, histogram, late = ManualClock(), Histogram((0.01, 0.1)), [0, 50_000, 2_000_000]
-
-    async def sleep(seconds: float) -> None:
-        if not late:
-            raise Enough
-        clock.advance(int(seconds * 1_000_000) + late.pop(0))
-
-    with pytest.raises(Enough):
-        await measure_loop_delay(histogram, clock, sleep)
-    assert histogram.counts == [1, 1, 1]
-    assert histogram.sum == pytest.approx(2.05)
 
 
 async def test_connections_are_counted_by_transport_and_library() -> None:

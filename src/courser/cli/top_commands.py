@@ -90,6 +90,15 @@ _SECTIONS = (
         ),
     ),
     Section(
+        "blocks",
+        (
+            Field("kind", "event loop blocked by"),
+            Field("name"),
+            Field("per_second", "rate", text=_as_rate, is_number=True),
+            Field("milliseconds_per_second", "time per second", text=_as_milliseconds, is_number=True),
+        ),
+    ),
+    Section(
         "topics",
         (
             Field("stream"),

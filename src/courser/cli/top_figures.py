@@ -80,6 +80,7 @@ def figures(found: Comparison) -> Record:
         "groups": _groups(found),
         "topics": _topics(found),
         "commands": _commands(found),
+        "blocks": _blocks(found),
     }
 
 
@@ -152,6 +153,22 @@ def _commands(found: Comparison) -> list[Record]:
                 }
             )
     return _sorted(rows, "p99_milliseconds")
+
+
+def _blocks(found: Comparison) -> list[Record]:
+    """Who blocked the event loop, the longest first."""
+    counts = found.growth(m.LOOP_BLOCKS.name)
+    rows: Iterable[Record] = (
+        {
+            "kind": dict(labels)["kind"],
+            "name": dict(labels)["name"],
+            "per_second": counts.get(labels, 0) / found.seconds,
+            "milliseconds_per_second": seconds * _MILLISECONDS / found.seconds,
+        }
+        for labels, seconds in found.growth(m.LOOP_BLOCKED_SECONDS.name).items()
+        if seconds > 0
+    )
+    return _sorted(rows, "milliseconds_per_second")
 
 
 def _tail(found: Comparison, metric: Metric) -> float | None:

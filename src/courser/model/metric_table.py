@@ -175,7 +175,23 @@ CPU_SECONDS = Metric("courser_cpu_seconds_total", _COUNTER, "CPU time that the s
 MEMORY = Metric("courser_memory_bytes", _GAUGE, "Memory that the server occupies.")
 THREADS = Metric("courser_threads", _GAUGE, "Threads of the server.")
 LOOP_DELAY = Metric(
-    "courser_event_loop_delay_seconds", _HISTOGRAM, "How much later than planned the event loop ran a timer."
+    "courser_event_loop_delay_seconds", _HISTOGRAM, "How long work that was ready had to wait for the event loop."
+)
+LOOP_BLOCKS = Metric(
+    "courser_event_loop_blocks_total",
+    _COUNTER,
+    "How often the event loop was blocked for 20 ms or more, by who did it: kind is command, task, callback, "
+    "garbage collection, processor (the machine ran something else), or unknown.",
+    ("kind", "name"),
+)
+LOOP_BLOCKED_SECONDS = Metric(
+    "courser_event_loop_blocked_seconds_total",
+    _COUNTER,
+    "For how long these blocks kept others waiting.",
+    ("kind", "name"),
+)
+COLLECTION_PAUSE = Metric(
+    "courser_collection_pause_seconds", _HISTOGRAM, "How long garbage collections stopped the server."
 )
 
 
@@ -282,5 +298,18 @@ SECTIONS = (
             CONNECTIONS_CUT_OFF,
         ),
     ),
-    Section("Process", (INFORMATION, START_TIME, CPU_SECONDS, MEMORY, THREADS, LOOP_DELAY)),
+    Section(
+        "Process",
+        (
+            INFORMATION,
+            START_TIME,
+            CPU_SECONDS,
+            MEMORY,
+            THREADS,
+            LOOP_DELAY,
+            LOOP_BLOCKS,
+            LOOP_BLOCKED_SECONDS,
+            COLLECTION_PAUSE,
+        ),
+    ),
 )

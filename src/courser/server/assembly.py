@@ -1,6 +1,5 @@
 """What every process of a server puts together in the same way, whichever part of the work it has."""
 
-import gc
 import logging
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from courser.broker.broker import Broker
 from courser.broker.sessions import Session
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.settings import ServerSettings
+from courser.server.garbage import calm_collections
 from courser.server.metrics import register_connection_metrics
 from courser.server.proven_dialects import ProvenDialects
 from courser.server.system_limits import connection_count_max, needs_more_files, raise_file_limit
@@ -22,19 +22,14 @@ from courser.transports.session_loop import Services
 
 _log = logging.getLogger(__name__)
 
-_ALLOCATIONS_BETWEEN_COLLECTIONS = 50_000
-"""Net container allocations between two collections of the youngest generation. The default of 700 slows sends by a
-few percent."""
 _SWITCH_INTERVAL = 0.000_03
 """Seconds after which a thread must release the interpreter lock. A sync has to start while the event loop still
 answers the sends of the previous one, and a thread that converts messages must not delay the event loop."""
 
 
 def calm_process() -> None:
-    """Search for cycles rarely: requests create none, and objects created at start live as long as the process."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS, 20, 20)
+    """Set the interpreter up for serving."""
+    calm_collections()
     sys.setswitchinterval(_SWITCH_INTERVAL)
 
 

@@ -15,12 +15,13 @@ from courser.broker.history import INTERVAL
 from courser.broker.retention import DeletionReason
 from courser.broker.sessions import Session
 from courser.model.clock import Clock
-from courser.model.metric_table import LOOP_DELAY
 from courser.model.quantities import SECOND, format_byte_size
 from courser.server.allocator import find_trim
+from courser.server.collection_watch import CollectionWatch
 from courser.server.configuration.settings import ServerSettings
+from courser.server.garbage import Garbage
 from courser.server.logs import Logs
-from courser.server.metrics import measure_loop_delay
+from courser.server.loop_watch import LoopReport, LoopWatch
 from courser.transports.connections import Connections
 
 _log = logging.getLogger(__name__)
@@ -138,8 +139,10 @@ def keep_own_tasks(
 ) -> None:
     """Start the tasks that every process of a server has, for its own partitions and connections."""
     tasks.keep("deadlines", connections.patrol)
-    delays = broker.metrics.histogram(LOOP_DELAY)
-    tasks.keep("event loop delay", partial(measure_loop_delay, delays, broker.clock))
+    clock, metrics = broker.clock, broker.metrics
+    watch = LoopWatch(LoopReport(metrics, clock), CollectionWatch(metrics, clock))
+    tasks.keep("event loop watch", watch.run)
+    tasks.keep("garbage", Garbage(clock, lambda: watch.is_idle).run)
     tasks.every(_HANDOVER_INTERVAL, "hand-overs", partial(_expire_handovers, broker))
     disk_interval = _FREE_SPACE_INTERVAL if settings.broker.free_space_min else _DISK_INTERVAL
     tasks.every(disk_interval, "disk", broker.disk_watch.look)

@@ -1,22 +1,17 @@
-"""The metrics of a server that the broker does not have: connections, and how long its event loop is busy."""
+"""The metrics of a server that the broker does not have: connections."""
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 from courser.broker.partition_survey import Pause, let_others_run
 from courser.broker.sessions import NO_SDK, Sessions
 from courser.model import metric_table as m
-from courser.model.clock import Clock
 from courser.model.messaging import Transport
-from courser.model.metrics import Histogram, Registry, Sample
+from courser.model.metrics import Registry, Sample
 from courser.transports.connections import Connections
 
 _STEP_COUNT = 1000
 """Connections that are looked at without a pause: less than 1 us each."""
-_LOOP_INTERVAL = 0.25
-"""Seconds between two measurements of the event loop's delay: a stall as long as this is never missed."""
-_SECOND = 1_000_000
 
 
 class ConnectionSurvey:
@@ -61,13 +56,3 @@ def register_connection_metrics(
     registry.collected(m.CONNECTIONS, survey.samples)
     registry.value_of(m.CONNECTIONS_REFUSED, lambda: connections.turned_away_count)
     registry.value_of(m.CONNECTIONS_CUT_OFF, lambda: connections.cut_off_count)
-
-
-async def measure_loop_delay(
-    histogram: Histogram, clock: Clock, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-) -> None:
-    """Measure forever how much later than planned the event loop runs a timer."""
-    while True:
-        due = clock.monotonic() + int(_LOOP_INTERVAL * _SECOND)
-        await sleep(_LOOP_INTERVAL)
-        histogram.observe(max(clock.monotonic() - due, 0) / _SECOND)
