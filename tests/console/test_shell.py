@@ -53,6 +53,23 @@ async def test_the_first_view_is_small(browser: Browser, server: WholeServer) ->
         assert 10_000 < tab.size < FIRST_VIEW_SIZE_MAX
 
 
+async def test_the_next_view_loads_only_data_and_asks_for_nothing_twice(tab: Tab, server: WholeServer) -> None:
+    await server.add_topic()
+    page = tab.page
+    await tab.open("/?all")
+    await expect(page.locator(".figure strong").first).to_be_visible()
+    await page.reload()
+    await expect(page.locator(".figure strong").first).to_be_visible()
+    sizes = await page.evaluate(
+        "() => performance.getEntriesByType('resource').map((one) => [new URL(one.name).pathname, one.transferSize])"
+    )
+    sent = [path.rpartition("/")[2] for path, size in sizes if size > 0]
+    # The requests that are sent before the modules are there are not sent again.
+    assert sorted(sent[:4]) == ["history", "ready", "session", "stats"]
+    assert sent.count("session") == 1
+    assert not [name for name in sent if name.endswith((".js", ".css"))]
+
+
 async def test_a_link_is_valid_once(tab: Tab, server: WholeServer, browser: Browser) -> None:
     user = server.broker.catalog.state.users[0]
     token, _ = server.broker.authentication.one_time_tokens.create(user, None)

@@ -53,7 +53,7 @@ def test_only_logins_and_facts_about_the_server_need_no_token() -> None:
     public = {path for (_, path), operation in operations().items() if operation.get("security") == []}
     logins = {"/users/login", "/personal-access-tokens/login", "/users/refresh-token"}
     facts = {"/", "/ping", "/health/live", "/health/ready", "/metrics", "/openapi.json", "/docs"}
-    console = {"/ui", "/ui/", "/ui/{file}", "/ui/session"}
+    console = {"/ui", "/ui/", "/ui/{file}", "/ui/{version}/{file}", "/ui/session"}
     assert public == logins | facts | console
 
 

@@ -94,10 +94,10 @@ export async function send(method, path, body, options = {}) {
   const headers = { ...HEADERS };
   if (body !== undefined) headers["content-type"] = "application/json";
   try {
-    const reply = await fetch(urlOf(path), {
+    const reply = await (takeEarly(method, path) ?? fetch(urlOf(path), {
       method, headers, body: body === undefined ? undefined : stringify(body), signal: options.signal ?? null,
       credentials: "same-origin", cache: "no-store", redirect: "error",
-    });
+    }));
     if (reply.status === 401 && path !== "ui/session") connection.dispatchEvent(new Event("ended"));
     return reply;
   } catch (error) {
@@ -105,6 +105,14 @@ export async function send(method, path, body, options = {}) {
     noteLost();
     throw new ConnectionLost();
   }
+}
+
+/** The reply to a request that early.js has sent, once. @param {string} method @param {string} path @returns {Promise<Response> | undefined} */
+function takeEarly(method, path) {
+  const replies = /** @type {{ earlyReplies?: Map<string, Promise<Response>> }} */ (globalThis).earlyReplies;
+  const reply = method === "GET" ? replies?.get(path) : undefined;
+  replies?.delete(path);
+  return reply;
 }
 
 /** @param {Response} reply */

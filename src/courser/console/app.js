@@ -3,7 +3,6 @@
 import { connection, isConnectionLost } from "./api.js";
 import { byId, fill, h, icon } from "./dom.js";
 import { isLivePaused, onLivePause, pauseLive, repeat } from "./live.js";
-import { showLogin } from "./login.js";
 import { isUtc, prefer, preference } from "./preferences.js";
 import { findSession, isLoginLink, logOut } from "./session.js";
 import { VIEWS } from "./views.js";
@@ -19,6 +18,7 @@ const CHORD_TIME = 1_500;
 let session = null;
 /** @type {AbortController} */
 let leaving = new AbortController();
+let hasShown = false;
 const main = h("main", { id: "main", tabindex: "-1" });
 
 // --- the address ---
@@ -75,7 +75,9 @@ async function showView() {
   document.body.classList.remove("has-menu");
   markCurrent(found?.view);
   fill(main, loading());
-  window.scrollTo(0, 0);
+  // The browser would have to lay out the page at once. The first view is at the top anyway, and asks for its data first.
+  if (hasShown) window.scrollTo(0, 0);
+  hasShown = true;
   if (found === null) {
     fill(main, h("div", { class: "state" }, h("h1", null, "There is no such view"), h("a", { href: "#/" }, "Go to the overview")));
     return;
@@ -144,7 +146,7 @@ function drawFrame(who) {
     main);
 }
 
-const brandMark = () => h("img", { src: "icon.svg", alt: "", width: "24", height: "24" });
+const brandMark = () => h("img", { src: new URL("icon.svg", import.meta.url), alt: "", width: "24", height: "24" });
 
 function toggleMenu() {
   document.body.classList.toggle("has-menu");
@@ -204,11 +206,17 @@ function start(found, note) {
   leaving.abort();
   if (session === null) {
     document.title = "Log in · Courser";
-    showLogin(byId("app"), note, (who) => start(who));
+    void askForLogin(note);
     return;
   }
   drawFrame(session);
   void showView();
+}
+
+/** The module is loaded only here: most who open the console are logged in. @param {string} [note] */
+async function askForLogin(note) {
+  const { showLogin } = await import("./login.js");
+  if (session === null) showLogin(byId("app"), note, (who) => start(who));
 }
 
 connection.addEventListener("ended", () => {

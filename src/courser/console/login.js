@@ -37,7 +37,7 @@ export function showLogin(root, note, onDone) {
       password.value = "";
       (byToken.hidden ? password : token).focus();
     }
-  } }, h("img", { src: "icon.svg", alt: "", width: "40", height: "40" }), h("h1", null, "Courser"),
+  } }, h("img", { src: new URL("icon.svg", import.meta.url), alt: "", width: "40", height: "40" }), h("h1", null, "Courser"),
   h("p", { class: "soft" }, "Log in with the user and password of this server."), byPassword, byToken, problem, go, other);
   fill(root, h("main", { class: "login-page", id: "main", tabindex: "-1" }, form));
   username.focus();

@@ -1,6 +1,7 @@
 // Who is logged in. The session is a cookie that scripts cannot read; this is what the server says about it.
 
 import { ApiError, ask, get, remove } from "./api.js";
+import { prefer } from "./preferences.js";
 
 /**
  * @typedef {object} Session
@@ -26,15 +27,24 @@ export async function findSession() {
     return logIn({ token: link[1] });
   }
   try {
-    return await get("ui/session");
+    return noted(await get("ui/session"));
   } catch (error) {
-    if (error instanceof ApiError && (error.status === 401 || error.status === 403)) return null;
+    if (error instanceof ApiError && (error.status === 401 || error.status === 403)) return noted(null);
     throw error;
   }
 }
 
 /** @param {{ username: string, password: string } | { token: string }} login @returns {Promise<Session>} */
-export const logIn = (login) => ask("POST", "ui/session", login);
+export const logIn = async (login) => noted(await ask("POST", "ui/session", login));
 
 /** @returns {Promise<void>} */
-export const logOut = () => remove("ui/session");
+export const logOut = async () => {
+  await remove("ui/session");
+  noted(null);
+};
+
+/** Lets the next start of the page know whether somebody is logged in: see early.js. @template {Session | null} Found @param {Found} session @returns {Found} */
+function noted(session) {
+  prefer("session", session === null ? "no" : "yes");
+  return session;
+}

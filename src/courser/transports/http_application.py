@@ -147,6 +147,7 @@ class HttpApplication:
                 "redirect_to_console": self._console.redirect,
                 "get_console": self._console.page,
                 "get_console_file": self._console.file,
+                "get_versioned_console_file": self._console.versioned_file,
                 "create_console_session": self._console.log_in,
                 "get_console_session": self._console.show,
                 "delete_console_session": self._console.log_out,

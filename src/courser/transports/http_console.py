@@ -7,6 +7,7 @@ origin, as far as the browser says where it comes from.
 """
 
 import gzip
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -41,6 +42,8 @@ _TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+_FILE_NAME: Final = re.compile(rb'\b(href|src)="(\w+\.\w+)"')
+"""A file that the page names."""
 _FILE_COUNT_MAX = 100
 """Files that are kept in memory: all there are."""
 
@@ -78,7 +81,20 @@ def _read(name: str) -> _File | None:
     if not path.is_file():
         return None
     data = path.read_bytes()
-    return _File(data, gzip.compress(data, mtime=0), _TYPES[ending], f'"{sha256(data).hexdigest()[:16]}"')
+    if name == _START_PAGE:
+        data = _FILE_NAME.sub(rb'\1="%b/\2"' % files_version().encode(), data)
+    return _File(data, gzip.compress(data, mtime=0), _TYPES[ending], f'"{_hash_of(data)}"')
+
+
+@lru_cache(1)
+def files_version() -> str:
+    """Changes with every file. It is a part of their addresses, so a browser never has to ask for one again."""
+    paths = sorted((files("courser") / "console").iterdir(), key=lambda path: path.name)
+    return _hash_of(b"".join(path.name.encode() + path.read_bytes() for path in paths if path.is_file()))
+
+
+def _hash_of(data: bytes) -> str:
+    return sha256(data).hexdigest()[:16]
 
 
 _login_decoder = msgspec.json.Decoder(ConsoleLoginBody)
@@ -108,6 +124,10 @@ class Console:
     async def file(self, exchange: Exchange, values: Mapping[str, str], _access: Access | None) -> Answer:
         """A script, a style or an image."""
         return _file_answer(exchange, values["file"])
+
+    async def versioned_file(self, exchange: Exchange, values: Mapping[str, str], _access: Access | None) -> Answer:
+        """A file as the page names it. A page of before an update gets what there is now, but keeps none of it."""
+        return _file_answer(exchange, values["file"], is_final=values["version"] == files_version())
 
     # --- sessions ---
 
@@ -212,12 +232,13 @@ def _not_from_console() -> RestRefused:
     )
 
 
-def _file_answer(exchange: Exchange, name: str) -> Answer:
+def _file_answer(exchange: Exchange, name: str, *, is_final: bool = False) -> Answer:
     file = _read(name)
     if file is None:
         return text_answer(_NOT_FOUND, "the console has no such file")
-    # Always asked for again, and seldom sent again: an update of the server takes effect at once.
-    headers = {**PAGE_HEADERS, "cache-control": "no-cache", "etag": file.tag, "vary": "accept-encoding"}
+    # The page is always asked for again, and seldom sent again: an update of the server takes effect at once.
+    caching = "public, max-age=31536000, immutable" if is_final else "no-cache"
+    headers = {**PAGE_HEADERS, "cache-control": caching, "etag": file.tag, "vary": "accept-encoding"}
     if exchange.header(b"if-none-match") == file.tag:
         return Answer(_NOT_MODIFIED, headers=headers)
     if "gzip" in exchange.header(b"accept-encoding"):

@@ -136,6 +136,14 @@ _CONSOLE_ROUTES = (
         is_public=True,
     ),
     OwnRoute(
+        name="get_versioned_console_file",
+        method="GET",
+        path="/ui/{version}/{file}",
+        summary="A file of the web console, of the version that the page names: it never changes.",
+        media_type=_TEXT_TYPE,
+        is_public=True,
+    ),
+    OwnRoute(
         name="create_console_session",
         method="POST",
         path="/ui/session",
