@@ -38,6 +38,16 @@ async def test_topics_are_listed_with_their_figures(scene: Twins) -> None:
     assert (topic.stream, topic.topic, topic.partition_count, topic.message_count) == ("shop", "orders", 2, 2)
 
 
+async def test_the_access_of_users_is_reported(scene: Twins) -> None:
+    client = await scene.connect()
+    await client.create_user("guest", "a-password")
+    root, guest = (await client.get_access()).users
+    assert (root.is_root, guest.username) == (True, "guest")
+    assert not any(verdict.is_allowed for verdict in guest.verdicts)
+    with pytest.raises(NotFound):
+        await client.get_access(stream_id=7)
+
+
 async def test_a_pipeline_that_has_reported_is_listed(scene: Twins) -> None:
     client = await scene.connect()
     assert await client.get_pipelines() == []
@@ -53,6 +63,13 @@ async def test_a_user_without_permissions_sees_only_own_pipelines(scene: Twins) 
     await client.create_user("guest", "a-password")
     await client.login_user("guest", "a-password")
     assert await client.get_pipelines() == []
-    for method in ("get_sessions", "get_history", "get_log_lines", "get_configuration", "get_topic_figures"):
+    for method in (
+        "get_sessions",
+        "get_history",
+        "get_access",
+        "get_log_lines",
+        "get_configuration",
+        "get_topic_figures",
+    ):
         with pytest.raises(NotAllowed):
             await getattr(client, method)()

@@ -252,6 +252,11 @@ REQUESTS: dict[type[c.Command], Callable[[Any], RestRequest]] = {
     ),
     c.GetSegments: lambda it: _AT("GET", f"{_topic_path(it)}/partitions/{it.partition_id}/segments"),
     c.GetSessions: lambda _: _AT("GET", "/sessions"),
+    c.GetAccess: lambda it: _AT(
+        "GET",
+        "/permissions",
+        query={name: getattr(it, name) for name in it.__struct_fields__ if getattr(it, name) is not None},
+    ),
     c.EndSession: lambda it: _AT("DELETE", f"/sessions/{it.client_id}"),
     c.GetHistory: lambda it: _AT("GET", "/history", query={"since": it.since}),
     c.GetLogLines: lambda it: _AT("GET", "/logs", query={"after": it.after}),

@@ -11,12 +11,11 @@ from playwright.async_api import Browser, Page, expect
 import courser
 from courser.api import commands as c
 from courser.api.operating_replies import Setting
-from courser.broker.access import RULES
 from courser.broker.sessions import Session
 from courser.errors import ConnectionFailed
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.messaging import Transport
-from courser.model.permissions import Action, GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
+from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 from courser.server.log_ring import LogRing
 from tests.console.browsing import Tab, open_tab
 from tests.transports.whole_servers import WholeServer, whole_server
@@ -216,22 +215,23 @@ async def test_a_user_gets_permissions_and_the_matrix_says_why(server: WholeServ
     await expect(row).to_have_count(0)
 
 
-def test_the_matrix_follows_the_rules_of_the_server() -> None:
-    source = (Path(courser.__file__).parent / "console" / "permissions.js").read_text()
-    names = set(re.findall(r'name: "([A-Z_]+)"', source))
-    assert names == {"SEND_MESSAGES", "POLL_MESSAGES", "READ_TOPIC", "MANAGE_TOPIC", "MANAGE_USERS", "READ_SERVER"}
-    lists = {
-        "MANAGE_EVERYWHERE": RULES[Action.MANAGE_TOPIC].everywhere,
-        "MANAGE_STREAM": RULES[Action.MANAGE_TOPIC].stream,
-    }
-    for name, wanted in lists.items():
-        written = re.search(rf"const {name} = \[(.*)\];", source)
-        assert written is not None
-        assert tuple(re.findall(r'"(\w+)"', written[1])) == wanted
-    assert set(RULES[Action.READ_TOPIC].everywhere) == {*lists["MANAGE_EVERYWHERE"], "read_streams", "read_topics"}
-    assert set(RULES[Action.READ_TOPIC].stream) == {*lists["MANAGE_STREAM"], "read_stream", "read_topics"}
-    assert set(RULES[Action.SEND_MESSAGES].topic) == {"manage_topic", "send_messages"}
-    assert set(RULES[Action.POLL_MESSAGES].topic) == {"manage_topic", "read_topic", "poll_messages"}
+async def test_the_matrix_shows_what_the_server_says(server: WholeServer, tab: Tab) -> None:
+    """Also in a stream, of a user who is inactive, and why not."""
+    await server.add_topic("shop", "orders")
+    await add_user(server, "clerk", Permissions(GlobalPermissions(read_users=True), {0: StreamPermissions(True)}))
+    await add_user(server, "former")
+    await server.ask(c.UpdateUser("former", None, False))
+    page = tab.page
+    await tab.open("/users?stream=shop&topic=orders")
+    clerk, former = page.get_by_role("row", name="clerk"), page.get_by_role("row", name="former")
+    await expect(clerk.locator("td[data-title=Send]")).to_have_text("✓ manage_stream in the stream")
+    why = re.compile("may not manage users: it has read_users .*; needed: manage_users")
+    await expect(clerk.locator("td[data-title='Manage users'] span")).to_have_attribute("title", why)
+    await expect(former.locator("td[data-title=Read] span")).to_have_attribute("title", re.compile("is inactive"))
+    await page.get_by_label("Where").select_option("everywhere")
+    await expect(clerk.locator("td[data-title=Send]")).not_to_contain_text("✓")
+    await page.get_by_label("Where").select_option("in the stream shop")
+    await expect(clerk.locator("td[data-title=Send]")).to_have_text("✓ manage_stream in the stream")
 
 
 async def test_a_token_is_shown_once_and_works(server: WholeServer, tab: Tab) -> None:

@@ -152,6 +152,7 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.GetGroupLag: GET_TOPIC,
     c.CreateOneTimeToken: ANYBODY,
     c.GetSessions: READ_SERVER,
+    c.GetAccess: READ_USERS,
     c.EndSession: MANAGE_SERVER,
     c.GetHistory: READ_SERVER,
     c.GetLogLines: MANAGE_SERVER,

@@ -74,6 +74,7 @@ SAMPLES: tuple[c.Command, ...] = (
     c.VerifySegment("s", "t", 0, 0),
     c.GetStartReport(),
     c.GetSessions(),
+    c.GetAccess(),
     c.EndSession(1),
     c.GetHistory(),
     c.GetLogLines(),

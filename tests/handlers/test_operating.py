@@ -13,8 +13,9 @@ from courser.broker.pipeline_reports import LIFE as PIPELINE_LIFE
 from courser.broker.sessions import Session
 from courser.catalog import changes
 from courser.errors import ErrorCode
-from courser.model.permissions import GlobalPermissions, Permissions
+from courser.model.permissions import Action, GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 from tests.handlers.messaging import add_topic, send
+from tests.handlers.permission_table import permissions_of
 from tests.handlers.scenes import PASSWORD_HASH, Scene
 
 
@@ -101,6 +102,71 @@ async def test_a_session_is_ended_by_those_who_manage_servers_only(scene: Scene)
     await scene.ask(scene.root, command)
     assert await scene.refusal(session, c.Ping()) is ErrorCode.DISCONNECTED
     assert await scene.refusal(scene.root, command) is ErrorCode.RESOURCE_NOT_FOUND
+
+
+# --- who may do what ---
+
+
+async def access(scene: Scene, stream_id: int | None = None, topic_id: int | None = None) -> dict[str, o.UserAccess]:
+    reply = await scene.ask(scene.root, c.GetAccess(stream_id, topic_id))
+    assert isinstance(reply, o.AccessReport)
+    return {user.username: user for user in reply.users}
+
+
+def allowed(user: o.UserAccess) -> dict[str, list[str]]:
+    """By action, the permissions that allow it."""
+    return {
+        verdict.action: [f"{grant.level}.{grant.name}" for grant in verdict.granted_by]
+        for verdict in user.verdicts
+        if verdict.is_allowed
+    }
+
+
+async def test_the_report_says_by_which_permission_a_user_may_do_something(scene: Scene) -> None:
+    await add_topic(scene)
+    only_there = StreamPermissions(topics={0: TopicPermissions(send_messages=True)})
+    await scene.add_user("bob", Permissions(GlobalPermissions(poll_messages=True), {0: only_there}))
+    users = await access(scene, 0, 0)
+    assert allowed(users["bob"]) == {
+        "poll_messages": ["everywhere.poll_messages"],
+        "send_messages": ["topic.send_messages"],
+    }
+    assert users["iggy"].is_root
+    assert all(verdict.is_allowed for verdict in users["iggy"].verdicts)
+    for place in ((None, None), (0, None)):
+        assert allowed((await access(scene, *place))["bob"]) == {"poll_messages": ["everywhere.poll_messages"]}
+
+
+async def test_the_report_agrees_with_what_is_enforced(scene: Scene) -> None:
+    await add_topic(scene)
+    for number, level in enumerate(("everywhere", "stream", "topic")):
+        names = {"everywhere": GlobalPermissions, "stream": StreamPermissions, "topic": TopicPermissions}[level]
+        for name in names.__struct_fields__:
+            if name != "topics":
+                await scene.add_user(f"{level}-{name}-{number}", permissions_of(f"{level}.{name}"))
+    state = scene.broker.catalog.state
+    for user in (await access(scene, 0, 0)).values():
+        permissions = state.users[user.user_id].permissions
+        for verdict in user.verdicts:
+            is_enough = scene.broker.access.allows(permissions, Action[verdict.action.upper()], 0, 0)
+            assert verdict.is_allowed == (user.is_root or is_enough), (user.username, verdict)
+
+
+async def test_the_report_explains_every_permission_and_names_what_is_missing(scene: Scene) -> None:
+    await add_topic(scene)
+    bob = await scene.add_user("bob")
+    reply = await scene.ask(scene.root, c.GetAccess(0, 0))
+    assert isinstance(reply, o.AccessReport)
+    known = {(permission.level, permission.name) for permission in reply.permissions}
+    assert {(grant.level, grant.name) for action in reply.actions for grant in action.sufficient} <= known
+    send = next(verdict for verdict in reply.users[-1].verdicts if verdict.action == "send_messages")
+    assert send.reason.startswith("it has no permission here; needed: send_messages (topic)")
+    await scene.ask(scene.root, c.UpdateUser("bob", None, False))
+    assert {verdict.reason for verdict in (await access(scene))["bob"].verdicts} == {"the user is inactive"}
+    assert bob.user_id == reply.users[-1].user_id
+    assert await scene.refusal(scene.root, c.GetAccess(7)) is ErrorCode.STREAM_NOT_FOUND
+    assert await scene.refusal(scene.root, c.GetAccess(0, 7)) is ErrorCode.TOPIC_NOT_FOUND
+    assert await scene.refusal(scene.root, c.GetAccess(None, 0)) is ErrorCode.INVALID_COMMAND
 
 
 # --- tokens that log in once ---

@@ -141,6 +141,9 @@ def payload_of(command: c.Command, dialect: Dialect, messages: Sequence[Message]
             return b"".join(map(w.text8, heads)) + numbers + b"".join(map(w.text32, tails))
         case c.EndSession():
             return struct.pack("<I", command.client_id)
+        case c.GetAccess():
+            ids = (command.stream_id, command.topic_id)
+            return b"".join(struct.pack("<BQ", one is not None, one or 0) for one in ids)
         case c.GetHistory():
             return struct.pack("<Q", command.since)
         case c.GetLogLines():

@@ -105,6 +105,8 @@ COMMANDS: tuple[c.Command, ...] = (
     c.GetStartReport(),
     c.GetSessions(),
     c.EndSession(7),
+    c.GetAccess(),
+    c.GetAccess(3, 2**40),
     c.GetHistory(2**50),
     c.GetLogLines(2**40),
     c.GetConfiguration(),
@@ -248,6 +250,23 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
                 o.SessionInfo(7, 0, "iggy", "tcp", "127.0.0.1:9", "rust", 2**50, 2**50 + 1, 12, 1),
                 o.SessionInfo(8, None, "", "http", "[::1]:10", "unknown", 2**50, 2**50 + 2, 0, 0),
             ]
+        ),
+    ),
+    (
+        c.GetAccess(0, 1),
+        o.AccessReport(
+            [o.ActionInfo("send_messages", "send messages", [o.Grant("topic", "send_messages")])],
+            [o.PermissionInfo("topic", "send_messages", "send messages")],
+            [
+                o.UserAccess(0, "iggy", True, True, [o.UserVerdict("send_messages", True, "root", [])]),
+                o.UserAccess(
+                    1,
+                    "bob",
+                    False,
+                    False,
+                    [o.UserVerdict("send_messages", False, "inactive", [o.Grant("topic", "send_messages")])],
+                ),
+            ],
         ),
     ),
     (c.GetHistory(), o.History(10, (1, 2), [o.HistorySeries("connections", False, (3, 2**60))])),

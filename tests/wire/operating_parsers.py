@@ -61,10 +61,32 @@ def _pipeline(cursor: Cursor) -> o.PipelineInfo:
     return o.PipelineInfo(name, username, reported_at, state, consumer, host, *(*figures, *texts))
 
 
+def _grants(cursor: Cursor) -> list[o.Grant]:
+    return _counted(cursor, lambda at: o.Grant(at.text8(), at.text8()))
+
+
+def _verdict(cursor: Cursor) -> o.UserVerdict:
+    action, (is_allowed,) = cursor.text8(), cursor.unpack("?")
+    return o.UserVerdict(action, is_allowed, cursor.text32(), _grants(cursor))
+
+
+def _user_access(cursor: Cursor) -> o.UserAccess:
+    user_id, username = cursor.number("I"), cursor.text8()
+    is_active, is_root = cursor.unpack("??")
+    return o.UserAccess(user_id, username, is_active, is_root, _counted(cursor, _verdict))
+
+
+def _access(cursor: Cursor) -> o.AccessReport:
+    actions = _counted(cursor, lambda at: o.ActionInfo(at.text8(), at.text8(), _grants(at)))
+    permissions = _counted(cursor, lambda at: o.PermissionInfo(at.text8(), at.text8(), at.text8()))
+    return o.AccessReport(actions, permissions, _counted(cursor, _user_access))
+
+
 OPERATING_PARSERS: dict[type[Reply], Callable[[Cursor], Reply]] = {
     o.OneTimeToken: lambda cursor: o.OneTimeToken(cursor.text8(), cursor.number("Q")),
     o.SessionList: lambda cursor: o.SessionList(_counted(cursor, _session)),
     o.History: _history,
+    o.AccessReport: _access,
     o.LogLines: lambda cursor: o.LogLines(_counted(cursor, _log_line)),
     o.SettingList: lambda cursor: o.SettingList(_counted(cursor, _setting)),
     o.TopicFigureList: lambda cursor: o.TopicFigureList(_counted(cursor, _topic_figures)),

@@ -79,6 +79,7 @@ REQUESTS: dict[type[c.Command], bytes] = {
     c.VerifySegment: read(60042, PLACE + bytes(12)),
     c.GetStartReport: read(60043),
     c.GetSessions: read(60031),
+    c.GetAccess: read(60039, bytes(18)),
     c.EndSession: read(60032, bytes(4)),
     c.GetHistory: read(60033, bytes(8)),
     c.GetLogLines: read(60034, bytes(8)),

@@ -37,6 +37,7 @@ from courser.api.fields import (
 from courser.api.operating_commands import (
     CreateOneTimeToken,
     EndSession,
+    GetAccess,
     GetConfiguration,
     GetHistory,
     GetLogLines,
@@ -92,6 +93,7 @@ __all__ = [
     "EndSession",
     "FindMessages",
     "FinishStage",
+    "GetAccess",
     "GetConfiguration",
     "GetGroupLag",
     "GetHistory",

@@ -1,7 +1,7 @@
 """Commands for whoever operates a server, and for the console. ``commands`` offers them with all others."""
 
 from courser.api import operating_replies as o
-from courser.api.fields import U32, U64, Name, Text8, Text32
+from courser.api.fields import U32, U64, Name, OptionalU64, Text8, Text32
 from courser.api.table import Command, command
 from courser.model.permissions import Action
 
@@ -78,6 +78,16 @@ class ReportPipeline(Command, frozen=True):
     """The last error; empty: none."""
     definition: Text32
     """The TOML in effect, without secrets."""
+
+
+@command(60039, o.AccessReport, Action.READ_USERS, http="GET /permissions")
+class GetAccess(Command, frozen=True):
+    """Who may do what, and why: for a topic, for a stream, or everywhere."""
+
+    stream_id: OptionalU64 = None
+    """None: everywhere."""
+    topic_id: OptionalU64 = None
+    """None: everywhere in the stream."""
 
 
 @command(60038, o.PipelineList, http="GET /pipelines")

@@ -153,3 +153,59 @@ class PipelineList(Reply, frozen=True):
     """By name and user."""
 
     pipelines: Annotated[list[PipelineInfo], Counted()]
+
+
+class Grant(Reply, frozen=True):
+    """A permission at one level."""
+
+    level: Text8
+    """``everywhere``, ``stream`` or ``topic``."""
+    name: Text8
+
+
+class ActionInfo(Reply, frozen=True):
+    """Something that a user may want to do."""
+
+    name: Text8
+    deed: Text8
+    """In words: ``send messages to the topic``."""
+    sufficient: Annotated[list[Grant], Counted()]
+    """The permissions of which one is enough there."""
+
+
+class PermissionInfo(Reply, frozen=True):
+    """A permission that can be granted, and what it allows."""
+
+    level: Text8
+    name: Text8
+    meaning: Text8
+
+
+class UserVerdict(Reply, frozen=True):
+    """Whether a user may do something."""
+
+    action: Text8
+    is_allowed: Flag
+    reason: Text32
+    granted_by: Annotated[list[Grant], Counted()]
+    """The permissions that allow it. Empty also for the root user, who needs none."""
+
+
+class UserAccess(Reply, frozen=True):
+    """What one user may do there."""
+
+    user_id: U32
+    username: Text8
+    is_active: Flag
+    is_root: Flag
+    verdicts: Annotated[list[UserVerdict], Counted()]
+    """One for each action."""
+
+
+class AccessReport(Reply, frozen=True):
+    """Who may do what in one place, by user id."""
+
+    actions: Annotated[list[ActionInfo], Counted()]
+    permissions: Annotated[list[PermissionInfo], Counted()]
+    """All that exist."""
+    users: Annotated[list[UserAccess], Counted()]

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from courser.api.operating_replies import Grant
 from courser.broker.sessions import Session
 from courser.catalog.entities import User
 from courser.catalog.rules import ROOT_USER_ID
@@ -58,7 +59,7 @@ RULES: dict[Action, Rule] = {
     Action.READ_SERVER: Rule(("manage_servers", "read_servers")),
     Action.MANAGE_SERVER: Rule(("manage_servers",)),
 }
-_DEEDS = {
+DEEDS = {
     Action.GET_STREAM: "view the stream",
     Action.LIST_STREAMS: "list all streams",
     Action.CREATE_STREAM: "create streams",
@@ -75,15 +76,6 @@ _DEEDS = {
     Action.MANAGE_SERVER: "view the log of the server and end sessions",
 }
 """The actions as they are called in the table of docs/operations.md."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """A permission at one level."""
-
-    level: str
-    """``everywhere``, ``stream`` or ``topic``."""
-    name: str
 
 
 def sufficient(action: Action, *, has_stream: bool = False, has_topic: bool = False) -> list[Grant]:
@@ -168,7 +160,7 @@ class AccessControl:
             names = ", ".join(dict.fromkeys(grant.name for grant in grants))
             raise CommandRejected(
                 ErrorCode.UNAUTHORIZED,
-                f"user {user.name!r} lacks the permission to {_DEEDS[action]}; one of these is enough: {names}",
+                f"user {user.name!r} lacks the permission to {DEEDS[action]}; one of these is enough: {names}",
             )
 
     def require_any(

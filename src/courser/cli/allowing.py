@@ -10,8 +10,8 @@ import click
 import msgspec
 
 from courser.api.replies import UserDetails
-from courser.broker.access import Grant, granted, sufficient
-from courser.catalog.rules import ROOT_USER_ID
+from courser.broker import verdicts
+from courser.broker.verdicts import Subject, Verdict
 from courser.cli.explaining import explain_missing
 from courser.cli.naming import TopicPath, identifier
 from courser.cli.permission_words import Level, parse_level
@@ -141,16 +141,6 @@ async def find_ids(client: Client, place: TopicPath | None) -> tuple[int | None,
 # --- whether they are enough ---
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether a user may do something, and why."""
-
-    is_allowed: bool
-    reason: str
-    granted_by: list[str]
-    sufficient: list[str]
-
-
 def judge(user: UserDetails, word: str, stream_id: int | None, topic_id: int | None) -> Verdict:
     """Answer as the server does.
 
@@ -161,21 +151,5 @@ def judge(user: UserDetails, word: str, stream_id: int | None, topic_id: int | N
     if action is None:
         where = "stream" if topic_id is None else "topic"
         raise _wrong(f'"{word}" does not apply to a {where}')
-    enough = sufficient(action, has_stream=stream_id is not None, has_topic=topic_id is not None)
-    held = granted(user.permissions, stream_id, topic_id)
-    if not user.user.is_active:
-        return Verdict(False, "the user is inactive", [], _texts(enough))
-    if user.user.user_id == ROOT_USER_ID:
-        return Verdict(True, "the root user may do everything", [], _texts(enough))
-    helping = [grant for grant in held if grant in enough]
-    if helping:
-        return Verdict(True, f"granted by {', '.join(_texts(helping))}", _texts(helping), _texts(enough))
-    has = f"it has {', '.join(_texts(held))}" if held else "it has no permission here"
-    # The last one allows the least.
-    reason = f"{has}; needed: {_texts(enough)[-1]}, or a permission that includes it"
-    return Verdict(False, reason, [], _texts(enough))
-
-
-def _texts(grants: Sequence[Grant]) -> list[str]:
-    """Such as ``send_messages (topic)``."""
-    return [f"{grant.name} ({grant.level})" for grant in grants]
+    subject = Subject(user.user.user_id, user.user.is_active, user.permissions)
+    return verdicts.judge(subject, action, stream_id, topic_id)

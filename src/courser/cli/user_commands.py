@@ -1,6 +1,5 @@
 """``courser user``: users, their passwords and permissions."""
 
-import dataclasses
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
@@ -9,7 +8,8 @@ import click
 from msgspec.structs import asdict
 
 from courser.api.replies import UserDetails, UserInfo
-from courser.cli.allowing import ACTIONS, Verdict, find_ids, judge, parse_allowances, with_allowances
+from courser.broker.verdicts import Verdict, texts
+from courser.cli.allowing import ACTIONS, find_ids, judge, parse_allowances, with_allowances
 from courser.cli.cells import harmless
 from courser.cli.connecting import ask_server
 from courser.cli.failures import ExitCode
@@ -251,5 +251,14 @@ def can_command(*, user: str, action: str, place: TopicPath | None, output: str)
     else:
         asked = {"user": name, "action": action, "place": None if place is None else str(place)}
         fields = [Field("user"), Field("action"), Field("place"), Field("is_allowed"), Field("reason")]
-        emit_thing(fields, {**asked, **dataclasses.asdict(verdict)}, output)
+        emit_thing(fields, {**asked, **_verdict_record(verdict)}, output)
     return ExitCode.OK if verdict.is_allowed else ExitCode.FAILED
+
+
+def _verdict_record(verdict: Verdict) -> dict[str, object]:
+    return {
+        "is_allowed": verdict.is_allowed,
+        "reason": verdict.reason,
+        "granted_by": texts(verdict.granted_by),
+        "sufficient": texts(verdict.sufficient),
+    }

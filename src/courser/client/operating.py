@@ -90,6 +90,26 @@ class Operating(Asking):
         """
         return (await self._ask(c.GetTopicFigures(), o.TopicFigureList)).topics
 
+    async def get_access(self, stream_id: int | None = None, topic_id: int | None = None) -> o.AccessReport:
+        """Who may do what and why: with a topic, with a stream, or everywhere.
+
+        Args:
+            stream_id: The number of a stream; permissions are stored by number.
+            topic_id: The number of a topic in that stream.
+
+        Raises:
+            NotFound: there is no such stream or topic.
+            NotAllowed: the user may not view other users.
+
+        Example:
+            report = await client.get_access(stream_id=0, topic_id=0)
+            for user in report.users:
+                for verdict in user.verdicts:
+                    if verdict.action == "send_messages":
+                        print(user.username, verdict.is_allowed, verdict.reason)
+        """
+        return await self._ask(c.GetAccess(stream_id, topic_id), o.AccessReport)
+
     async def get_pipelines(self) -> list[o.PipelineInfo]:
         """Pipelines that have reported: this user's, or all of them if the user may view the server.
 

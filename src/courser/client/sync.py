@@ -232,6 +232,7 @@ class SyncClient:
     get_log_lines = blocking(Client.get_log_lines)
     get_configuration = blocking(Client.get_configuration)
     get_topic_figures = blocking(Client.get_topic_figures)
+    get_access = blocking(Client.get_access)
     get_pipelines = blocking(Client.get_pipelines)
     report_pipeline = blocking(Client.report_pipeline)
 

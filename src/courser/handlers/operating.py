@@ -2,7 +2,9 @@
 
 from courser.api import commands as c
 from courser.api import operating_replies as o
+from courser.broker import verdicts
 from courser.broker.broker import Broker
+from courser.broker.finding import find_stream, find_topic
 from courser.broker.sessions import Session
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import CommandRejected, ErrorCode
@@ -67,6 +69,20 @@ async def get_topic_figures(broker: Broker, session: Session, command: c.GetTopi
     """For those who may list all streams."""
     broker.finder.check(session, command)
     return await broker.topic_figures.read()
+
+
+async def get_access(broker: Broker, session: Session, command: c.GetAccess) -> o.AccessReport:
+    """For those who may see other users."""
+    state = broker.catalog.state
+    if command.stream_id is not None:
+        stream = find_stream(state, command.stream_id)
+        if command.topic_id is not None:
+            find_topic(state, stream, command.topic_id)
+    elif command.topic_id is not None:
+        raise CommandRejected(ErrorCode.INVALID_COMMAND, "topic_id needs a stream_id")
+    broker.finder.check(session, command)
+    users = [state.users[user_id] for user_id in sorted(state.users)]
+    return await verdicts.report(users, command.stream_id, command.topic_id)
 
 
 async def report_pipeline(broker: Broker, session: Session, command: c.ReportPipeline) -> None:

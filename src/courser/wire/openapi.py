@@ -37,6 +37,7 @@ _SCHEMAS: Mapping[object, Json] = {
     Kind.U64: {"type": "integer", "minimum": 0, "maximum": U64_MAX},
     Kind.ID: {"type": "integer", "minimum": 0, "maximum": U32_MAX},
     Kind.OPTIONAL_PARTITION: {"type": "integer", "minimum": 0, "maximum": U32_MAX, "default": 0},
+    Kind.OPTIONAL_U64: {"type": "integer", "minimum": 0, "maximum": U64_MAX},
     Kind.FLAG: {"type": "boolean"},
     Kind.NAME: {"type": "string", "minLength": 1},
     Consumer: {"type": "string", "minLength": 1, "default": "1", "description": "A number or a name."},

@@ -95,6 +95,8 @@ _TEXT_READERS: Mapping[object, Callable[[str], object]] = {
     Kind.U64: lambda text: number_of(text, U64_MAX),
     Kind.ID: lambda text: number_of(text, U32_MAX),
     Kind.OPTIONAL_PARTITION: lambda text: number_of(text, U32_MAX),
+    # Left out, or empty.
+    Kind.OPTIONAL_U64: lambda text: number_of(text, U64_MAX) if text else None,
     Kind.FLAG: _flag_of,
     Kind.NAME: str,
     Consumer: _consumer_of,

@@ -234,6 +234,7 @@ _WRITERS: Mapping[type[r.Reply], tuple[Any, Callable[[Any], Any]]] = {
     o.OneTimeToken: (o.OneTimeToken, _same),
     o.SessionList: (list[o.SessionInfo], lambda reply: reply.sessions),
     o.History: (o.History, _same),
+    o.AccessReport: (o.AccessReport, _same),
     o.LogLines: (list[o.LogLine], lambda reply: reply.lines),
     o.SettingList: (list[o.Setting], lambda reply: reply.settings),
     o.PipelineList: (list[o.PipelineInfo], lambda reply: reply.pipelines),

@@ -138,7 +138,9 @@ def _derived(row: CommandRow) -> Decoder:
 def _default_of(row: CommandRow, name: str) -> str | None:
     """What a value of the query is if it is left out; None: it must be there."""
     default = next(field.default for field in msgspec.structs.fields(row.kind) if field.name == name)
-    return None if default is msgspec.NODEFAULT else str(default)
+    if default is msgspec.NODEFAULT:
+        return None
+    return "" if default is None else str(default)
 
 
 _WITHOUT_OPTIONS = (c.UpdateStream, c.UpdateUser)
