@@ -58,6 +58,8 @@ class Scale:
     """Partitions that are open at once."""
     claimed_size: int
     """Size in bytes of the large directory in the start case, according to its ledger."""
+    search_count: int
+    """Messages of the topic that is searched."""
     transcoding_seconds: float
     spark_size: int
     """Bytes of the topic that Spark reads and writes."""
@@ -83,6 +85,7 @@ FULL = Scale(
     sustained_rounds=2,
     partition_count=1_000,
     claimed_size=100 * GIB,
+    search_count=10_000_000,
     transcoding_seconds=15,
     spark_size=1 * GIB,
     spark_backlog_size=4 * GIB,
@@ -104,6 +107,7 @@ QUICK = Scale(
     sustained_rounds=3,
     partition_count=1_000,
     claimed_size=100 * GIB,
+    search_count=2_000_000,
     transcoding_seconds=5,
     spark_size=512 * MIB,
     spark_backlog_size=2 * GIB,
@@ -126,6 +130,7 @@ TINY = Scale(
     sustained_rounds=1,
     partition_count=5,
     claimed_size=4 * GIB,
+    search_count=20_000,
     transcoding_seconds=0.01,
     spark_size=256 * 1024,
     spark_backlog_size=512 * 1024,

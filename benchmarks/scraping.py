@@ -55,9 +55,9 @@ class BrokerClient:
 
 
 @asynccontextmanager
-async def opened_broker(bench: Bench) -> AsyncIterator[BrokerClient]:
-    """A broker in this process, with its files in memory."""
-    path = Path(tempfile.mkdtemp(prefix="courser-bench-", dir=bench.memory_directory))
+async def opened_broker(directory: Path) -> AsyncIterator[BrokerClient]:
+    """A broker in this process, with its files below this directory."""
+    path = Path(tempfile.mkdtemp(prefix="courser-bench-", dir=directory))
     try:
         root = RootUser("iggy", _NO_PASSWORD_HASH)
         broker = await Broker.open(DataDirectory.open(path), BrokerSettings(), make_root=lambda: root)
@@ -102,7 +102,7 @@ class _Scrapes:
 async def _scrapes(bench: Bench) -> _Scrapes:
     count = max(bench.scale.partition_count * _FACTOR // _TOPIC_COUNT, 1)
     times, cpu_times, longest_turns = [], [], []
-    async with opened_broker(bench) as client:
+    async with opened_broker(bench.memory_directory) as client:
         await client.ask(c.CreateStream("s"))
         for number in range(_TOPIC_COUNT):
             await client.ask(c.CreateTopic("s", f"t{number}", count, TopicOptions()))

@@ -89,9 +89,23 @@ def test_scans_make_room_as_soon_as_others_use_the_server() -> None:
     pace = Pace(now=0.0, process_time=0.0)
     # Nobody else: all of the time was ours.
     assert pace.pause_after(0.03, now=0.03, process_time=0.03) == 0
-    # Half a core was used by others.
-    pause = pace.pause_after(0.003, now=0.13, process_time=0.083)
+    now, process_time, scanned, begin = 0.1, 0.03, 0.0, 0.1
+    pauses = []
+    for _ in range(100):
+        # Others use half a core.
+        now, process_time, scanned = now + 0.006, process_time + 0.006, scanned + 0.003
+        pauses.append(pace.pause_after(0.003, now, process_time))
+        now, process_time = now + pauses[-1], process_time + pauses[-1] / 2
     assert pace.is_busy
-    assert 0.003 / (0.003 + pause) == pytest.approx(0.05)
+    assert scanned / (now - begin) == pytest.approx(0.05, rel=0.2)
     # They are gone.
-    assert pace.pause_after(0.003, now=0.23, process_time=0.087) == 0
+    assert pace.pause_after(0.003, now + 0.1, process_time + 0.004) == 0
+
+
+def test_a_scan_after_a_while_finds_the_first_messages_without_a_pause() -> None:
+    pace = Pace(now=0.0, process_time=0.0)
+    now, process_time, piece_count = 10.0, 8.0, 0
+    while pace.pause_after(0.001, now, process_time) == 0:
+        now, process_time, piece_count = now + 0.002, process_time + 0.002, piece_count + 1
+    assert pace.is_busy
+    assert 0.01 < piece_count * 0.001 < 0.04

@@ -172,6 +172,8 @@ PAYLOADS = [
     b'{"id": 7.0, "a": 1e3, "b": "A\\u006en", "c": "a\\/b", "d": [ 1 ]}',
     b'{"id": 6.99999999999999999999, "a": 1000, "b": "\\u00fc", "c": "a/b", "d": [1]}',
     '{"id": "7", "a": "1000", "b": "ü", "c": -5, "d": -5.0}'.encode(),
+    b'{"id": 99999999999999999999, "a":1e400, "b" : -5, "c": 99.500000000000001, "d": true}',
+    b'{"\\u0069d": 5, "x": {"a": 1000}, "a": null, "b":\n7, "c": {"a": 3}, "d": "\\u0041nn"}',
     b"7",
     b"1e3",
     b"no JSON: Ann 7",
@@ -179,7 +181,7 @@ PAYLOADS = [
 
 
 @pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("sign", ["=", "~", "!=", "<"])
+@pytest.mark.parametrize("sign", ["=", "~", "!=", "<", "<=", ">", ">="])
 @pytest.mark.parametrize("part", [".id", ".a", ".b", ".c", ".d", "$", "text", "key", "header.source", "header.raw"])
 def test_what_is_ruled_out_does_not_match(part: str, sign: str, value: str) -> None:
     wanted = MessageFilter([part + sign + value])
@@ -188,7 +190,21 @@ def test_what_is_ruled_out_does_not_match(part: str, sign: str, value: str) -> N
             assert wanted.may_match(b"\x01\x02" + payload + HEADERS), payload
 
 
-@pytest.mark.parametrize("condition", ["Bob", "text=Ann2", ".customer.name=Bob", ".id=8123", "key=customer-8"])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "Bob",
+        "text=Ann2",
+        ".customer.name=Bob",
+        ".id=8123",
+        "key=customer-8",
+        ".total>99.5",
+        ".total<-1",
+        ".id>=8",
+        ".customer.id<0",
+        ".customer > 1",
+    ],
+)
 def test_bytes_without_the_value_are_ruled_out(condition: str) -> None:
     wanted = MessageFilter(["Ann", condition])
     assert not wanted.may_match(ORDER + HEADERS)

@@ -22,6 +22,11 @@ _BUSY_SHARE = 0.1
 """Of the time of a core: above it, others use the server."""
 _POLITE_SHARE = 0.05
 """Of the time of a core that scans get then."""
+_CREDIT_MAX = 0.03
+"""Seconds of that time that scans may have at once if they have not used them: the first messages are found soon, and
+over a second it is little."""
+_OVERHEAD = 0.0005
+"""Seconds of processor time that a piece costs besides: handing it to the thread and back. Others do not use them."""
 _PAUSE_MAX = 0.5
 """Seconds: a scan always goes on."""
 
@@ -44,18 +49,27 @@ class Pace:
         self._measured_at = now
         self._process_time = process_time
         self._own_time = 0.0
+        self._credit = _CREDIT_MAX
+        self._credited_at = now
         self.is_busy = False
         """Whether others used the server during the last pieces."""
 
     def pause_after(self, spent: float, now: float, process_time: float) -> float:
         """How long to pause after a piece that took so long. ``process_time`` is that of all threads so far."""
+        spent += _OVERHEAD
         self._own_time += spent
+        self._credit = min(self._credit + (now - self._credited_at) * _POLITE_SHARE, _CREDIT_MAX) - spent
+        self._credited_at = now
         passed = now - self._measured_at
         if passed >= _BUSY_INTERVAL:
             others = process_time - self._process_time - self._own_time
             self.is_busy = others > passed * _BUSY_SHARE
             self._measured_at, self._process_time, self._own_time = now, process_time, 0.0
-        return min(spent / _POLITE_SHARE - spent, _PAUSE_MAX) if self.is_busy else 0.0
+        if not self.is_busy:
+            # Nobody was delayed.
+            self._credit = max(self._credit, 0.0)
+            return 0.0
+        return min(max(-self._credit, 0.0) / _POLITE_SHARE, _PAUSE_MAX)
 
 
 class ScanTurns:

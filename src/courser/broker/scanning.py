@@ -47,6 +47,8 @@ _PIECE_COUNT_MIN, _PIECE_COUNT_START, _PIECE_COUNT_MAX = 20, 500, 10_000
 """Messages of a piece."""
 _PIECE_SECONDS = 0.003
 """How long looking at a piece should take: the number of its messages follows from it."""
+_STEP_PIECE_COUNT = 4
+"""Pieces of a step backwards, if few messages are expected to match."""
 _STEP_COUNT_MAX = 10_000_000
 """Offsets without messages that are passed over at once."""
 _DECODED_SIZE_MAX = 1024 * 1024
@@ -238,10 +240,12 @@ class Scan:
             row.first_offset = max(result.next_offset, row.first_offset + 1)
             row.frontier = row.frontier if looked.last_time is None else looked.last_time
             return
-        begin = offset = max(row.end_offset - max(count, self._step_count), row.first_offset)
+        # Backwards in steps of several pieces: a piece that ends within a batch reads all of the batch.
+        step_count = count if not self._request.conditions else count * _STEP_PIECE_COUNT
+        begin = offset = max(row.end_offset - max(step_count, self._step_count), row.first_offset)
         found_count = 0
         while offset < row.end_offset:
-            result, looked = await self._look_at(partition, offset, row.end_offset, row.end_offset - offset)
+            result, looked = await self._look_at(partition, offset, row.end_offset, max(count, self._step_count))
             if not found_count and looked.first_time is not None:
                 row.frontier = looked.first_time
             found_count += result.message_count

@@ -39,6 +39,8 @@ _NEARLY_WHOLE = b".999"
 _NEARLY_WHOLE_MAX = 10**13
 """Numbers up to here have at least three digits after the point, so others are only read as one of them with such an
 end."""
+_EXACT_LENGTH_MAX = 15
+"""Digits of a number that a float has exactly."""
 _REPLACEMENT = "\ufffd"
 """Stands for bytes that are no text."""
 _CONSTANTS = ("true", "false", "null")
@@ -115,8 +117,12 @@ class _Part(Enum):
 class _Condition:
     """One comparison of a part of the message with a constant."""
 
-    def __init__(self, part: _Part, find: Callable[[_Subject], object], sign: str, value: str) -> None:
+    def __init__(
+        self, part: _Part, find: Callable[[_Subject], object], sign: str, value: str, path: _Path = ()
+    ) -> None:
+        """``path`` is that of a value inside the JSON."""
         self.part = part
+        self._path = path
         self._find = find
         self._is_negated = sign in ("!=", "!~")
         self._sign = sign.removeprefix("!") if self._is_negated else sign
@@ -131,6 +137,8 @@ class _Condition:
 
     def may_hold(self, data: bytes) -> bool:
         """Whether a message in these bytes can satisfy it. False is certain; it is found out without decoding."""
+        if self._candidates is not None:
+            return b"\\u" in data or any(map(self._may_be, self._candidates.findall(data)))
         if not self._is_literal or self._bytes in data:
             return True
         if self.part is not _Part.JSON:
@@ -139,6 +147,29 @@ class _Condition:
         if b"\\u" in data:
             return True
         return self._number is not None and (_NEARLY_WHOLE in data or _EXPONENT.search(data) is not None)
+
+    @cached_property
+    def _candidates(self) -> re.Pattern[bytes] | None:
+        """For a condition such as ``.total > 99``: finds what stands behind each ``"total":``, wherever it is.
+
+        Only a number or a text is greater or less than something.
+        """
+        name = self._path[-1] if self._path else None
+        if self._is_negated or self._sign not in _ORDERS or not isinstance(name, str) or not _PLAIN.fullmatch(name):
+            return None
+        return re.compile(rb'"%b"[ \t\r\n]*:[ \t\r\n]*("|-?[0-9][0-9.eE+-]*)' % re.escape(name.encode()))
+
+    def _may_be(self, value: bytes) -> bool:
+        """Whether a value that begins like this can satisfy it."""
+        if value == b'"' or len(value) > _EXACT_LENGTH_MAX:
+            return True
+        if self._number is None:
+            return False
+        try:
+            return _ORDERS[self._sign](float(value), self._number)
+        except ValueError:
+            # Not JSON; that is decided elsewhere.
+            return True
 
     @cached_property
     def _is_literal(self) -> bool:
@@ -221,7 +252,8 @@ def _parse(condition: str) -> _Condition:
         return _Condition(_Part.PAYLOAD, lambda subject: subject.payload, sign, value)
     if found["path"] is not None:
         path = _parse_path(found["path"].strip())
-        return _Condition(_Part.JSON if path else _Part.DOCUMENT, lambda subject: subject.value_at(path), sign, value)
+        part = _Part.JSON if path else _Part.DOCUMENT
+        return _Condition(part, lambda subject: subject.value_at(path), sign, value, path)
     name = (found["header"] or "").strip()
     return _Condition(_Part.HEADER, lambda subject: subject.headers.get(name, _ABSENT), sign, value)
 
