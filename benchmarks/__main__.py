@@ -1,7 +1,6 @@
 """``python -m benchmarks``: compare the engine with bare loops that do the same I/O. The exit code is always 0."""
 
 import argparse
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +30,7 @@ from benchmarks import (
     transcoding,
     transports,
 )
-from benchmarks.harness import FULL, QUICK, Bench, Case, Row, Scale, Weight
+from benchmarks.harness import FULL, QUICK, Bench, Case, Row, Scale, Weight, default_directory
 from benchmarks.report import as_json, table
 from courser.bench.machine import machine_facts
 
@@ -70,7 +69,7 @@ def main(arguments: Sequence[str] | None = None, *, quick: Scale = QUICK) -> Non
     scale = quick if options.quick else FULL
     if options.rounds:
         scale = replace(scale, rounds=options.rounds)
-    directory = options.directory or _default_directory()
+    directory = options.directory or default_directory()
     bench = Bench(directory, scale)
     facts = machine_facts(directory)
     print("\n".join(f"{name:12} {fact}" for name, fact in facts.items()))
@@ -94,12 +93,6 @@ def _print_misses(found: dict[str, list[Row]]) -> None:
     print(f"\n{len(musts) - len(missed)} of {len(musts)} targets met")
     for row in missed:
         print(f"MISSED: {row.measure}")
-
-
-def _default_directory() -> Path:
-    """A directory on a disk. The usual temporary directory is often in memory."""
-    lasting = Path("/var/tmp")
-    return lasting if lasting.is_dir() else Path(tempfile.gettempdir())
 
 
 def _rounds(text: str) -> int:

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -221,19 +221,9 @@ class Bench:
         self.directory = directory
         self.scale = scale
 
-    @contextmanager
-    def fresh_directory(self, size: int = 0) -> Iterator[Path]:
-        """An empty directory that is deleted afterwards. Dirty pages of earlier cases are written back first.
-
-        ``size`` is the number of bytes that will be written; that much memory is touched first.
-        """
-        os.sync()
-        path = Path(tempfile.mkdtemp(prefix="courser-bench-", dir=self.directory))
-        try:
-            touch_memory(path / "touched", size)
-            yield path
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
+    def fresh_directory(self, size: int = 0) -> AbstractContextManager[Path]:
+        """An empty directory that is deleted afterwards; see ``fresh_directory``."""
+        return fresh_directory(self.directory, size)
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run on a new event loop of the kind that a server uses."""
@@ -249,6 +239,27 @@ class Bench:
     @property
     def free_size(self) -> int:
         return shutil.disk_usage(self.directory).free
+
+
+def default_directory() -> Path:
+    """A directory on a disk. The usual temporary directory is often in memory."""
+    lasting = Path("/var/tmp")
+    return lasting if lasting.is_dir() else Path(tempfile.gettempdir())
+
+
+@contextmanager
+def fresh_directory(parent: Path, size: int = 0) -> Iterator[Path]:
+    """An empty directory that is deleted afterwards. Dirty pages of earlier cases are written back first.
+
+    ``size`` is the number of bytes that will be written; that much memory is touched first.
+    """
+    os.sync()
+    path = Path(tempfile.mkdtemp(prefix="courser-bench-", dir=parent))
+    try:
+        touch_memory(path / "touched", size)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def touch_memory(path: Path, size: int) -> None:

@@ -1,0 +1,147 @@
+"""Who is compared: servers with the load generators that fit them, as far as their programs are found."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from benchmarks.peers import servers
+from benchmarks.peers.generator import IggyGenerator
+from benchmarks.peers.loads import Load, Measure
+from benchmarks.peers.servers import Running
+
+
+class Role(Enum):
+    """What a contender is compared as."""
+
+    OLD = "old"
+    NEW = "new"
+    NEW_PROCESSES = "new, 2 processes"
+    PEER = "peer"
+
+
+class Generator(Protocol):
+    """Puts a load on a server that has no data yet."""
+
+    def measure(self, load: Load, server: Running) -> dict[Measure, float]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A server and what puts load on it."""
+
+    name: str
+    role: Role
+    wire: str = ""
+    """Of contenders on the same wire, the new version is compared with the old one."""
+    start: Callable[[Path], AbstractContextManager[Running]]
+    generator: Generator
+    acknowledged: str
+    """What an acknowledgement means there."""
+
+
+_WRITTEN = "the write call has returned (`written`)"
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A release of Iggy: its wire, and where its programs are named."""
+
+    wire: str
+    server_name: str
+    generator_variable: str
+    server_variable: str
+    acknowledged: str
+
+
+GENERATIONS = (
+    Generation(
+        "classic wire",
+        "Iggy 0.8",
+        "IGGY_BENCH_08",
+        "IGGY_SERVER_08",
+        "the message is in the server's memory; it is written after 1,024 messages or 1 MiB",
+    ),
+    Generation(
+        "0.9 wire",
+        "Iggy 0.9",
+        "IGGY_BENCH_09",
+        "IGGY_SERVER_09",
+        "the message is in the server's memory; it is written after some more of them",
+    ),
+)
+
+VARIABLES: Mapping[str, str] = {
+    "IGGY_BENCH_08": "iggy-bench of release 0.8",
+    "IGGY_BENCH_09": "iggy-bench of release 0.9",
+    "IGGY_SERVER_08": "iggy-server of release 0.8",
+    "IGGY_SERVER_09": "iggy-server of release 0.9",
+}
+
+
+def named_program(variable: str) -> Path | None:
+    """The program that an environment variable names; None if it is not set.
+
+    Raises:
+        SystemExit: there is no such program.
+    """
+    value = os.environ.get(variable)
+    if not value:
+        return None
+    found = shutil.which(value)
+    if found is None:
+        raise SystemExit(f"error: {variable}={value} is not a program")
+    return Path(found).resolve()
+
+
+def checkout_python(checkout: Path) -> Path:
+    """The interpreter of another checkout.
+
+    Raises:
+        SystemExit: the checkout has no environment.
+    """
+    # Not resolved: the link itself says which environment it belongs to.
+    python = checkout.absolute() / ".venv" / "bin" / "python"
+    if not python.exists():
+        raise SystemExit(f"error: {checkout} has no .venv; run make check there")
+    return python
+
+
+def iggy_contenders(baseline: Path | None) -> Iterator[Contender]:
+    """Courser and Iggy's servers, with the generators that are found."""
+    for generation in GENERATIONS:
+        program = named_program(generation.generator_variable)
+        if program is None:
+            continue
+        generator = IggyGenerator(program)
+        ours: list[tuple[str, Role, Path, int]] = [
+            ("Courser", Role.NEW, Path(sys.executable), 1),
+            ("Courser, 2 processes", Role.NEW_PROCESSES, Path(sys.executable), 2),
+        ]
+        if baseline is not None:
+            ours.insert(0, ("Courser before", Role.OLD, checkout_python(baseline), 1))
+        for name, role, python, process_count in ours:
+            yield Contender(
+                name=f"{name}, {generation.wire}",
+                role=role,
+                wire=generation.wire,
+                start=partial(servers.courser, python, process_count=process_count),
+                generator=generator,
+                acknowledged=_WRITTEN,
+            )
+        server = named_program(generation.server_variable)
+        if server is not None:
+            yield Contender(
+                name=generation.server_name,
+                role=Role.PEER,
+                wire=generation.wire,
+                start=partial(servers.iggy, server),
+                generator=generator,
+                acknowledged=generation.acknowledged,
+            )
