@@ -24,7 +24,8 @@ _QUICK_SHARE = 0.25
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the rounds and print the tables."""
     options = _parser().parse_args(arguments)
-    contenders = [contender for contender in iggy_contenders(options.baseline) if _is_wanted(contender, options.only)]
+    found = iggy_contenders(options.baseline, with_own_generator=options.own_generator)
+    contenders = [contender for contender in found if _is_wanted(contender, options.only)]
     if not contenders:
         raise SystemExit("error: no load generator was found; set " + " or ".join(VARIABLES))
     loads = [load.scaled(options.share) for load in LOADS if not options.load or load.name in options.load]
@@ -92,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     names = [load.name for load in LOADS]
     parser.add_argument("--baseline", type=Path, metavar="DIR", help="another checkout with its own .venv, to compare")
+    parser.add_argument("--own-generator", action="store_true", help="courser bench instead of iggy-bench")
     parser.add_argument("--rounds", type=_positive, default=5, help="how often all take turns (5 by default)")
     parser.add_argument("--quick", dest="share", action="store_const", const=_QUICK_SHARE, default=1, help="less load")
     parser.add_argument("--load", action="append", choices=names, help="one load; may be given again")

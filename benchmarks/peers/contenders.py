@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.peers import servers
-from benchmarks.peers.generator import IggyGenerator
+from benchmarks.peers.generator import IggyGenerator, OwnGenerator, StreamGenerator
 from benchmarks.peers.loads import Load, Measure
 from benchmarks.peers.servers import Running
 
@@ -54,6 +54,7 @@ class Generation:
     """A release of Iggy: its wire, and where its programs are named."""
 
     wire: str
+    release: str
     server_name: str
     generator_variable: str
     server_variable: str
@@ -63,6 +64,7 @@ class Generation:
 GENERATIONS = (
     Generation(
         "classic wire",
+        "0.8",
         "Iggy 0.8",
         "IGGY_BENCH_08",
         "IGGY_SERVER_08",
@@ -70,6 +72,7 @@ GENERATIONS = (
     ),
     Generation(
         "0.9 wire",
+        "0.9",
         "Iggy 0.9",
         "IGGY_BENCH_09",
         "IGGY_SERVER_09",
@@ -113,13 +116,16 @@ def checkout_python(checkout: Path) -> Path:
     return python
 
 
-def iggy_contenders(baseline: Path | None) -> Iterator[Contender]:
-    """Courser and Iggy's servers, with the generators that are found."""
+def iggy_contenders(baseline: Path | None, *, with_own_generator: bool = False) -> Iterator[Contender]:
+    """Courser and Iggy's servers, with the generators that are found, or with our own."""
     for generation in GENERATIONS:
         program = named_program(generation.generator_variable)
-        if program is None:
+        if with_own_generator:
+            generator: StreamGenerator = OwnGenerator(generation.release)
+        elif program is not None:
+            generator = IggyGenerator(program)
+        else:
             continue
-        generator = IggyGenerator(program)
         ours: list[tuple[str, Role, Path, int]] = [
             ("Courser", Role.NEW, Path(sys.executable), 1),
             ("Courser, 2 processes", Role.NEW_PROCESSES, Path(sys.executable), 2),

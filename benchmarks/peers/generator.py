@@ -1,9 +1,13 @@
-"""Iggy's own load generator, ``iggy-bench``, against any server that speaks its protocol."""
+"""Load generators for servers that speak Iggy's protocols: Iggy's own ``iggy-bench``, and ours."""
 
+import json
 import re
 import subprocess
+import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from benchmarks.peers.loads import Load, Measure
@@ -35,11 +39,16 @@ def parse(output: str) -> Speed:
     return Speed(*map(float, found[0]))
 
 
-@dataclass(frozen=True, slots=True)
-class IggyGenerator:
-    """The program of one release."""
+class Kind(Enum):
+    """What a run of the generator does."""
 
-    program: Path
+    CREATE = "send to new streams"
+    SEND = "send to the streams that are there"
+    POLL = "read them"
+
+
+class StreamGenerator(ABC):
+    """A generator that is told how many connections send or poll, each with a stream of its own."""
 
     def measure(self, load: Load, server: Running) -> dict[Measure, float]:
         """Send, and read again if the load says so, on a server without data."""
@@ -47,53 +56,104 @@ class IggyGenerator:
         setup = 0.0
         if load.cpu is not None:
             # The streams exist then, and only the work for connections is left, which is measured on its own.
-            self._run(load, server, "pinned-producer", request_count=1)
+            self.run(load, server, Kind.CREATE, 1)
             before = server.cpu_seconds()
-            self._run(load, server, "pinned-producer", request_count=1, options=["--reuse-streams"])
+            self.run(load, server, Kind.SEND, 1)
             setup = server.cpu_seconds() - before
         before = server.cpu_seconds()
-        options = ["--reuse-streams"] if load.cpu is not None else []
-        sent = self._run(load, server, "pinned-producer", request_count=load.request_count, options=options)
+        sent = self.run(load, server, Kind.CREATE if load.cpu is None else Kind.SEND, load.request_count)
         cpu = server.cpu_seconds() - before - setup
         found[load.sent] = _figure(load, sent)
         if load.cpu is not None:
             found[load.cpu] = cpu * 1e6 / (load.request_count * load.connection_count)
         if load.polled is not None:
-            polled = self._run(load, server, "pinned-consumer", request_count=load.request_count)
-            found[load.polled] = _figure(load, polled)
+            found[load.polled] = _figure(load, self.run(load, server, Kind.POLL, load.request_count))
         return found
 
-    def _run(self, load: Load, server: Running, kind: str, *, request_count: int, options: Sequence[str] = ()) -> Speed:
-        low, high = load.message_sizes
+    @abstractmethod
+    def run(self, load: Load, server: Running, kind: Kind, request_count: int) -> Speed:
+        """So many requests of each connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class IggyGenerator(StreamGenerator):
+    """``iggy-bench`` of one release."""
+
+    program: Path
+
+    def run(self, load: Load, server: Running, kind: Kind, request_count: int) -> Speed:
+        """As in ``StreamGenerator``."""
+        actors = ["pinned-consumer", "-c"] if kind is Kind.POLL else ["pinned-producer", "-p"]
         command = [
             str(self.program),
-            *("--message-size", str(low) if low == high else f"{low}..{high}"),
+            *("--message-size", size_text(load)),
             *("--messages-per-batch", str(load.message_count)),
             *("--message-batches", str(request_count)),
             *("--username", USERNAME),
             *("--password", PASSWORD),
-            *options,
-            kind,
-            *("-c" if kind == "pinned-consumer" else "-p", str(load.connection_count)),
+            *(["--reuse-streams"] if kind is Kind.SEND else []),
+            *actors,
+            str(load.connection_count),
             *("tcp", "--server-address", server.address),
         ]
-        try:
-            run = subprocess.run(
-                command,
-                env=clean_environment(NO_COLOR="1"),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=_PATIENCE,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as timeout:
-            raise PeerFailed(f"the load generator did not end within {timeout.timeout:.0f} s") from None
-        if run.returncode != 0:
-            lines = run.stdout.strip().splitlines()
-            raise PeerFailed(f"the load generator failed with code {run.returncode}: {lines[-1] if lines else ''}")
-        return parse(run.stdout)
+        return parse(run_generator(command))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnGenerator(StreamGenerator):
+    """``courser bench`` of this checkout, where ``iggy-bench`` is not at hand. It needs more processor time itself."""
+
+    wire: str
+
+    def run(self, load: Load, server: Running, kind: Kind, request_count: int) -> Speed:
+        """As in ``StreamGenerator``."""
+        actors = ["pinned-consumer", "--consumers"] if kind is Kind.POLL else ["pinned-producer", "--producers"]
+        command = [
+            *(sys.executable, "-P", "-c", "from courser.cli.main import main; main()"),
+            *("--url", f"iggy://{USERNAME}:{PASSWORD}@{server.address}"),
+            *("bench", *actors, str(load.connection_count)),
+            *("--wire", self.wire),
+            *("--message-size", size_text(load)),
+            *("--batch", str(load.message_count)),
+            *("--messages", str(request_count * load.connection_count * load.message_count)),
+            *("--name", "bench", "--keep", "--output", "json"),
+            *([] if kind is Kind.CREATE else ["--reuse"]),
+        ]
+        # A progress report may come before it.
+        result = json.loads("{" + run_generator(command).partition("{")[2])
+        total = result["groups"][-1]
+        return Speed(total["megabytes_per_second"], total["messages_per_second"])
+
+
+def size_text(load: Load) -> str:
+    """The sizes of messages, as both generators are told."""
+    low, high = load.message_sizes
+    return str(low) if low == high else f"{low}..{high}"
+
+
+def run_generator(command: Sequence[str]) -> str:
+    """Run a load generator to its end, and return what it printed.
+
+    Raises:
+        PeerFailed: it failed, or took too long.
+    """
+    try:
+        run = subprocess.run(
+            command,
+            env=clean_environment(NO_COLOR="1"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as timeout:
+        raise PeerFailed(f"the load generator did not end within {timeout.timeout:.0f} s") from None
+    if run.returncode != 0:
+        lines = run.stdout.strip().splitlines()
+        raise PeerFailed(f"the load generator failed with code {run.returncode}: {lines[-1] if lines else ''}")
+    return run.stdout
 
 
 def _figure(load: Load, speed: Speed) -> float:
