@@ -15,6 +15,8 @@ from benchmarks.peers.servers import PASSWORD, USERNAME, PeerFailed, Running, cl
 
 _PATIENCE = 300.0
 """Maximum duration of one run in seconds."""
+SHORT_COUNT = 50
+"""Requests of each connection in a short run, of which the speed does not matter."""
 _RESULT = re.compile(r"Results: Total throughput: ([\d.]+) MB/s, ([\d.]+) messages/s")
 
 
@@ -53,22 +55,25 @@ class StreamGenerator(ABC):
     def measure(self, load: Load, server: Running) -> dict[Measure, float]:
         """Send, and read again if the load says so, on a server without data."""
         found: dict[Measure, float] = {}
-        setup = 0.0
+        short_cpu = 0.0
         if load.cpu is not None:
-            # The streams exist then, and only the work for connections is left, which is measured on its own.
-            self.run(load, server, Kind.CREATE, 1)
-            before = server.cpu_seconds()
-            self.run(load, server, Kind.SEND, 1)
-            setup = server.cpu_seconds() - before
-        before = server.cpu_seconds()
-        sent = self.run(load, server, Kind.CREATE if load.cpu is None else Kind.SEND, load.request_count)
-        cpu = server.cpu_seconds() - before - setup
+            # Connections and logins cost CPU time, too: a short run with the same connections is subtracted.
+            self.run(load, server, Kind.CREATE, SHORT_COUNT)
+            short_cpu, _ = self._timed(load, server, SHORT_COUNT)
+        cpu, sent = self._timed(load, server, load.request_count)
         found[load.sent] = _figure(load, sent)
         if load.cpu is not None:
-            found[load.cpu] = cpu * 1e6 / (load.request_count * load.connection_count)
+            send_count = (load.request_count - SHORT_COUNT) * load.connection_count
+            found[load.cpu] = (cpu - short_cpu) * 1e6 / send_count
         if load.polled is not None:
             found[load.polled] = _figure(load, self.run(load, server, Kind.POLL, load.request_count))
         return found
+
+    def _timed(self, load: Load, server: Running, request_count: int) -> tuple[float, Speed]:
+        """The CPU time of the server during a run, in seconds, and the speed."""
+        before = server.cpu_seconds()
+        speed = self.run(load, server, Kind.CREATE if load.cpu is None else Kind.SEND, request_count)
+        return server.cpu_seconds() - before, speed
 
     @abstractmethod
     def run(self, load: Load, server: Running, kind: Kind, request_count: int) -> Speed:
@@ -92,6 +97,8 @@ class IggyGenerator(StreamGenerator):
             *("--username", USERNAME),
             *("--password", PASSWORD),
             *(["--reuse-streams"] if kind is Kind.SEND else []),
+            # Without a single sample, it fails at the end.
+            *(["--sampling-time", "100us"] if request_count <= SHORT_COUNT else []),
             *actors,
             str(load.connection_count),
             *("tcp", "--server-address", server.address),

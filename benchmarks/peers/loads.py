@@ -65,7 +65,7 @@ class Load:
         return self.message_count == 1
 
     def scaled(self, share: float) -> "Load":
-        return replace(self, request_count=max(int(self.request_count * share), 1))
+        return replace(self, request_count=int(self.request_count * share))
 
 
 SEND_1 = Measure("1 producer, 1,000 x 1,000 B", Unit.SPEED)
