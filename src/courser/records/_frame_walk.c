@@ -388,6 +388,7 @@ xxh3(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
 
 #include "_classic_frames.h"
 #include "_frame_writing.h"
+#include "_stored_batches.h"
 
 static PyMethodDef methods[] = {
     {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, NULL},
@@ -400,6 +401,7 @@ static PyMethodDef methods[] = {
     {"write_frames", (PyCFunction)(void (*)(void))write_frames, METH_FASTCALL, NULL},
     {"fill_checksums", (PyCFunction)(void (*)(void))fill_checksums, METH_FASTCALL, NULL},
     {"cut_frames", (PyCFunction)(void (*)(void))cut_frames, METH_FASTCALL, NULL},
+    {"good_batches", (PyCFunction)(void (*)(void))good_batches, METH_FASTCALL, NULL},
     {"xxh3", (PyCFunction)(void (*)(void))xxh3, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

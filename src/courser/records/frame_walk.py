@@ -25,6 +25,7 @@ ClassicFromFrames: TypeAlias = Callable[[Buffer, memoryview, int, int, int, int,
 WriteFrames: TypeAlias = Callable[[list[Buffer], list[Buffer] | None, Buffer, memoryview], None]
 FillChecksums: TypeAlias = Callable[[Buffer, int], None]
 CutFrames: TypeAlias = Callable[[Buffer, int, int, int], tuple[int, int, int]]
+GoodBatches: TypeAlias = Callable[[Buffer, bytes, int], tuple[int, int]]
 
 
 COMPILED_NAME = "_courser_frame_walk"
@@ -66,3 +67,4 @@ classic_from_frames: ClassicFromFrames = _chosen.classic_from_frames
 write_frames: WriteFrames = _chosen.write_frames
 fill_checksums: FillChecksums = _chosen.fill_checksums
 cut_frames: CutFrames = _chosen.cut_frames
+good_batches: GoodBatches = _chosen.good_batches

@@ -46,6 +46,12 @@ def _stamp_header(walk: ModuleType) -> object:
     return crc32(walk.stamp_header(bytes(_BATCH_HEADER.size), _CHECKSUMS, _BODY, 1000, 2000, _ORIGIN, 2, 0))
 
 
+def _good_batches(walk: ModuleType) -> object:
+    blank = bytes(_BATCH_HEADER.size)
+    header = walk.stamp_header(blank, _CHECKSUMS, _BODY, 1000, 2000, _ORIGIN, 2, 0)
+    return walk.good_batches(bytes(header) + _BODY + _BODY, blank, 1000)
+
+
 def _classic_section(walk: ModuleType) -> bytes:
     """The messages as a classic client sends them: an index, then the messages."""
     sizes = [_CLASSIC_HEADER_SIZE + len(payload) for payload in _PAYLOADS]
@@ -70,6 +76,7 @@ KNOWN: dict[str, tuple[Callable[[ModuleType], object], object]] = {
         (struct.pack("<2I", 7, 8), struct.pack("<2I", 256, 256 + 1328), 1),
     ),
     "cut_frames": (lambda walk: walk.cut_frames(_BODY, 1, 5, 1000), (1328, len(_BODY), 1)),
+    "good_batches": (_good_batches, (_BATCH_HEADER.size + len(_BODY), 1002)),
     "classic_from_frames": (lambda walk: crc32(_classic_section(walk)), 0xAED2B56B),
     "survey_classic": (
         lambda walk: walk.survey_classic(_classic_section(walk), 2, _CLASSIC_HEADER_SIZE, 10_000, 10_000),

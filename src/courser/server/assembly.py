@@ -22,7 +22,7 @@ from courser.transports.session_loop import Services
 
 _log = logging.getLogger(__name__)
 
-_SWITCH_INTERVAL = 0.000_03
+SWITCH_INTERVAL = 0.000_03
 """Seconds after which a thread must release the interpreter lock. A sync has to start while the event loop still
 answers the sends of the previous one, and a thread that converts messages must not delay the event loop."""
 
@@ -30,7 +30,7 @@ answers the sends of the previous one, and a thread that converts messages must 
 def calm_process() -> None:
     """Set the interpreter up for serving."""
     calm_collections()
-    sys.setswitchinterval(_SWITCH_INTERVAL)
+    sys.setswitchinterval(SWITCH_INTERVAL)
 
 
 def make_codec_chooser(settings: ServerSettings, broker: Broker, *, is_first: bool = True) -> CodecChooser:
