@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from courser.archive.settings import ArchiveMoment, ArchiveSettings, StoreSettings
 from courser.archive.store import Store
-from courser.broker.archiving import Archiver, Backlog
+from courser.broker.archive_share import Backlog
+from courser.broker.archiving import Archiver
 from courser.broker.partition import Partition
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.client.client import Client
@@ -73,9 +74,9 @@ def archiver_of(broker: TestBroker) -> Archiver:
 
 
 async def backlog_of(broker: TestBroker) -> Backlog:
-    archiver = archiver_of(broker)
-    await archiver.survey()
-    return archiver.backlog
+    share = archiver_of(broker).share
+    await share.survey()
+    return share.backlog
 
 
 def partition_of(broker: TestBroker, partition_id: int = 0) -> Partition:

@@ -13,7 +13,7 @@ from courser.archive.capture import Capture
 from courser.archive.objects import Origin, Piece, Seal, encode_body
 from courser.archive.reader import ArchiveReader, FoundRoot, find_clusters
 from courser.archive.settings import ArchiveMoment
-from courser.broker.archiving import Backlog
+from courser.broker.archive_share import Backlog
 from courser.catalog.entities import Publish, Sink
 from courser.catalog.store import CatalogStore, load_state
 from courser.errors import CourserError, ErrorCode, RequestFailed, StartRefused
@@ -59,7 +59,7 @@ async def test_an_expired_segment_is_deleted_only_after_it_is_archived(tmp_path:
         assert await archiver_of(broker).run_once()
         await clean(broker)
         assert bases_of(broker) == [2]
-        archived = archiver_of(broker).archive_of(partition_of(broker).log)
+        archived = archiver_of(broker).share.archive_of(partition_of(broker).log)
         assert archived is not None
         assert archived.start_offset == 0, "what retention deleted can be read from the archive"
         assert await backlog_of(broker) == Backlog()
@@ -283,7 +283,7 @@ async def test_nothing_is_remembered_of_deleted_topics(tmp_path: Path) -> None:
         await client.delete_topic("shop/orders")
         assert await archiver_of(broker).run_once()
         assert not archiver_of(broker).guard.is_archived(log, segment)
-        assert archiver_of(broker).archive_of(log) is None
+        assert archiver_of(broker).share.archive_of(log) is None
 
 
 async def test_the_figures_of_the_archive_are_metrics(tmp_path: Path) -> None:
@@ -309,13 +309,13 @@ async def test_the_figures_of_the_archive_are_metrics(tmp_path: Path) -> None:
 
 
 async def test_a_survey_of_the_backlog_lets_others_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("courser.broker.archiving._STEP_COUNT", 2)
+    monkeypatch.setattr("courser.broker.archive_share._STEP_COUNT", 2)
     async with running(tmp_path, settings_of(), fake_store()) as (broker, client):
         await client.create_stream("shop")
         await client.create_topic("shop", "orders", partitions_count=4)
         await fill(broker, client, "a", "b")
         archiver = archiver_of(broker)
-        survey = archiver.survey()
+        survey = archiver.share.survey()
         pause_count = 0
         while True:
             try:
@@ -323,9 +323,9 @@ async def test_a_survey_of_the_backlog_lets_others_run(tmp_path: Path, monkeypat
             except StopIteration:
                 break
             pause_count += 1
-            assert archiver.backlog == Backlog(), "it shows the last complete survey"
+            assert archiver.share.backlog == Backlog(), "it shows the last complete survey"
         assert pause_count > 0
-        assert archiver.backlog.size == sum(segment.size for segment in partition_of(broker).log.segments)
+        assert archiver.share.backlog.size == sum(segment.size for segment in partition_of(broker).log.segments)
 
 
 class HangingStore(FakeStore):

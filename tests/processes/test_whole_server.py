@@ -1,4 +1,4 @@
-"""What concerns the server as a whole, with several processes: publishes, metrics, HTTP, TLS, SDKs, what is refused."""
+"""What concerns the server as a whole, with several processes: publishes, metrics, HTTP, TLS, SDKs."""
 
 import asyncio
 import json
@@ -12,10 +12,8 @@ import pytest
 
 from courser.client.client import Client, connect
 from courser.client.messages import PollingStrategy
-from courser.errors import ConfigurationRefused
 from courser.processes.router import STREAK_COUNT
-from courser.server.configuration import checks
-from courser.server.configuration.loading import load
+from tests.otlp_receiver import Receiver
 from tests.sdk.conversations import Conversation
 from tests.servers import RunningServer
 
@@ -155,11 +153,39 @@ async def test_encrypted_connections_reach_every_topic(tmp_path: Path) -> None:
                     assert len(await read(client, topic)) == STREAK_COUNT + 1
 
 
-# --- what is refused --------------------------------------------------------------------------------------
+# --- telemetry --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["data_maintenance.archiver.enabled", "telemetry.enabled"])
-def test_what_needs_a_single_process_is_refused_at_the_start(key: str) -> None:
-    configuration = load(None, {}, ["server.processes=2", f"{key}=true"])
-    with pytest.raises(ConfigurationRefused, match=rf"{key} .* set server.processes = 1, or {key} = false"):
-        checks.check(configuration)
+async def test_requests_metrics_and_logs_of_all_processes_are_exported_once(tmp_path: Path) -> None:
+    count, client_count = 2, 6
+    with Receiver() as receiver:
+        endpoints = {
+            f"telemetry.{signal}.endpoint": receiver.endpoint(signal) for signal in ("traces", "logs", "metrics")
+        }
+        settings = {
+            "server.processes": count,
+            "telemetry.enabled": "true",
+            "telemetry.traces.one_in": 1,
+            "telemetry.metrics.interval": "1 s",
+        } | endpoints
+        with RunningServer(tmp_path / "server", settings=settings) as server:
+            async with asyncio.timeout(PATIENCE):
+                for number in range(client_count):
+                    # New connections: the processes accept them in turns that nobody knows.
+                    async with connect(url(server)) as client:
+                        topics = await make_topics(client, f"traced-{number}", count)
+                        for topic in topics:
+                            await client.send_messages(topic, None, 0, ["one"])
+            sent_count = client_count * count
+            await asyncio.to_thread(receiver.wait_for, lambda: appended_count(receiver) == sent_count)
+            assert server.stop() == 0
+        names = [span.name for span in receiver.spans]
+        assert names.count("SendMessages") == names.count("CreateTopic") == sent_count
+        texts = [record.body.string_value for record in receiver.records]
+        assert sum(text.startswith("stopped") for text in texts) == 1
+        assert len(texts) == len(set(zip(texts, (record.time_unix_nano for record in receiver.records), strict=True)))
+
+
+def appended_count(receiver: Receiver) -> float:
+    metric = receiver.metrics.get("courser_appended_messages_total")
+    return 0 if metric is None else sum(point.as_int + point.as_double for point in metric.sum.data_points)

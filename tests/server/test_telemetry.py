@@ -166,7 +166,7 @@ async def test_metrics_of_every_kind_are_exported_as_the_registry_has_them(recei
     for value in (0.05, 0.5, 0.6, 9.0):
         histogram.observe(value)
     telemetry = Telemetry(settings_for(receiver), lambda: 0.0)
-    await telemetry.export_metrics(registry)
+    await telemetry.export_metrics(registry.collect())
     await telemetry.close()
     counter = receiver.metrics["courser_sent_bytes_total"]
     (point,) = counter.sum.data_points
@@ -187,7 +187,7 @@ async def test_what_has_no_endpoint_is_not_exported(receiver: Receiver) -> None:
 
     assert telemetry.traced(begin) is begin
     logging.getLogger("courser.test").warning("not exported")
-    await telemetry.export_metrics(Registry())
+    await telemetry.export_metrics(Registry().collect())
     await telemetry.close()
     assert not receiver.services
 

@@ -57,6 +57,8 @@ class ConfirmedLog:
     """First offset and size of the sealed segments, as the server has them."""
     ends: Mapping[int, int]
     """Where the archived messages of each segment end, by its first offset, in whatever form they are archived."""
+    manifest: Manifest
+    """What names them."""
 
 
 Confirmed = dict[PartitionIdentity, ConfirmedLog]
@@ -144,6 +146,11 @@ class ArchiveWriter:
     def epoch(self) -> int:
         """The epoch of this writer; 0 before ``begin``."""
         return self._state.epoch if self._is_open else 0
+
+    @property
+    def cluster(self) -> bytes:
+        """The id of the archive."""
+        return self._state.cluster
 
     @property
     def metadata_op(self) -> int:
@@ -458,7 +465,7 @@ class ArchiveWriter:
             head.uploaded.clear()
             head.attempts.clear()
         heads = [(found.identity, self._heads.get(found.identity)) for found in capture.partitions]
-        self._on_confirmed({identity: _confirmed(head.manifest) for identity, head in heads if head is not None})
+        self._on_confirmed({identity: confirmed_log(head.manifest) for identity, head in heads if head is not None})
 
     def _is_complete(self, partition: CapturedPartition) -> bool:
         """Whether all that a partition has is archived."""
@@ -523,8 +530,10 @@ class ArchiveWriter:
         return key.removeprefix(self._keys.base)
 
 
-def _confirmed(manifest: Manifest) -> ConfirmedLog:
+def confirmed_log(manifest: Manifest) -> ConfirmedLog:
+    """What is archived of a partition, once a root names this manifest."""
     return ConfirmedLog(
         frozenset((piece.base_offset, piece.size) for piece in manifest.pieces if piece.is_whole),
         {piece.base_offset: piece.end_offset for piece in manifest.pieces},
+        manifest,
     )

@@ -61,9 +61,13 @@ class ArchiveGuard:
 
         It may have been condensed since. Or it is damaged, and the archive has it in parts, as good as they were.
         """
-        confirmed = self._confirmed.get(log.identity)
-        end_offset = 0 if confirmed is None else confirmed.ends.get(segment.base_offset, 0)
-        return not segment.message_count or segment.end_offset <= end_offset
+        return self.has_all_of(log.identity, segment.base_offset, segment.end_offset, segment.message_count)
+
+    def has_all_of(self, identity: PartitionIdentity, base_offset: int, end_offset: int, message_count: int) -> bool:
+        """The same for a segment of which only this is known."""
+        confirmed = self._confirmed.get(identity)
+        archived_end = 0 if confirmed is None else confirmed.ends.get(base_offset, 0)
+        return not message_count or end_offset <= archived_end
 
     def remote_segments(self, log: PartitionLog) -> list[SegmentFacts]:
         """The segments that only the archive has, oldest first; none before the store has answered."""

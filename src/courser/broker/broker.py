@@ -20,7 +20,8 @@ from courser.archive.starting import prepare_directory
 from courser.archive.store import Store
 from courser.broker.access import AccessControl
 from courser.broker.archive_pruning import ArchivePruner, register_prune_metrics
-from courser.broker.archiving import Archiver, register_archive_metrics
+from courser.broker.archive_share import ArchiveShare, OtherArchiveShares, register_archive_metrics
+from courser.broker.archiving import Archiver
 from courser.broker.authentication import Authentication
 from courser.broker.catalog_service import CatalogService
 from courser.broker.condenser import Condenser
@@ -33,6 +34,7 @@ from courser.broker.disk_watch import DiskWatch
 from courser.broker.elsewhere import First, Others, Owns, owns_all
 from courser.broker.figures import Figures
 from courser.broker.finding import Finder
+from courser.broker.followed_archive import FollowedArchive
 from courser.broker.groups import ConsumerGroups
 from courser.broker.history import FigureHistory
 from courser.broker.lag import Lags
@@ -79,6 +81,10 @@ _log = logging.getLogger(__name__)
 
 class OtherProcesses(Others, Protocol):
     """The other processes, and when they start and stop."""
+
+    @property
+    def archive_shares(self) -> OtherArchiveShares:
+        """Their partitions, as the archiver sees them."""
 
     async def open_all(self, broker: "Broker", lost: AbstractSet[Path]) -> frozenset[PartitionIdentity]:
         """Have all other partitions opened. Return those that have no files."""
@@ -157,7 +163,11 @@ class Broker:
         self.machine = Machine(self.clock, data.path)
         self.disk_watch, self.sends = self._make_sends()
         self.staging, self.publishing = self._make_publishing(draw)
-        self.archiver = self._make_archiver(draw, archive_store)
+        self.archiver: Archiver | None = None
+        """Writes the archive, in the first process."""
+        self.followed_archive: FollowedArchive | None = None
+        """What another process knows of the archive."""
+        self.archive_share = self._make_archive_share(draw, archive_store)
         self.archive_pruner = self._make_archive_pruner()
         self.condenser = self._make_condenser()
         self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
@@ -205,19 +215,27 @@ class Broker:
             self.clock,
             settle=self.publishing.settle_below,
             first_open_offset=self.publishing.first_open_offset,
-            archive=self.archiver.guard if self.archiver is not None else None,
+            archive=self.archive_share.guard if self.archive_share is not None else None,
         )
 
-    def _make_archiver(self, draw: Callable[[int], bytes], store: Store | None) -> Archiver | None:
-        archiver, settings = None, self.settings.archive
-        if settings is not None:
-            archiver = Archiver(self.data, self.catalog, self.partitions, settings, draw=draw, store=store)
-            self.retention.guard = archiver.guard
-            self.catalog.purge_end_of = archiver.guard.purgeable_end
-            self.partitions.past = TieredReads(archiver.archive_of, settings.cache_size)
-        register_archive_metrics(self.metrics, archiver)
+    def _make_archive_share(self, draw: Callable[[int], bytes], store: Store | None) -> ArchiveShare | None:
+        share, settings, place = None, self.settings.archive, self._place
+        if settings is not None and place.first is not None:
+            self.followed_archive = FollowedArchive(self.data, self.partitions, settings, place.first.hurry_archive)
+            share = self.followed_archive.share
+        elif settings is not None:
+            others = None if place.others is None else place.others.archive_shares
+            self.archiver = Archiver(
+                self.data, self.catalog, self.partitions, settings, draw=draw, store=store, others=others
+            )
+            share = self.archiver.share
+        if share is not None and settings is not None:
+            self.retention.guard = share.guard
+            self.catalog.purge_end_of = share.guard.purgeable_end
+            self.partitions.past = TieredReads(share.archive_of, settings.cache_size)
+        register_archive_metrics(self.metrics, share)
         register_read_metrics(self.metrics, self.partitions.past)
-        return archiver
+        return share
 
     def _make_archive_pruner(self) -> ArchivePruner | None:
         archiver, settings, pruner = self.archiver, self.settings.archive, None
@@ -270,9 +288,9 @@ class Broker:
             share=self._place.share,
         )
         scrubber.register(self.metrics)
-        scrubber.copies = self.archiver
-        if self.archiver is not None:
-            self.archiver.on_damage = scrubber.repair
+        scrubber.copies = self.archive_share
+        if self.archive_share is not None:
+            self.archive_share.on_damage = scrubber.repair
         return scrubber
 
     def _make_scrapes(self) -> tuple[Lags, Scrapes]:
@@ -398,8 +416,13 @@ class Broker:
 
     async def archive_before_purge(self, addresses: Iterable[TopicAddress]) -> None:
         """Archive what a purge is about to delete. Raises 20044 if the archive does not take it."""
-        if self.archiver is not None:
-            await self.archiver.archive_topics([self.partitions.at(address) for address in addresses])
+        if self.archiver is None:
+            return
+        here: list[TopicAddress] = []
+        elsewhere: list[TopicAddress] = []
+        for address in addresses:
+            (here if self.partitions.owns(*address) else elsewhere).append(address)
+        await self.archiver.archive_topics(map(self.partitions.at, here), elsewhere)
 
     def user_updated(self, user: User) -> None:
         """A user may be inactive now: then it leaves its groups, and others get its partitions."""
@@ -426,6 +449,8 @@ class Broker:
         await self.staging.close()
         if self.archiver is not None:
             await self.archiver.close()
+        if self.followed_archive is not None:
+            self.followed_archive.close()
         if self.partitions.past is not None:
             self.partitions.past.close()
         is_catalog_clean = await self.catalog.close()

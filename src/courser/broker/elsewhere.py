@@ -77,5 +77,8 @@ class First(Protocol):
     async def settle_below(self, identity: PartitionIdentity, before_offset: int) -> None:
         """Settle the publishes that have messages in a partition below an offset."""
 
+    def hurry_archive(self) -> None:
+        """Begin the next run of the archiver now."""
+
 
 Sums: TypeAlias = Mapping[TopicAddress, TopicSums]

@@ -42,15 +42,18 @@ class Scrapes:
 
     async def _collect(self) -> str:
         try:
-            await self.survey()
             parts: list[str] = []
-            families = self._registry.collect() if self.collect is None else await self.collect()
-            for part in encode_families(families):
+            for part in encode_families(await self.families()):
                 parts.append(part)
                 await self._pause()
             return "".join(parts)
         finally:
             self._scrape = None
+
+    async def families(self) -> Iterable[Family]:
+        """All metrics, up to date; those of all processes if there are others."""
+        await self.survey()
+        return self._registry.collect() if self.collect is None else await self.collect()
 
     async def survey(self) -> None:
         """Bring the figures up to date that nobody keeps. Call it before reading the registry."""

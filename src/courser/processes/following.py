@@ -183,6 +183,10 @@ class FirstProcess:
         """See ``First``."""
         await self._peer.call("settle_below", identity, before_offset)
 
+    def hurry_archive(self) -> None:
+        """See ``First``."""
+        self._peer.note("archive_hurry")
+
 
 class FollowingServices:
     """What a further process does for the first one."""

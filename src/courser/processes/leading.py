@@ -26,6 +26,7 @@ from courser.catalog.entities import PurgedTopic
 from courser.catalog.store import CatalogStore, PreparedChange
 from courser.errors import CourserError
 from courser.model.metrics import Family
+from courser.processes.archive_leading import ArchiveLead
 from courser.processes.channel import socket_pair
 from courser.processes.children import Child
 from courser.processes.following import OpeningOrders
@@ -69,6 +70,8 @@ class Companions:
         """Told of a process that is gone."""
         self.on_ready: Callable[[Peer, Handles], None] | None = None
         """Told of a process that is ready to accept connections, once this one is."""
+        self.archive_shares = ArchiveLead(links)
+        self.services.update(self.archive_shares.services)
         self._broker: Broker | None = None
         self._lost: frozenset[Path] = frozenset()
         self._restarts: dict[int, asyncio.Task[None]] = {}
@@ -103,6 +106,9 @@ class Companions:
         state, data = broker.catalog.state.encode(), broker.data
         opening = [self._open(number, state, data.stop, data.unopened) for number in self._children]
         unopened = await asyncio.gather(*opening)
+        self.archive_shares.begin(broker.archiver, broker.catalog.state)
+        for peer in self.connected.values():
+            await self.archive_shares.introduce(peer)
         for one, other in combinations(self._children, 2):
             self._link(one, other)
         for peer in self.connected.values():
@@ -189,9 +195,10 @@ class Companions:
             return False
         # Only a process has ended: every completed write is there.
         await self._open(number, store.state.encode(), StopKind.KILLED, broker.data.unopened)
+        peer = self.connected[number]
+        await self.archive_shares.introduce(peer)
         for other in self.links:
             self._link(number, other.number)
-        peer = self.connected[number]
         self.links.add(peer)
         if self.on_ready is not None:
             self.on_ready(peer, self._handles[number])
@@ -347,8 +354,10 @@ class Companions:
 
 def share_of(settings: BrokerSettings, process_count: int) -> BrokerSettings:
     """The settings of one of several processes: what is limited for the whole server is divided."""
+    archive = settings.archive
     return replace(
         settings,
+        archive=None if archive is None else replace(archive, cache_size=archive.cache_size // process_count),
         reply_memory=max(settings.reply_memory // process_count, 1),
         scrub_rate=-(-settings.scrub_rate // process_count),
         condensing_rate=-(-settings.condensing_rate // process_count),

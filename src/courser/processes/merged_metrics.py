@@ -14,7 +14,9 @@ _OF_THE_FIRST = frozenset(
     metric.name for metric in (m.CONNECTIONS, m.DISK_SIZE, m.DISK_FREE, m.DISK_USED, m.INFORMATION, m.START_TIME)
 )
 """What the first process knows for all: the list of connections, the disk, and the server itself."""
-_LARGEST = frozenset(metric.name for metric in (m.DISK_FULL, m.DISK_BELOW_MINIMUM, m.SEGMENTS_MAX))
+_LARGEST = frozenset(
+    metric.name for metric in (m.DISK_FULL, m.DISK_BELOW_MINIMUM, m.SEGMENTS_MAX, m.ARCHIVE_OLDEST_AGE)
+)
 """What is not a sum, but the largest value of any process."""
 _GROWING = (MetricKind.COUNTER, MetricKind.HISTOGRAM)
 

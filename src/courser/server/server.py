@@ -318,8 +318,7 @@ class Server:
 
 
 async def _export_metrics(telemetry: "Telemetry", broker: Broker) -> None:
-    await broker.scrapes.survey()
-    await telemetry.export_metrics(broker.metrics)
+    await telemetry.export_metrics(await broker.scrapes.families())
 
 
 def _node(addresses: Mapping[Transport, Address]) -> Node:

@@ -10,7 +10,8 @@ import importlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from opentelemetry._logs import LogRecord, SeverityNumber
@@ -32,7 +33,7 @@ from courser.api.replies import Reply
 from courser.broker.sessions import Session
 from courser.broker.waiting import Waiting
 from courser.errors import CourserError
-from courser.model.metrics import Registry
+from courser.model.metrics import Family
 from courser.server.configuration.settings import TelemetrySettings
 from courser.server.configuration.telemetry_keys import GRPC
 from courser.server.log_format import facts_of
@@ -115,12 +116,12 @@ class Telemetry:
 
         return begin_traced
 
-    async def export_metrics(self, registry: Registry) -> None:
-        """Export the current values of all metrics."""
+    async def export_metrics(self, families: Iterable[Family]) -> None:
+        """Export the current values of metrics."""
         if self._metrics is None:
             return
         metrics, now = [], time.time_ns()
-        for family in registry.collect():
+        for family in families:
             metrics.append(metric_of(family, self._started_at, now))
             # Some names have a time series for each partition. Others come in between.
             await asyncio.sleep(0)
@@ -140,6 +141,11 @@ class Telemetry:
         for part in (self._tracers, self._loggers, self._metrics):
             if part is not None:
                 part.shutdown()
+
+
+def only_traces(settings: TelemetrySettings) -> TelemetrySettings:
+    """The settings of a process that exports no more: the first one has the logs and metrics of all."""
+    return replace(settings, logs_endpoint="", metrics_endpoint="")
 
 
 def _exporter(transport: str, module: str, name: str, endpoint: str) -> Any:

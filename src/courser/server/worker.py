@@ -6,17 +6,19 @@
 import asyncio
 import logging
 import os
+import random
 import socket
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
 from courser.api.replies import Node
 from courser.broker.broker import Broker
+from courser.processes.archive_following import ArchiveServices
 from courser.processes.children import end_with_parent
 from courser.processes.encoding import COMMAND
 from courser.processes.following import FirstProcess, FollowingServices, OpeningOrders, open_follower
@@ -47,6 +49,9 @@ from courser.server.system_limits import raise_file_limit
 from courser.storage.local_files import DirectoryLock
 from courser.transports.connections import Connections
 from courser.transports.tcp import TcpListener
+
+if TYPE_CHECKING:
+    from courser.server.telemetry import Begin, Telemetry
 
 _log = logging.getLogger(__name__)
 
@@ -104,6 +109,7 @@ class Worker:
         self._ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: Any = None
+        self._telemetry: Telemetry | None = None
 
     async def run(self) -> None:
         """Serve until the first process ends it."""
@@ -128,6 +134,8 @@ class Worker:
         self._links = Links(self._number, orders.process_count)
         self._router, self._mirrors = make_router(broker, self._links)
         self._services.update(FollowingServices(broker).by_name())
+        if broker.followed_archive is not None:
+            self._services.update(ArchiveServices(broker, broker.followed_archive).by_name())
         self._services.update(session_services(self._router, self._mirrors))
         self._calls[COMMAND] = self._router.command_for
         self._chooser = make_codec_chooser(self._settings, broker, is_first=False)
@@ -169,9 +177,15 @@ class Worker:
         settings, broker = self._settings, self._broker
         broker.node = node
         calm_process()
-        services = make_services(
-            settings, broker, self._chooser, self._router.begin, self._slow_work, self._region.allocate
-        )
+        begin: Begin = self._router.begin
+        if settings.telemetry is not None and settings.telemetry.traces_endpoint:
+            # Import it only if it is enabled: the libraries are an extra.
+            from courser.server.telemetry import Telemetry, only_traces  # noqa: PLC0415
+
+            # Requests are traced where their connection is, and nowhere else.
+            self._telemetry = Telemetry(only_traces(settings.telemetry), random.random)
+            begin = self._telemetry.traced(begin)
+        services = make_services(settings, broker, self._chooser, begin, self._slow_work, self._region.allocate)
         connections = self._connections = make_connections(settings, broker, services, lambda: 0)
         self._router.abort = partial(abort_connection, broker, connections)
         if pem is not None:
@@ -220,6 +234,8 @@ class Worker:
         await self._say_goodbye(peer, 0)
         self._slow_work.shutdown(wait=False, cancel_futures=True)
         is_clean = await self._broker.close()
+        if self._telemetry is not None:
+            await self._telemetry.close()
         # After the answer.
         asyncio.get_running_loop().call_later(0.1, self._ended.set)
         return is_clean

@@ -61,18 +61,6 @@ def _contradictions(configuration: Configuration) -> Iterator[str]:
     if configuration[telemetry_keys.TELEMETRY_ENABLED]:
         yield from _telemetry_contradictions(configuration)
     yield from _at_rest_contradictions(configuration)
-    yield from _process_contradictions(configuration)
-
-
-def _process_contradictions(configuration: Configuration) -> Iterator[str]:
-    if configuration[keys.PROCESS_COUNT] == 1:
-        return
-    for key in (archive_keys.ARCHIVER_ENABLED, telemetry_keys.TELEMETRY_ENABLED):
-        if configuration[key]:
-            yield (
-                f"{configuration.where(key)} is true, which a server with several processes does not support yet: set "
-                f"{keys.PROCESS_COUNT.path} = 1, or {key.path} = false"
-            )
 
 
 def _at_rest_contradictions(configuration: Configuration) -> Iterator[str]:
