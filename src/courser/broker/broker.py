@@ -50,7 +50,7 @@ from courser.broker.quotas import Quotas
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.request_metrics import RequestMetrics
 from courser.broker.retention import Retention
-from courser.broker.scanning import Scans
+from courser.broker.scanning import AnyScans, Scans
 from courser.broker.scraping import Scrapes
 from courser.broker.scrubbing import Scrubber
 from courser.broker.sessions import Session, Sessions
@@ -59,7 +59,7 @@ from courser.broker.staging import Staging
 from courser.broker.start_report import StartFindings
 from courser.broker.statistics import Machine
 from courser.broker.stored_offsets import StoredOffsets
-from courser.broker.subscriptions import Subscriptions
+from courser.broker.subscriptions import AnySubscriptions, Subscriptions
 from courser.broker.sync_ways import SyncWays
 from courser.broker.tiered_reads import TieredReads, register_read_metrics
 from courser.broker.tokens import Tokens
@@ -176,6 +176,9 @@ class Broker:
         self.polls = Polls(self.catalog.state, self.partitions, self.groups, self.buffers, settings)
         self.subscriptions = Subscriptions(self.catalog, self.access, self.finder, self.partitions, self.polls)
         self.scans = Scans(self.finder, self.partitions, limits)
+        self.any_subscriptions: AnySubscriptions = self.subscriptions
+        self.any_scans: AnyScans = self.scans
+        """Those of topics of all processes, if there are others."""
         self.catalog.on_change = self.subscriptions.metadata_changed
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
         self.figures = Figures(self.partitions, self.retention, settings.topic_defaults, data.path)

@@ -165,9 +165,8 @@ class PartitionRegistry:
         """The topic at an address. Raises 2010 if it was deleted since the address was found."""
         topic = self.topics.get(address)
         if topic is None and not self.owns(*address):
-            # The router sends commands to the owner. What does not go through it is not supported there.
-            reason = "another process of the server owns this topic, and this needs server.processes = 1"
-            raise CommandRejected(ErrorCode.FEATURE_UNAVAILABLE, reason)
+            # The router sends commands to the owner.
+            raise AssertionError(f"another process owns topic {address}")
         if topic is None:
             raise CommandRejected(ErrorCode.TOPIC_NOT_FOUND, "the topic was deleted in the meantime")
         return topic

@@ -8,10 +8,10 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from courser.api.commands import FindMessages
 from courser.api.scans import (
@@ -68,6 +68,22 @@ class _Place:
     topic: Identifier
 
 
+class AnyScan(Protocol):
+    """A scan, as whoever sends its events sees it: see ``Scan``."""
+
+    def events(self) -> AsyncGenerator[ScanEvent, None]:
+        """What happens."""
+
+
+class AnyScans(Protocol):
+    """Makes scans: see ``Scans``."""
+
+    async def start(
+        self, held: AsyncExitStack, session: Session, request: ScanRequest, check_login: Callable[[], None]
+    ) -> AnyScan:
+        """A scan for the user of this session."""
+
+
 class Scans:
     """Makes scans, and limits how many there are."""
 
@@ -85,6 +101,12 @@ class Scans:
     def close(self) -> None:
         """Scans that are under way fail."""
         self._turns.close()
+
+    async def start(
+        self, held: AsyncExitStack, session: Session, request: ScanRequest, check_login: Callable[[], None]
+    ) -> AnyScan:
+        """The same as ``open``, as long as ``held`` lasts."""
+        return held.enter_context(self.open(session, request, check_login))
 
     @contextmanager
     def open(self, session: Session, request: ScanRequest, check_login: Callable[[], None]) -> "Iterator[Scan]":
@@ -106,14 +128,15 @@ class Scans:
             if self._topic(session, request) is not topic:
                 raise CommandRejected(ErrorCode.TOPIC_NOT_FOUND, "the topic was deleted meanwhile")
 
-        with self._counted(session.user_id):
+        with self.counted(session.user_id):
             yield Scan(request, wanted, partitions, check, self._turns)
 
     def _topic(self, session: Session, request: ScanRequest) -> OpenTopic:
         return self._partitions.at(self._finder.address(session, _Place(request.stream, request.topic)))
 
     @contextmanager
-    def _counted(self, user_id: int | None) -> Iterator[None]:
+    def counted(self, user_id: int | None) -> Iterator[None]:
+        """Count a scan of a user against the limits. Raises 20010."""
         limits, count_of_user = self._limits, self._counts[user_id]
         if len(self) >= limits.scan_count_max or count_of_user >= limits.scan_count_of_user_max:
             reason = f"this user already has {count_of_user} searches, all users have {len(self)}; try again later"

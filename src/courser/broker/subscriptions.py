@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from courser.api.commands import PollMessages
 from courser.api.subscriptions import Delivery, Event, Gap, Selection, TopicEnded
@@ -67,6 +68,45 @@ class _Parts:
     finder: Finder
     partitions: PartitionRegistry
     polls: Polls
+
+
+class AnySubscription(Protocol):
+    """A subscription, as whoever delivers it sees it: see ``Subscription``."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no topics."""
+
+    def address_of(self, stream: Identifier, topic: Identifier) -> TopicAddress:
+        """Where a topic is found."""
+
+    async def add(self, selection: Selection) -> dict[int, int]:
+        """Read one more topic."""
+
+    def remove(self, selection: Selection) -> None:
+        """Read a topic no more."""
+
+    def review(self) -> None:
+        """Look at what may be read."""
+
+    def check_login(self) -> User:
+        """The subscriber."""
+
+    async def next(self, count_max: int = DELIVERY_COUNT_MAX) -> Event:
+        """Wait for the next delivery."""
+
+    def close(self) -> None:
+        """Give everything back."""
+
+
+class AnySubscriptions(Protocol):
+    """Makes subscriptions: see ``Subscriptions``."""
+
+    def open(self, session: Session, check_login: Callable[[], None] = ...) -> AnySubscription:
+        """A subscription of the user of this session."""
+
+    def review(self) -> None:
+        """A login may have become invalid."""
 
 
 class Subscriptions:
@@ -152,6 +192,11 @@ class Subscription:
             topics.get(topic.address) is not topic.open or len(topic.open.partitions) != topic.seen_count
             for topic in self._topics.values()
         )
+
+    @property
+    def topic_count(self) -> int:
+        """How many topics it has."""
+        return len(self._topics)
 
     @property
     def is_empty(self) -> bool:
@@ -278,26 +323,37 @@ class Subscription:
             CommandRejected: the session has ended (its reason), or its login is not valid any more (40, 47).
         """
         while True:
+            await self.wait()
+            event = await self.take(count_max)
+            if event is not None:
+                return event
+
+    async def wait(self) -> None:
+        """Wait until there may be something to take. Raises like ``next``."""
+        while True:
             # Others come first: a subscriber that is far behind would never wait.
             await asyncio.sleep(0)
             if self._is_review_due or self._version != self._catalog.version:
                 self._look_again()
-            if self._ended:
-                return self._ended.popleft()
-            ready = self._find_ready()
-            if ready is None:
-                await self._wait()
-                continue
-            try:
-                delivery = await self._read(*ready, min(count_max, DELIVERY_COUNT_MAX))
-            except CourserError as error:
-                # What was read may have been deleted meanwhile. If not, the error is that of the topic.
-                self._look_again()
-                if ready[1].is_wanted:
-                    self._end(ready[0], error)
-                continue
-            if delivery is not None:
-                return delivery
+            if self._ended or any(_is_ready(row) for _, row in self._order):
+                return
+            await self._wait()
+
+    async def take(self, count_max: int = DELIVERY_COUNT_MAX) -> Event | None:
+        """What there is after ``wait``; None if there is nothing after all. Raises like ``next``."""
+        if self._ended:
+            return self._ended.popleft()
+        ready = self._find_ready()
+        if ready is None:
+            return None
+        try:
+            return await self._read(*ready, min(count_max, DELIVERY_COUNT_MAX))
+        except CourserError as error:
+            # What was read may have been deleted meanwhile. If not, the error is that of the topic.
+            self._look_again()
+            if ready[1].is_wanted:
+                self._end(ready[0], error)
+            return None
 
     async def _wait(self) -> None:
         try:
@@ -309,7 +365,7 @@ class Subscription:
     def _find_ready(self) -> tuple[_Topic, _Row] | None:
         """A partition with something to read: they take turns."""
         for index, (_, row) in enumerate(self._order):
-            if row.partition.log.visible_end > row.next_offset or row.partition.is_unavailable:
+            if _is_ready(row):
                 self._order.rotate(-index - 1)
                 return self._order[-1]
         return None
@@ -329,6 +385,11 @@ class Subscription:
         )
         row.next_offset = next_offset
         return Delivery(topic.selection, polled, next_offset, gaps) if polled.message_count or gaps else None
+
+
+def _is_ready(row: _Row) -> bool:
+    """Whether there is something to read, or an error."""
+    return row.partition.log.visible_end > row.next_offset or row.partition.is_unavailable
 
 
 def _poll_of(selection: Selection) -> PollMessages:

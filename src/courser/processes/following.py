@@ -103,6 +103,8 @@ class FollowingCatalog(CatalogService):
             except CourserError as error:
                 self._catch_up_later()
                 return error
+            finally:
+                self.on_change()
             return None
 
     async def open_new(self, stream_id: int, topic_id: int) -> None:

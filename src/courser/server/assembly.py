@@ -16,6 +16,7 @@ from courser.server.garbage import calm_collections
 from courser.server.metrics import register_connection_metrics
 from courser.server.proven_dialects import ProvenDialects
 from courser.server.system_limits import connection_count_max, needs_more_files, raise_file_limit
+from courser.transports.connection_slots import ConnectionSlots
 from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory, private_memory
 from courser.transports.session_loop import Services
@@ -70,15 +71,20 @@ def _user_name(broker: Broker, user_id: int) -> str | None:
 
 
 def make_connections(
-    settings: ServerSettings, broker: Broker, services: Services, http_connection_count: Callable[[], int]
+    settings: ServerSettings,
+    broker: Broker,
+    services: Services,
+    http_connection_count: Callable[[], int],
+    slots: ConnectionSlots | None = None,
 ) -> Connections:
-    """The connections of all transports of this process."""
+    """The connections of all transports of this process. ``slots`` are those that it shares with other processes."""
     connections = Connections(
         settings.connections,
         broker.clock,
         count_max=_connection_count_max(settings.connections.connection_count_max, broker),
         request_memory=services.memory,
         reply_memory=broker.buffers,
+        slots=slots,
     )
     register_connection_metrics(broker.metrics, connections, broker.sessions, http_connection_count)
     broker.buffers.on_shortage = connections.free_reply_memory

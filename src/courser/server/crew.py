@@ -18,6 +18,9 @@ from courser.processes.moving import Moves
 from courser.processes.ownership import FIRST, client_ids_of, owns_of, share_name
 from courser.processes.peer import Peer
 from courser.processes.router import Router
+from courser.processes.shared_slots import SharedSlots, make_shared_slots
+from courser.processes.spread_scans import SpreadScans
+from courser.processes.spread_subscriptions import SpreadSubscriptions
 from courser.server.codecs import CodecChooser, CodecMoves
 from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Listeners
@@ -29,6 +32,7 @@ from courser.server.process_assembly import (
     session_services,
     share_proofs,
     share_region,
+    share_slots,
 )
 from courser.storage.data_directory import DataDirectory
 from courser.transports.connections import Connections
@@ -51,6 +55,10 @@ class Crew:
             partial(start_child, module=WORKER_MODULE, lock_descriptor=data.lock_descriptor),
             self.settings.broker,
         )
+        count_max = settings.connections.connection_count_max
+        self._slots_memory = make_shared_slots(count)
+        self.slots = SharedSlots.first(self._slots_memory, count, count_max)
+        """The connections of all processes."""
         self._companions.on_start = self._prepare
         self.region = make_region(self.settings.connections)
         """The memory for large requests of this process."""
@@ -69,7 +77,9 @@ class Crew:
         self._companions.start()
 
     def _prepare(self, peer: Peer) -> None:
+        """Tell a process that was just started what it needs before everything else."""
         peer.note("prepare", self.settings)
+        self._companions.handles_of(peer.number).send([self._slots_memory], "slots", self.settings)
         self._companions.handles_of(peer.number).send([self.region.descriptor], "map_region", FIRST)
 
     def make_router(self, broker: Broker, chooser: CodecChooser) -> Router:
@@ -80,6 +90,8 @@ class Crew:
         self._companions.services.update(session_services(router, mirrors))
         self._companions.calls[COMMAND] = router.command_for
         self._companions.services["proven"] = share_proofs(chooser.proven, self._links)
+        broker.any_subscriptions = SpreadSubscriptions(broker.subscriptions, broker.polls, self._links)
+        broker.any_scans = SpreadScans(broker.scans, broker.catalog.state, self._links)
         codecs = CodecMoves(chooser)
         self._moves = Moves(
             broker,
@@ -104,6 +116,7 @@ class Crew:
         assert self._router is not None, "made before"
         assert tcp is not None, "it is open"
         self._router.abort = partial(abort_connection, self._router.broker, connections)
+        self._companions.services["evict_stranger"] = share_slots(self.slots, connections, self._links)
 
         def listen(_: Peer, handles: Handles) -> None:
             certificate = listeners.certificates.get(Transport.TCP)
@@ -130,6 +143,7 @@ class Crew:
     def _lost(self, number: int) -> None:
         assert self._router is not None, "made before"
         assert self._mirrors is not None, "made before"
+        self.slots.forget(number)
         self._mirrors.home_lost(number)
         self._router.peer_lost(number)
 
@@ -142,7 +156,6 @@ def settings_of_each(settings: ServerSettings) -> ServerSettings:
         broker=share_of(settings.broker, count),
         connections=replace(
             connections,
-            connection_count_max=max(connections.connection_count_max // count, 1),
             request_memory=max(connections.request_memory // count, connections.frame_size_max),
             reply_memory=max(connections.reply_memory // count, 1),
         ),

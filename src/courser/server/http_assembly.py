@@ -34,14 +34,14 @@ async def make_http_services(settings: ServerSettings, broker: Broker, services:
         pool=broker.pool,
         draw=os.urandom,
     )
-    tokens.on_revoke = broker.subscriptions.review
+    tokens.on_revoke = broker.any_subscriptions.review
     return HttpServices(
         begin=services.begin,
         tokens=tokens,
         check_trusted=_trusted_check(settings, broker, tokens),
         sessions=broker.sessions,
-        subscriptions=broker.subscriptions,
-        scans=broker.scans,
+        subscriptions=broker.any_subscriptions,
+        scans=broker.any_scans,
         members=broker.connectionless,
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,

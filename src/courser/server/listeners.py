@@ -236,7 +236,7 @@ class Listeners:
         services, broker, http = dependencies.services, dependencies.broker, self._http_services
         subscribing = SubscriptionServices(
             services,
-            broker.subscriptions,
+            broker.any_subscriptions,
             None if http is None else http.tokens,
             None if http is None else http.check_token,
         )

@@ -14,6 +14,7 @@ from courser.processes.mirrors import Mirrors
 from courser.processes.peer import Peer
 from courser.processes.router import Router
 from courser.processes.shared_memory import RequestRegion
+from courser.processes.shared_slots import SharedSlots
 from courser.server.proven_dialects import ProvenDialects
 from courser.transports.connections import Connections
 from courser.transports.settings import ConnectionSettings
@@ -51,6 +52,21 @@ def abort_connection(broker: Broker, connections: Connections, session: Session)
     if session.client_id:
         # A member over HTTP, which has no connection.
         broker.sessions.end(session, error)
+
+
+def share_slots(slots: SharedSlots, connections: Connections, links: Links) -> Callable[..., None]:
+    """Have processes close strangers for each other, if the slots of all are taken. Returns the service for peers."""
+
+    def ask(number: int, origin: int) -> None:
+        if (peer := links.peers.get(number)) is not None:
+            peer.note("evict_stranger", origin)
+
+    def evict_stranger(_: Peer, origin: int) -> None:
+        if not connections.evict_stranger():
+            slots.pass_on(origin)
+
+    slots.ask_to_evict = ask
+    return evict_stranger
 
 
 def session_services(router: Router, mirrors: Mirrors) -> dict[str, Callable[..., Any]]:

@@ -207,7 +207,10 @@ class Server:
         begin = self._make_dispatcher(broker, chooser)
         allocate = private_memory if self._crew is None else self._crew.region.allocate
         services = make_services(self._settings, broker, chooser, begin, slow_work, allocate)
-        connections = make_connections(self._settings, broker, services, lambda: self._listeners.http_connection_count)
+        slots = None if self._crew is None else self._crew.slots
+        connections = make_connections(
+            self._settings, broker, services, lambda: self._listeners.http_connection_count, slots
+        )
         dependencies = Dependencies(services, connections, broker)
         background = BackgroundTasks(broker.clock)
         try:

@@ -28,8 +28,10 @@ from courser.processes.mirrors import Mirrors
 from courser.processes.moving import Moves
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Peer
+from courser.processes.reading_for_others import ReadingForOthers
 from courser.processes.router import Router
 from courser.processes.shared_memory import RequestRegion
+from courser.processes.shared_slots import SharedSlots
 from courser.records.stored_header import PartitionIdentity
 from courser.server.allocator import share_one_heap
 from courser.server.assembly import calm_process, make_codec_chooser, make_connections, make_services
@@ -44,6 +46,7 @@ from courser.server.process_assembly import (
     session_services,
     share_proofs,
     share_region,
+    share_slots,
 )
 from courser.server.system_limits import raise_file_limit
 from courser.storage.local_files import DirectoryLock
@@ -91,11 +94,13 @@ class Worker:
         self._handle_services: dict[str, Callable[..., None]] = {
             "link": self._link,
             "listen": self._listen,
+            "slots": self._share_slots,
             **map_regions(self._peer_of),
         }
         self._handles = {FIRST: Handles(handles, self._handle_services)}
         self._settings: ServerSettings
         self._region: RequestRegion
+        self._slots: SharedSlots
         self._links: Links
         self._broker: Broker
         self._router: Router
@@ -129,6 +134,12 @@ class Worker:
             logging.getLogger(name).setLevel(level)
         logging.captureWarnings(capture=True)
 
+    def _share_slots(self, descriptors: Sequence[int], settings: ServerSettings) -> None:
+        """The memory in which all processes count their connections."""
+        count_max = settings.connections.connection_count_max
+        self._slots = SharedSlots(descriptors[0], self._number, settings.process_count, count_max)
+        os.close(descriptors[0])
+
     async def _open(self, peer: Peer, orders: OpeningOrders) -> frozenset[PartitionIdentity]:
         broker = self._broker = await open_follower(orders, self._lock, FirstProcess(peer))
         self._links = Links(self._number, orders.process_count)
@@ -138,6 +149,9 @@ class Worker:
             self._services.update(ArchiveServices(broker, broker.followed_archive).by_name())
         self._services.update(session_services(self._router, self._mirrors))
         self._calls[COMMAND] = self._router.command_for
+        reading = ReadingForOthers(broker, self._mirrors)
+        self._services.update(reading.services())
+        self._calls.update(reading.calls())
         self._chooser = make_codec_chooser(self._settings, broker, is_first=False)
         self._services["proven"] = share_proofs(self._chooser.proven, self._links)
         codecs = CodecMoves(self._chooser)
@@ -186,7 +200,8 @@ class Worker:
             self._telemetry = Telemetry(only_traces(settings.telemetry), random.random)
             begin = self._telemetry.traced(begin)
         services = make_services(settings, broker, self._chooser, begin, self._slow_work, self._region.allocate)
-        connections = self._connections = make_connections(settings, broker, services, lambda: 0)
+        connections = self._connections = make_connections(settings, broker, services, lambda: 0, self._slots)
+        self._services["evict_stranger"] = share_slots(self._slots, connections, self._links)
         self._router.abort = partial(abort_connection, broker, connections)
         if pem is not None:
             # Import it only if TLS is enabled.

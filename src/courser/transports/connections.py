@@ -14,6 +14,7 @@ from typing import Protocol
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
+from courser.transports.connection_slots import ConnectionSlots
 from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings
 
@@ -137,19 +138,24 @@ class Connections:
         count_max: int,
         request_memory: RequestMemory,
         reply_memory: ReplyMemory | None = None,
+        slots: ConnectionSlots | None = None,
     ) -> None:
+        """``count_max`` is the limit of this process. ``slots`` are those of the whole server, if it has others."""
         self._settings = settings
         self._clock = clock
         self._count_max = count_max
         self._request_memory = request_memory
         self._reply_memory = reply_memory if reply_memory is not None else _NoReplyMemory()
         self._rate_under_pressure = settings.frame_rate_min * _PRESSURE_FACTOR
+        self._slots = slots if slots is not None else ConnectionSlots(count_max)
         self._open: set[Connection] = set()
         """The connections that occupy a slot."""
         self._leaving: set[Connection] = set()
         """Connections that were closed to make room and will be lost soon."""
         self._strangers: dict[str, dict[Connection, int]] = {}
         """When each stranger connected, by address, oldest first. Some may have logged in meanwhile."""
+        self._stranger_count = 0
+        """Of all addresses."""
         self._unread: dict[Connection, None] = {}
         """Connections with a reply that the kernel has not accepted, oldest first."""
         self._all_gone: asyncio.Event | None = None
@@ -168,17 +174,29 @@ class Connections:
 
     def make_place(self, host: str) -> bool:
         """Whether another connection is admitted. If all slots are taken, a stranger is closed."""
-        if self._all_gone is None and (self.count < self._count_max or self._evict_stranger()):
+        if self._all_gone is None and (self._has_room() or self._make_room()):
             return True
         self.turned_away_count += 1
         _log.warning("refused a connection from %s: %d connections are open", host, self.count)
         return False
+
+    def _has_room(self) -> bool:
+        return self.count < self._count_max and self._slots.take(self.count)
+
+    def _make_room(self) -> bool:
+        """Close a stranger, in the process that has the most."""
+        can_exceed = self.count < self._count_max
+        if can_exceed and self._slots.free_elsewhere(self._stranger_count):
+            return True
+        # Without one here, another process may have one after all.
+        return self.evict_stranger() or (can_exceed and self._slots.free_elsewhere(0))
 
     def add(self, connection: Connection) -> None:
         """Add a connection. Can be repeated: a TLS connection is added before its handshake."""
         if connection not in self._open:
             self._open.add(connection)
             self._note_stranger(connection)
+            self._note_slots()
 
     def remove(self, connection: Connection) -> None:
         """Remove a lost connection. Can be repeated."""
@@ -186,6 +204,7 @@ class Connections:
         self._leaving.discard(connection)
         self._unread.pop(connection, None)
         self._forget_stranger(connection)
+        self._note_slots()
         if self._all_gone is not None and not self._open and not self._leaving:
             self._all_gone.set()
 
@@ -210,16 +229,21 @@ class Connections:
     # --- strangers ---
 
     def _note_stranger(self, connection: Connection) -> None:
-        self._strangers.setdefault(connection.host, {})[connection] = self._clock.monotonic()
+        neighbours = self._strangers.setdefault(connection.host, {})
+        self._stranger_count += connection not in neighbours
+        neighbours[connection] = self._clock.monotonic()
 
     def _forget_stranger(self, connection: Connection) -> None:
         neighbours = self._strangers.get(connection.host)
         if neighbours is not None:
-            neighbours.pop(connection, None)
+            self._stranger_count -= neighbours.pop(connection, None) is not None
             if not neighbours:
                 del self._strangers[connection.host]
 
-    def _evict_stranger(self) -> bool:
+    def _note_slots(self) -> None:
+        self._slots.note(len(self._open), self._stranger_count)
+
+    def evict_stranger(self) -> bool:
         """Close the oldest stranger of the address that has the most, preferably one that is not logging in."""
         while self._strangers:
             neighbours = max(self._strangers.values(), key=len)
@@ -231,12 +255,14 @@ class Connections:
                 return True
             for connection in oldest:
                 self._forget_stranger(connection)
+        self._note_slots()
         return False
 
     def _evict(self, connection: Connection) -> None:
         self._open.discard(connection)
         self._leaving.add(connection)
         self._forget_stranger(connection)
+        self._note_slots()
         self._cut_off(connection, "it has not logged in, and its slot is needed")
 
     # --- deadlines ---

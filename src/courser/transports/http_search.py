@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 from courser.api.subscriptions import PayloadForm
 from courser.broker.access_tokens import Access
-from courser.broker.scanning import Scan
+from courser.broker.scanning import AnyScan
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.messaging import Transport
@@ -43,13 +43,13 @@ class SearchRoute:
             # Its token may have expired, or may have been revoked, and nothing else says so.
             self._services.tokens.check_again(access)
 
-        scan = exchange.held.enter_context(self._services.scans.open(session, request, check_login))
+        scan = await self._services.scans.start(exchange.held, session, request, check_login)
         if exchange.method == "HEAD":
             return Answer(_OK, content_type=EVENTS_TYPE, headers=EVENT_HEADERS)
         return Answer(_OK, content_type=EVENTS_TYPE, headers=EVENT_HEADERS, pieces=_pieces(exchange, scan, form))
 
 
-async def _pieces(exchange: Exchange, scan: Scan, form: PayloadForm) -> AsyncGenerator[bytes, None]:
+async def _pieces(exchange: Exchange, scan: AnyScan, form: PayloadForm) -> AsyncGenerator[bytes, None]:
     """The events of a search, until the client is gone."""
     gone = asyncio.ensure_future(exchange.wait_for_disconnect())
     try:

@@ -18,7 +18,7 @@ from courser.api.commands import LoginWithToken
 from courser.api.subscriptions import Delivery, TopicEnded
 from courser.broker.access_tokens import Access, AccessTokens
 from courser.broker.sessions import Session
-from courser.broker.subscriptions import DELIVERY_COUNT_MAX, Subscription, Subscriptions
+from courser.broker.subscriptions import DELIVERY_COUNT_MAX, AnySubscription, AnySubscriptions
 from courser.broker.waiting import Waiting
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.transports.session_loop import InternalFailure, Services, SessionTransport
@@ -58,7 +58,7 @@ class SubscriptionServices:
     """What all subscriptions share."""
 
     services: Services
-    subscriptions: Subscriptions
+    subscriptions: AnySubscriptions
     tokens: AccessTokens | None = None
     """The access tokens of HTTP; None if it is disabled."""
     check_token: Callable[[str], Awaitable[Access]] | None = None
@@ -86,7 +86,7 @@ class SubscriptionLoop:
         """Held until the kernel has accepted a message."""
         self._accepted: asyncio.Future[None] | None = None
         """What whoever sends waits for."""
-        self._subscription: Subscription | None = None
+        self._subscription: AnySubscription | None = None
         """None before the login."""
         self._credit: int | None = None
         """How many messages the client still takes; None if that is unlimited."""
@@ -188,7 +188,7 @@ class SubscriptionLoop:
 
     # --- deliveries ---
 
-    async def _deliver(self, subscription: Subscription) -> None:
+    async def _deliver(self, subscription: AnySubscription) -> None:
         """Send messages as they arrive, for as long as the connection lasts."""
         try:
             while True:

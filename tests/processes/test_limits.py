@@ -1,0 +1,115 @@
+"""Limits of the server as a whole, with several processes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from courser.client.client import Client, connect
+from courser.client.messages import PollingStrategy
+from courser.errors import CourserError
+from courser.processes.shared_slots import SharedSlots, make_shared_slots
+from tests.processes.processes import connection_counts
+from tests.servers import RunningServer
+from tests.torture.process import until
+
+PROCESS_COUNT = 3
+PATIENCE = 120.0
+_MIB = 1024 * 1024
+
+
+# --- counting ---------------------------------------------------------------------------------------------
+
+
+def test_processes_share_their_slots() -> None:
+    descriptor = make_shared_slots(3)
+    one, two, three = (SharedSlots(descriptor, number, 3, 4) for number in range(3))
+    assert one.take(0)
+    one.note(1, 0)
+    assert two.take(0)
+    two.note(1, 1)
+    assert two.take(1)
+    two.note(2, 2)
+    # What one does not use, another may.
+    assert three.take(0)
+    three.note(1, 1)
+    assert one.total == 4
+    assert not one.take(1)
+    assert not three.take(1)
+    assert one.total == 4, "what was not given is not counted"
+    asked: list[tuple[int, int]] = []
+    for slots in (one, two, three):
+        slots.ask_to_evict = lambda number, origin: asked.append((number, origin))
+    assert one.free_elsewhere(0)
+    assert three.free_elsewhere(1)
+    assert not two.free_elsewhere(2), "it has the most itself"
+    assert asked == [(1, 0), (1, 2)]
+    # All of them have logged in meanwhile.
+    two.note(2, 0)
+    two.pass_on(0)
+    three.note(1, 0)
+    three.pass_on(0)
+    assert asked[2:] == [(2, 0), (0, 0)]
+    one.forget(1)
+    assert one.total == 2
+    assert three.take(1)
+
+
+# --- connections of a server ------------------------------------------------------------------------------
+
+
+def url(server: RunningServer) -> str:
+    return f"iggy://iggy:iggy@{server.address}"
+
+
+@asynccontextmanager
+async def connections(server: RunningServer, count: int) -> AsyncIterator[list[Client]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(connect(url(server), reconnect=False)) for _ in range(count)]
+
+
+async def test_connections_are_counted_for_the_whole_server(tmp_path: Path) -> None:
+    count_max = 9
+    settings = {"server.processes": PROCESS_COUNT, "tcp.connection_count_max": count_max}
+    with RunningServer(tmp_path / "server", settings=settings) as server:
+        async with asyncio.timeout(PATIENCE):
+            # However the kernel spreads them: as many as are allowed in all, and no more.
+            async with connections(server, count_max):
+                assert sum(connection_counts(server)) == count_max
+                with pytest.raises(CourserError):
+                    async with connect(url(server), reconnect=False) as another:
+                        await another.ping()
+            await asyncio.to_thread(wait_until_gone, server)
+            # Strangers make room, in whichever process they are.
+            strangers = [await asyncio.open_connection(server.host, server.port) for _ in range(count_max)]
+            async with connections(server, count_max) as clients:
+                for client in clients:
+                    await client.ping()
+            for _, writer in strangers:
+                writer.close()
+        assert server.stop() == 0
+
+
+def wait_until_gone(server: RunningServer) -> None:
+    until(lambda: not sum(connection_counts(server)), "the end of all connections", PATIENCE)
+
+
+# --- memory -----------------------------------------------------------------------------------------------
+
+
+async def test_every_process_takes_the_largest_request(tmp_path: Path) -> None:
+    size = 60 * _MIB
+    settings = {"server.processes": PROCESS_COUNT, "tcp.request_memory": "64 MiB", "tcp.reply_memory": "64 MiB"}
+    with RunningServer(tmp_path / "server", settings=settings) as server:
+        async with asyncio.timeout(PATIENCE), connect(url(server)) as client:
+            await client.create_stream("large")
+            for number in range(PROCESS_COUNT):
+                topic = f"large/topic-{number}"
+                await client.create_topic(topic, partitions_count=1)
+                payload = bytes([number]) * size
+                await client.send_messages(topic, None, 0, [payload])
+                (found,) = await client.poll_messages(topic, None, 0, PollingStrategy.First(), 1)
+                assert found.payload == payload
+        assert server.stop() == 0
