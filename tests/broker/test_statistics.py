@@ -85,3 +85,35 @@ def test_what_the_system_does_not_tell_is_0(clock: ManualClock, tmp_path: Path) 
 )
 def test_a_version_is_also_a_number(version: str, number: int) -> None:
     assert semver_number(version) == number
+
+
+def write_process(proc: Path, process_id: int, *, ticks: int) -> None:
+    (proc / str(process_id)).mkdir(parents=True, exist_ok=True)
+    fields = ["S", *["0"] * 10, str(ticks), str(ticks), *["0"] * 5]
+    (proc / str(process_id) / "stat").write_text(f"{process_id} (a (strange) name) {' '.join(fields)}")
+    (proc / str(process_id) / "statm").write_text("900 50 20 1 0 30 0")
+    (proc / str(process_id) / "io").write_text("read_bytes: 7\nwrite_bytes: 9\n")
+    (proc / str(process_id) / "status").write_text("Threads:\t3\n")
+
+
+def test_other_processes_of_the_server_are_added(clock: ManualClock, tmp_path: Path) -> None:
+    proc, second = tmp_path / "proc", os.sysconf("SC_CLK_TCK")
+    write_counters(proc, busy=100, idle=1000)
+    write_process(proc, 71, ticks=0)
+    machine = Machine(clock, tmp_path, proc=proc)
+    alone = machine.measure_all()
+    machine.other_processes = lambda: [71, 72]
+    clock.advance(1_000_000)
+    both = machine.measure_all()
+    assert both.memory_usage - alone.memory_usage == 50 * os.sysconf("SC_PAGE_SIZE"), "one is not there yet"
+    assert (both.read_bytes, both.written_bytes, both.thread_count - alone.thread_count) == (7, 9, 3)
+    # Half a second in user mode and half in the kernel, and one that has just come.
+    write_process(proc, 71, ticks=second // 2)
+    write_process(proc, 72, ticks=0)
+    clock.advance(2_000_000)
+    before = machine.measure().cpu_usage
+    assert machine.measure_all().cpu_usage - before == pytest.approx(50)
+    # A process with the same number that was started again.
+    write_process(proc, 71, ticks=0)
+    clock.advance(2_000_000)
+    assert machine.measure_all().cpu_usage - machine.measure().cpu_usage == 0

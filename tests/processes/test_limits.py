@@ -1,17 +1,21 @@
 """Limits of the server as a whole, with several processes."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from courser.client.client import Client, connect
 from courser.client.messages import PollingStrategy
-from courser.errors import CourserError
+from courser.errors import CourserError, ErrorCode
+from courser.processes.channel import UNREAD_SIZE_MAX
 from courser.processes.shared_slots import SharedSlots, make_shared_slots
-from tests.processes.processes import connection_counts
+from tests.processes.processes import children_of, connection_counts
 from tests.servers import RunningServer
 from tests.torture.process import until
 
@@ -113,3 +117,57 @@ async def test_every_process_takes_the_largest_request(tmp_path: Path) -> None:
                 (found,) = await client.poll_messages(topic, None, 0, PollingStrategy.First(), 1)
                 assert found.payload == payload
         assert server.stop() == 0
+
+
+async def test_a_process_that_does_not_read_gets_no_more_than_it_may(tmp_path: Path) -> None:
+    """The requests that do not fit are refused, and the others are carried out when it goes on."""
+    size, count = 16 * _MIB, 8
+    with RunningServer(tmp_path / "server", settings={"server.processes": 2}) as server:
+        async with asyncio.timeout(PATIENCE), connect(url(server)) as client:
+            await client.create_stream("frozen")
+            for number in range(2):
+                await client.create_topic(f"frozen/topic-{number}", partitions_count=1)
+            (worker,) = children_of(server)
+            os.kill(worker, signal.SIGSTOP)
+            try:
+                # The other process does not accept connections now.
+                async with connections(server, count) as clients:
+                    sends = [
+                        asyncio.ensure_future(other.send_messages("frozen/topic-1", None, 0, [bytes(size)]))
+                        for other in clients
+                    ]
+                    done, waiting = await asyncio.wait(sends, return_when=asyncio.FIRST_COMPLETED)
+                    assert {refusal_of(send) for send in done} == {ErrorCode.SERVER_BUSY}
+                    os.kill(worker, signal.SIGCONT)
+                    results = await asyncio.gather(*waiting, return_exceptions=True)
+            finally:
+                os.kill(worker, signal.SIGCONT)
+            stored = sum(not isinstance(result, BaseException) for result in results)
+            assert stored >= UNREAD_SIZE_MAX // size
+            topic = await client.get_topic("frozen/topic-1")
+            assert topic is not None
+            assert topic.topic.message_count == stored
+        assert server.stop() == 0
+
+
+def refusal_of(send: "asyncio.Future[Any]") -> ErrorCode | None:
+    error = send.exception()
+    return getattr(error, "code", None)
+
+
+# --- figures ----------------------------------------------------------------------------------------------
+
+
+async def test_statistics_are_those_of_all_processes(tmp_path: Path) -> None:
+    with RunningServer(tmp_path / "server", settings={"server.processes": PROCESS_COUNT}) as server:
+        async with asyncio.timeout(PATIENCE), connect(url(server)) as client:
+            stats = await client.get_stats()
+            sizes = [resident_size(number) for number in (server.process.pid, *children_of(server))]
+            assert len(sizes) == PROCESS_COUNT
+            # Each has used some memory more or less since.
+            assert 0.8 * sum(sizes) < stats.memory_usage < 1.2 * sum(sizes)
+            assert stats.memory_usage > 1.5 * max(sizes)
+
+
+def resident_size(process_id: int) -> int:
+    return int(Path(f"/proc/{process_id}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,15 +12,17 @@ from hypothesis import strategies as st
 
 from courser.api import commands as c
 from courser.api.replies import Polled, Sent
+from courser.broker.producing import Sends
 from courser.catalog.changes import encode_change
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
 from courser.catalog.transitions import apply
 from courser.errors import CommandRejected, CourserError, ErrorCode, InvalidOffset, OffsetsUnavailable, StorageFailure
 from courser.model import metric_table as m
-from courser.model.identifiers import Consumer, ConsumerKind
+from courser.model.identifiers import Consumer, ConsumerKind, TopicAddress
 from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, ToPartition
 from courser.model.metrics import Registry, Sample
+from courser.model.topic_options import TopicOptions
 from courser.processes.channel import Channel, socket_pair
 from courser.processes.encoding import ANSWER, CALL, COMMAND, NOTE, decode, encode
 from courser.processes.following import ReplicatedStore
@@ -336,3 +339,23 @@ def test_processes_keep_how_far_they_scrubbed_in_files_of_their_own() -> None:
     names = {share_name(number, count) for count in range(1, 5) for number in range(count)}
     assert len(names) == 1 + 2 + 3 + 4
     assert share_name(0, 1) == "", "a server of one process goes on where it stopped"
+
+
+# --- staging for topics of other processes ------------------------------------------------------------------
+
+
+def test_topics_that_messages_were_staged_for_are_forgotten_when_they_are_gone() -> None:
+    partition = SimpleNamespace(partition_id=0, incarnation=1)
+    topic = SimpleNamespace(uuid=bytes(16), options=TopicOptions(), partitions=[partition])
+    there = set[tuple[int, int]]()
+    state = SimpleNamespace(topic=lambda *place: topic if place in there else None)
+    elsewhere = SimpleNamespace(owns=lambda *_: False)
+    parts: Any = elsewhere, None
+    others: Any = {"disk_watch": None, "state": state, "delete_oldest_segments": True, "on_limit": None}
+    sends = Sends(*parts, **others)
+    for number in range(1000):
+        there = {(0, number), (0, 5)}
+        assert sends.target_of(TopicAddress(0, number), Balanced()).topic_id == number
+    assert len(sends._elsewhere) <= 200
+    with pytest.raises(CommandRejected):
+        sends.target_of(TopicAddress(0, 4), Balanced())

@@ -35,6 +35,10 @@ _KEYED_COUNT_MAX = 1000
 """Messages that get their key on the event loop: some 10 us for each of them, if all have headers of their own."""
 
 
+_ELSEWHERE_COUNT_MIN = 100
+"""Topics of other processes that are remembered before any are forgotten."""
+
+
 class Sends:
     """Appends what clients send."""
 
@@ -58,7 +62,9 @@ class Sends:
         self._disk_watch = disk_watch
         self._state = state
         self._elsewhere: dict[TopicAddress, OpenTopic] = {}
-        """Topics of other processes that messages are staged for: whose turn it is."""
+        """Topics of other processes that messages are staged for: whose turn it is. Some may have been deleted."""
+        self._elsewhere_count_max = _ELSEWHERE_COUNT_MIN
+        """At so many, deleted ones are forgotten."""
         self._deletes_oldest = delete_oldest_segments
         self._on_limit = on_limit
 
@@ -143,12 +149,21 @@ class Sends:
         topic = self._state.topic(*address)
         if topic is None:
             raise CommandRejected(ErrorCode.TOPIC_NOT_FOUND, "the topic was deleted in the meantime")
-        place = self._elsewhere.setdefault(address, OpenTopic(*address, topic.options))
+        place = self._elsewhere.get(address)
+        if place is None:
+            self._forget_deleted()
+            place = self._elsewhere[address] = OpenTopic(*address, topic.options)
         partition_id = choose_partition(place, partitioning, len(topic.partitions))
         if partition_id >= len(topic.partitions):
             reason = f"the topic has {len(topic.partitions)} partitions, and none with number {partition_id}"
             raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, reason)
         return identity_of(topic, topic.partitions[partition_id])
+
+    def _forget_deleted(self) -> None:
+        if len(self._elsewhere) >= self._elsewhere_count_max:
+            known = self._elsewhere.items()
+            self._elsewhere = {address: place for address, place in known if self._state.topic(*address) is not None}
+            self._elsewhere_count_max = max(2 * len(self._elsewhere), _ELSEWHERE_COUNT_MIN)
 
     async def _with_key(self, batches: list[Batch], key: bytes) -> list[Batch]:
         def work() -> list[Batch]:

@@ -5,7 +5,8 @@ Reading them blocks while a few small files are read: call it in a pool.
 
 import os
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from courser import __version__
@@ -65,6 +66,13 @@ class Machine:
         self._last = self._cpu_times()
         self._usage = (0.0, 0.0)
         self._lock = threading.Lock()
+        self.other_processes: Callable[[], Iterable[int]] = tuple
+        """The ids of the other processes of this server."""
+        self._others_last: dict[int, float] = {}
+        """Seconds of CPU that they had used at the last measurement ..."""
+        self._others_measured_at = 0
+        self._others_usage = 0.0
+        """... and the percentage since the one before."""
 
     def measure(self) -> MachineFigures:
         """All values. Percentages cover the time since the last measurement that is not too recent."""
@@ -75,7 +83,7 @@ class Machine:
         return MachineFigures(
             cpu_usage=cpu_usage,
             total_cpu_usage=total_cpu_usage,
-            memory_usage=self._resident_size(),
+            memory_usage=_resident_size(self._proc / "self"),
             total_memory=memory.get("MemTotal", 0) * _KIB,
             available_memory=memory.get("MemAvailable", 0) * _KIB,
             read_bytes=io.get("read_bytes", 0),
@@ -84,6 +92,35 @@ class Machine:
             free_disk_space=free_disk_space,
             total_disk_space=total_disk_space,
         )
+
+    def measure_all(self) -> MachineFigures:
+        """The same, with what the other processes of this server use."""
+        own, processes = self.measure(), tuple(self.other_processes())
+        if not processes:
+            return own
+        found = [self._proc / str(process_id) for process_id in processes]
+        inputs = [_fields(path / "io") for path in found]
+        return replace(
+            own,
+            cpu_usage=own.cpu_usage + self._usage_of(processes),
+            memory_usage=own.memory_usage + sum(map(_resident_size, found)),
+            read_bytes=own.read_bytes + sum(fields.get("read_bytes", 0) for fields in inputs),
+            written_bytes=own.written_bytes + sum(fields.get("write_bytes", 0) for fields in inputs),
+            thread_count=own.thread_count + sum(_fields(path / "status").get("Threads", 0) for path in found),
+        )
+
+    def _usage_of(self, processes: Iterable[int]) -> float:
+        """The percentage of a core that other processes have used. One that was just started counts from then on."""
+        with self._lock:
+            now = self._clock.monotonic()
+            elapsed = now - self._others_measured_at
+            if elapsed >= _MEASURED_FOR_MIN:
+                times = {process_id: _cpu_time(self._proc / str(process_id)) for process_id in processes}
+                last = self._others_last
+                used = sum(max(time - last[number], 0.0) for number, time in times.items() if number in last)
+                self._others_usage = used * 1_000_000 / elapsed * _PERCENT
+                self._others_last, self._others_measured_at = times, now
+            return self._others_usage
 
     def disk_space(self) -> tuple[int, int]:
         """Free bytes and all bytes of the disk with the data."""
@@ -107,9 +144,16 @@ class Machine:
         idle = sum(ticks[3:5])
         return _CpuTimes(self._clock.monotonic(), own.user + own.system, sum(ticks) - idle, sum(ticks))
 
-    def _resident_size(self) -> int:
-        words = _text(self._proc / "self" / "statm").split()
-        return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if len(words) > 1 else 0
+
+def _resident_size(process: Path) -> int:
+    words = _text(process / "statm").split()
+    return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if len(words) > 1 else 0
+
+
+def _cpu_time(process: Path) -> float:
+    """Seconds of CPU that a process has used. Its name, which comes first, may have spaces."""
+    words = _text(process / "stat").rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK") if len(words) > 12 else 0.0
 
 
 def describe_server(

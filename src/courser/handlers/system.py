@@ -23,7 +23,7 @@ async def get_stats(broker: Broker, session: Session, command: c.GetStats) -> r.
     """Measured in the pool: a disk that hangs must not stop the event loop."""
     broker.finder.check(session, command)
     machine = broker.machine
-    figures = await asyncio.get_running_loop().run_in_executor(broker.pool, machine.measure)
+    figures = await asyncio.get_running_loop().run_in_executor(broker.pool, machine.measure_all)
     return describe_server(
         machine,
         figures,

@@ -1,6 +1,7 @@
 """What a further process does for the archiver, which is in the first one."""
 
 import asyncio
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,7 +9,6 @@ from courser.broker.archive_share import AwaitedSegment, FoundDamage
 from courser.broker.broker import Broker
 from courser.broker.followed_archive import ArchiveNews, FollowedArchive
 from courser.model.identifiers import TopicAddress
-from courser.processes.encoding import encode
 from courser.processes.peer import Peer
 
 
@@ -49,8 +49,7 @@ class ArchiveServices:
         time = self._broker.clock.now()
         captured = await self._archive.capture(with_active=with_active)
         # Not on the event loop: there may be many.
-        encoded, _ = await asyncio.get_running_loop().run_in_executor(self._broker.pool, encode, captured)
-        return time, encoded
+        return time, await asyncio.get_running_loop().run_in_executor(self._broker.pool, pickle.dumps, captured)
 
     async def _damages(self, _: Peer, damages: Sequence[FoundDamage]) -> None:
         await self._archive.share.report_damages(damages)

@@ -7,6 +7,7 @@ nothing before. A process that is started again begins with nothing and is told 
 
 import asyncio
 import contextlib
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,6 @@ from courser.catalog.directories import identity_of
 from courser.catalog.state import CatalogState
 from courser.errors import CourserError
 from courser.model.identifiers import TopicAddress
-from courser.processes.encoding import decode
 from courser.processes.links import Links
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Peer
@@ -150,7 +150,7 @@ class ArchiveLead:
         loop, answers = asyncio.get_running_loop(), await self._ask_each(peers, "archive_capture", with_active)
         for peer, (time, encoded) in zip(peers, answers, strict=True):
             # Not on the event loop: there may be many.
-            partitions: tuple[CapturedPartition, ...] = await loop.run_in_executor(None, decode, encoded, ())
+            partitions: tuple[CapturedPartition, ...] = await loop.run_in_executor(None, pickle.loads, encoded)
             times.append(time)
             captured += partitions
             owners |= dict.fromkeys((partition.identity for partition in partitions), peer.number)

@@ -28,6 +28,8 @@ _SOCKET_SIZE = 4 * 1024 * 1024
 _SMALL_SIZE_MAX = 16 * 1024
 """Bytes of buffers that are copied, so that their message is sent with others of this turn. The other process is woken
 once for all of them, which takes longer than the copies."""
+UNREAD_SIZE_MAX = 64 * 1024 * 1024
+"""Bytes that may wait for a process that does not read. Beyond that, requests that would add to them are refused."""
 _READ_COUNT_MAX = 4
 """Reads without a pause: connections have their turn in between."""
 
@@ -133,6 +135,11 @@ class Channel:
                 return
             self._left.popleft()
         self._loop.remove_writer(self._socket)
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the other end does not read what was sent to it."""
+        return bool(self._left) and sum(map(len, self._left)) > UNREAD_SIZE_MAX
 
     # --- receiving ---
 

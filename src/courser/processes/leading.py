@@ -102,6 +102,7 @@ class Companions:
         self._broker, self._lost = broker, frozenset(lost)
         broker.scrapes.collect = broker.history.collect = self.metrics
         broker.disk_watch.elsewhere = self.problems
+        broker.machine.other_processes = lambda: [child.process.pid for child in self._children.values()]
         self.services["settle_below"] = self._settle_below
         state, data = broker.catalog.state.encode(), broker.data
         opening = [self._open(number, state, data.stop, data.unopened) for number in self._children]

@@ -51,6 +51,11 @@ class Call:
         self.on_interrupt: Callable[[bool | None], None] | None = None
         """Told that the caller cannot wait any longer (False), should look again (True), or has gone (None)."""
 
+    @property
+    def is_congested(self) -> bool:
+        """Whether the caller does not read its answers."""
+        return self._peer.is_congested
+
     def answer(self, value: object) -> None:
         """Give the answer. What it refers to may be changed afterwards."""
         self._peer.finish(self._call_id, (ANSWER, self._call_id, value))
@@ -117,6 +122,11 @@ class Peer:
         self._asked[call_id] = future, arguments
         self._channel.send((CALL, call_id, name, arguments))
         return future
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the other process does not read what is sent to it."""
+        return self._channel.is_congested
 
     @property
     def last_call_id(self) -> int:

@@ -191,6 +191,8 @@ class Router(Dispatcher):
             begun = attempt(self._forward_later(owner, session, command))
             assert isinstance(begun, Waiting), "the process is not there yet"
             return begun
+        if peer.is_congested:
+            raise _too_busy()
         future = peer.call(COMMAND, self._name(peer, session), session.user_id, command)
         future.add_done_callback(partial(self._answered, session, owner, command))
         if type(command) in _INTERRUPTIBLE:
@@ -352,6 +354,10 @@ class Router(Dispatcher):
 
     def command_for(self, call: Call, client: int | Passing, user_id: int | None, command: c.Command) -> None:
         """Carry out a command of a connection of another process."""
+        if call.is_congested:
+            # Before anything is done: the reply would only wait with the others.
+            call.fail(_too_busy())
+            return
         try:
             session = self._mirror(client, user_id)
             session.last_seen = self._monotonic()
@@ -424,6 +430,10 @@ class Router(Dispatcher):
         self._known[session.client_id] = known - {self._number}
         if joined:
             self._joined[session.client_id] = joined - {self._number}
+
+
+def _too_busy() -> CommandRejected:
+    return CommandRejected(ErrorCode.SERVER_BUSY, "a process of the server does not keep up; try again")
 
 
 def _interrupt(session: Session, flag: bool | None) -> None:
