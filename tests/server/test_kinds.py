@@ -54,6 +54,8 @@ GOOD: list[tuple[SettingKind[Any], object, str, object]] = [
     (kinds.DIALECTS, {"a": "0.5", "b": "0.8"}, "a=0.5, b=0.8", {"a": Dialect.SDK_0_5, "b": Dialect.SDK_0_8}),
     (kinds.DIALECTS, "a=0.5,b=0.8", "a=0.5,b=0.8", {"a": Dialect.SDK_0_5, "b": Dialect.SDK_0_8}),
     (kinds.DIALECTS, {}, ",", {}),
+    (kinds.processes(64), 3, "3", 3),
+    (kinds.processes(64), "auto", "AUTO", kinds.ALL_CORES),
 ]
 
 
@@ -72,6 +74,7 @@ def test_what_is_printed_is_toml_and_reads_back_the_same(
 
 BAD: list[tuple[SettingKind[Any], list[object], list[str]]] = [
     (kinds.BOOL, [1, 0, "true", None, []], ["yes", "1", "on", ""]),
+    (kinds.processes(64), [0, 65, "all", None], ["0", "65", "all", ""]),
     (kinds.integer(1, 10), [0, 11, -1, 1.0, True, "5"], ["0", "11", "-1", "1.5", "1e1", "9" * 30, "\u0665"]),
     (kinds.size(512, 1024, multiple=512), [511, 513, 1536, -1, True, 1.5, "2 KiB"], ["1", "1 G", "-1"]),
     (kinds.duration(), [30, 1.5, True, "30", "-1s", "1 fortnight"], ["30", "1.5s"]),

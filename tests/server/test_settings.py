@@ -1,6 +1,7 @@
 """Every key that takes effect does: another value gives other settings."""
 
 import base64
+import os
 
 import pytest
 
@@ -228,3 +229,10 @@ def test_a_linger_of_zero_is_left_to_the_kernel() -> None:
     settings = settings_of(load(settings=["tcp.socket.override_defaults=true", "tcp.socket.linger=1500ms"]))
     assert settings.tcp.socket.linger == 2
     assert settings_of(load(settings=["tcp.socket.override_defaults=true"])).tcp.socket.linger is None
+
+
+def test_as_many_processes_as_cores_can_be_asked_for() -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert settings_of(load(settings=["server.processes=auto"])).process_count == min(cores, 64)
+    assert settings_of(load(settings=["server.processes=3"])).process_count == 3
+    assert settings_of(load()).process_count == 1

@@ -104,9 +104,9 @@ DISK_THREAD_COUNT = Key(
 )
 PROCESS_COUNT = Key(
     path="server.processes",
-    kind=kinds.integer(1, PROCESS_COUNT_MAX),
+    kind=kinds.processes(PROCESS_COUNT_MAX),
     default=1,
-    description="processes that share the work, each with some of the topics; one per processor core is enough",
+    description="processes that share the work, each with some of the topics; `auto` for one per processor core",
 )
 SHUTDOWN_TIMEOUT = Key(
     path="system.shutdown_timeout",

@@ -114,6 +114,26 @@ def topic_size(low: int) -> SettingKind[int]:
     )
 
 
+ALL_CORES = 0
+"""The number of processes that stands for ``auto``."""
+
+
+def processes(high: int) -> SettingKind[int]:
+    """A number of processes, or ``auto``: one for each processor core that the server may use."""
+    number = integer(1, high)
+
+    def from_text(text: str) -> int:
+        return ALL_CORES if text.strip().lower() == "auto" else number.from_text(text)
+
+    def from_toml(value: object) -> int:
+        return from_text(value) if isinstance(value, str) else number.from_toml(value)
+
+    def to_toml(value: int) -> str:
+        return quoted("auto") if value == ALL_CORES else str(value)
+
+    return SettingKind("number", f'{number.expected}, or "auto"', from_toml, from_text, to_toml)
+
+
 def _address(value: object) -> Address:
     host, colon, port = checked_words(value).strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):

@@ -14,6 +14,7 @@ from courser.model.topic_options import COMPRESSIONS
 from courser.records.encryption import KeyRing, parse_key
 from courser.records.stored_body import Encryption
 from courser.server.configuration import at_rest_keys, http_keys, keys, telemetry_keys
+from courser.server.configuration.kinds import ALL_CORES
 from courser.server.configuration.log_levels import LogLevels
 from courser.storage.message_window import Deduplication
 from courser.storage.segment_index import IndexCache
@@ -112,7 +113,7 @@ def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = 
         data_directory=data_directory,
         runtime_directory=data_directory / configuration[keys.RUNTIME_PATH],
         shutdown_timeout=configuration[keys.SHUTDOWN_TIMEOUT],
-        process_count=configuration[keys.PROCESS_COUNT],
+        process_count=_process_count(configuration),
         logging=_logging(configuration, data_directory, log_levels),
         broker=_broker(configuration),
         connections=_connections(configuration),
@@ -127,6 +128,11 @@ def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = 
         access_tokens=_access_tokens(configuration),
         telemetry=_telemetry(configuration),
     )
+
+
+def _process_count(configuration: Configuration) -> int:
+    count = configuration[keys.PROCESS_COUNT]
+    return min(len(os.sched_getaffinity(0)), keys.PROCESS_COUNT_MAX) if count == ALL_CORES else count
 
 
 def _logging(configuration: Configuration, data_directory: Path, log_levels: LogLevels | None) -> LoggingSettings:
