@@ -14,7 +14,7 @@ from courser.spark.options import Use
 from courser.spark.read_options import read_options, stream_options
 from courser.spark.schema import default_schema
 from courser.spark.stream_reader import HEADS_AGE_MAX, IDLE_WAIT, StreamReader
-from courser.spark.topic_metadata import Bounds, TopicFacts
+from courser.spark.topic_metadata import Bounds, TopicFacts, gaps_between
 from tests.spark.known_topics import UUID, KnownTopic, facts
 
 
@@ -63,6 +63,40 @@ def test_a_limit_of_messages_is_never_passed_and_progress_is_always_made(
     assert taken <= min(limit, waiting)
     assert (taken > 0) == (waiting > 0)
     assert all(starts[number] <= ends[number] <= found.partitions[number].next for number in starts)
+
+
+TRILLION = 10**12
+
+
+def gapped(*gaps: tuple[int, int], head: int) -> Bounds:
+    """A partition with messages of 100 bytes outside of its gaps."""
+    count = head - sum(end - first for first, end in gaps)
+    return Bounds(0, head, 100 * count, count, gaps)
+
+
+def test_gaps_are_passed_at_once_and_do_not_count() -> None:
+    found = TopicFacts(UUID, {0: gapped((100, TRILLION), head=TRILLION + 100), 1: gapped(head=200)})
+    limits = BatchLimits(count=100)
+    assert admitted({0: 0, 1: 0}, found, limits) == {0: 50, 1: 50}
+    # Up to the gap, across it, and from within.
+    assert admitted({0: 50, 1: 200}, found, limits) == {0: TRILLION + 50, 1: 200}
+    assert admitted({0: 100, 1: 150}, found, limits) == {0: TRILLION + 66, 1: 183}
+    assert admitted({0: 5000, 1: 200}, found, BatchLimits(size=1000)) == {0: TRILLION + 10, 1: 200}
+    assert admitted({0: 0, 1: 0}, found, BatchLimits(size=4000)) == {0: 20, 1: 20}
+
+
+def test_a_gap_at_the_end_is_passed_with_the_last_message() -> None:
+    found = TopicFacts(UUID, {0: gapped((10, 20), (30, TRILLION), head=TRILLION)})
+    assert admitted({0: 0}, found, BatchLimits(count=15)) == {0: 25}
+    assert admitted({0: 25}, found, BatchLimits(count=15)) == {0: TRILLION}
+    assert admitted({0: 30}, found, BatchLimits(count=15)) == {0: TRILLION}
+    assert admitted({0: TRILLION}, found, BatchLimits(count=15)) == {0: TRILLION}
+
+
+def test_gaps_are_the_offsets_that_no_segment_covers() -> None:
+    assert gaps_between(5, 50, [(5, 10), (10, 20), (30, 40)]) == ((20, 30), (40, 50))
+    assert gaps_between(0, 20, [(10, 15), (12, 20)]) == ((0, 10),)
+    assert gaps_between(7, 7, []) == ()
 
 
 def test_losses_are_counted_and_add_up() -> None:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from courser.spark.planning import TopicRead, plan_tasks
 from courser.spark.sources import Range
-from tests.spark.known_topics import facts
+from courser.spark.topic_metadata import Bounds, TopicFacts
+from tests.spark.known_topics import UUID, facts
 
 
 def part_of(topic: str, *counts: int, size: int = 100) -> TopicRead:
@@ -50,6 +51,19 @@ def test_a_wish_for_more_tasks_splits_the_largest_ranges_of_all_topics() -> None
 def test_a_message_is_not_split_however_large_it_is() -> None:
     parts = [part_of("large", 1, size=10**6), part_of("small", 10, size=10)]
     assert planned(parts, min_count=3) == [("large", 0, 1), *[("small", 0, 5)] * 2]
+
+
+def test_tasks_have_equally_many_messages_however_long_a_gap_is() -> None:
+    gap = (30, 10**12)
+    found = TopicFacts(UUID, {0: Bounds(0, 10**12 + 10, 4000, 40, (gap,))})
+    read = TopicRead("orders", [Range(0, 0, 10**12 + 10)], found, lambda wanted: [wanted])
+    (*first, last) = [task.ranges[0] for task in plan_tasks([read], size_max=1000, min_count=None)]
+    assert [(part.start, part.end) for part in first] == [(0, 10), (10, 20), (20, 30)]
+    assert (last.start, last.end) == (30, 10**12 + 10)
+    (task,) = plan_tasks(
+        [TopicRead("orders", [Range(0, *gap)], found, lambda wanted: [wanted])], size_max=1, min_count=9
+    )
+    assert (task.ranges[0].start, task.ranges[0].end) == gap
 
 
 def test_shares_that_all_round_down_make_no_fewer_tasks_than_are_wished_for() -> None:

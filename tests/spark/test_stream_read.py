@@ -1,6 +1,7 @@
 """Streams: micro-batches between explicit offsets, limits, restarts, and what is lost on the way."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,27 @@ def test_limits_cut_micro_batches_in_proportion_to_what_waits(
     assert len([row for row in sink.batches[0] if row.partition == 0]) == 150
     assert sink.payloads(0) == numbered(300)
     assert sink.payloads(1) == numbered(100)
+
+
+def test_a_gap_in_the_numbering_costs_no_micro_batches(
+    spark: SparkSession, server: RunningServer, client: SyncClient, tmp_path: Path
+) -> None:
+    make_topic(client, "cut-off", partitions=2)
+    send(client, "cut-off", 0, numbered(100))
+    send(client, "cut-off", 1, numbered(100))
+    # A copy of the files of a running server looks like the files after a power cut: reserved offsets are left out.
+    shutil.copytree(server.data, tmp_path / "copy" / server.data.name)
+    with RunningServer(tmp_path / "copy") as copy, client_of(copy) as other:
+        send(other, "cut-off", 0, numbered(100, first=100))
+        bounds = other.get_partition_bounds(STREAM, "cut-off").partitions
+        assert all(found.next_offset - found.message_count > 1000 for found in bounds)
+        sink = Sink()
+        progress = run(spark, copy, "cut-off", tmp_path / "checkpoint", sink, maxOffsetsPerTrigger=60)
+    assert sink.payloads(0) == numbered(200)
+    assert sink.payloads(1) == numbered(100)
+    assert all(len(rows) <= 60 for rows in sink.batches.values())
+    assert len(sink.batches) <= 6, [one["numInputRows"] for one in progress]
+    assert offset_in(progress[-1], "endOffset")["p"] == {str(row.partition_id): row.next_offset for row in bounds}
 
 
 def test_new_partitions_are_read_from_their_beginning(

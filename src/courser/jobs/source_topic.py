@@ -48,7 +48,8 @@ class SourceTopic:
 
     def size_of(self, part: Range) -> int:
         """Approximate size of a range in bytes."""
-        return int(self.facts.partitions[part.partition].size_of(part.count))
+        bounds = self.facts.partitions[part.partition]
+        return int(bounds.size_of(bounds.count_between(part.start, part.end)))
 
 
 def open_topic(options: Mapping[str, str]) -> SourceTopic:

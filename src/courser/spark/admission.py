@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from courser.spark.errors import DataLost, beyond_the_head, partition_gone, retention_overtook
 from courser.spark.offsets import QueryOffsets, TopicOffsets
-from courser.spark.topic_metadata import TopicFacts
+from courser.spark.topic_metadata import Bounds, TopicFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,9 @@ TopicPartition = tuple[str, int]
 def waiting_messages(progress: QueryOffsets, heads: Mapping[str, TopicFacts]) -> dict[TopicPartition, int]:
     """The backlog of each partition in messages. ``heads``: how far the query may read."""
     return {
-        (topic, partition): max(heads[topic].partitions[partition].next - start, 0)
+        (topic, partition): heads[topic]
+        .partitions[partition]
+        .count_between(start, heads[topic].partitions[partition].next)
         if partition in heads[topic].partitions
         else 0
         for topic, reached in progress.items()
@@ -67,7 +69,8 @@ def admit(
     """Where the next micro-batch ends: at the heads, or as far as the limits allow.
 
     Each partition gets a share of the limit in proportion to its backlog. A partition with any backlog gets at least
-    one message, so that none starves and a message larger than the limit does not block the query.
+    one message, so that none starves and a message larger than the limit does not block the query. Gaps in the
+    numbering are passed at once: they have no messages, and may be longer than what any limit allows.
     """
     waiting = waiting_messages(progress, heads)
     share = 1.0
@@ -78,10 +81,24 @@ def admit(
     taken = {place: _part(count, share) for place, count in waiting.items()}
     if limits.count is not None:
         taken = _not_over(taken, limits.count, sum(sum(reached.next.values()) for reached in progress.values()))
-    return {
-        topic: replace(reached, next={part: start + taken[topic, part] for part, start in reached.next.items()})
+    ends = {
+        topic: {
+            partition: _end(start, heads[topic].partitions.get(partition), taken[topic, partition])
+            for partition, start in reached.next.items()
+        }
         for topic, reached in progress.items()
     }
+    return {topic: replace(reached, next=ends[topic]) for topic, reached in progress.items()}
+
+
+def _end(start: int, head: Bounds | None, count: int) -> int:
+    """Where so many messages of a partition end."""
+    if head is None or start >= head.next:
+        return start
+    if count == head.count_between(start, head.next):
+        # Also the offsets behind its last message.
+        return head.next
+    return head.end_of(start, count) if count else start
 
 
 def _size(waiting: Mapping[TopicPartition, int], facts: Mapping[str, TopicFacts]) -> float:

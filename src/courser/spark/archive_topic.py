@@ -16,7 +16,7 @@ from courser.spark.background_clients import archive_at, with_retries
 from courser.spark.errors import SourceMissing
 from courser.spark.open_archive import INDEX_CACHE_SIZE, OpenArchive, partition_in
 from courser.spark.option_kinds import OFFSET_MAX
-from courser.spark.topic_metadata import Bounds, Following, ListedSegment, TopicFacts
+from courser.spark.topic_metadata import Bounds, Following, ListedSegment, TopicFacts, gaps_between
 from courser.storage.read_result import SkipReason
 from courser.storage.settings import LogSettings
 
@@ -104,4 +104,6 @@ def _bounds(archive: OpenArchive, identity: PartitionIdentity) -> Bounds:
         return Bounds(start, start, 0, 0)
     size = sum(piece.size for piece in pieces)
     message_count = sum(piece.message_count for piece in pieces)
-    return Bounds(pieces[0].first_offset, pieces[-1].end_offset, size, message_count)
+    first, end = pieces[0].first_offset, pieces[-1].end_offset
+    gaps = gaps_between(first, end, ((piece.first_offset, piece.end_offset) for piece in pieces))
+    return Bounds(first, end, size, message_count, gaps)

@@ -13,7 +13,7 @@ from courser.errors import DamagedData
 from courser.records import layout
 from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, read_header
 from courser.spark.errors import ReadFailed, SourceMissing
-from courser.spark.topic_metadata import Bounds, ListedSegment, TopicFacts
+from courser.spark.topic_metadata import Bounds, ListedSegment, TopicFacts, gaps_between
 from courser.storage.files import File, read_exactly
 from courser.storage.ledger import LedgerState, read_ledger
 from courser.storage.local_files import LocalFileSystem
@@ -48,7 +48,8 @@ class FilesTopic:
             first = max(segments[0].first, self._ledger(stream_id, topic, partition.partition_id).numbers.start_offset)
             size = sum(segment.size for segment in segments)
             count = sum(segment.next - segment.first for segment in segments)
-            partitions[partition.partition_id] = Bounds(first, segments[-1].next, size, count)
+            gaps = gaps_between(first, segments[-1].next, ((segment.first, segment.next) for segment in segments))
+            partitions[partition.partition_id] = Bounds(first, segments[-1].next, size, count, gaps)
         return TopicFacts(topic.uuid, partitions)
 
     def segments(self, partition: int) -> list[ListedSegment]:

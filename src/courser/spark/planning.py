@@ -101,9 +101,21 @@ class TopicRead:
     facts: TopicFacts
     sources_of: SourcesOf
 
+    def count(self, wanted: Range) -> int:
+        """How many messages a range has at most."""
+        return self.facts.partitions[wanted.partition].count_between(wanted.start, wanted.end)
+
     def size(self, wanted: Range) -> float:
         """Approximate size of a range in bytes."""
-        return self.facts.partitions[wanted.partition].size_of(wanted.count)
+        return self.facts.partitions[wanted.partition].size_of(self.count(wanted))
+
+    def split(self, wanted: Range, count: int) -> list[Range]:
+        """A range in parts with equally many messages."""
+        bounds, total = self.facts.partitions[wanted.partition], self.count(wanted)
+        count = max(min(count, total), 1)
+        inner = [bounds.end_of(wanted.start, total * number // count) for number in range(1, count)]
+        ends = (wanted.start, *inner, wanted.end)
+        return [replace(wanted, start=start, end=end) for start, end in pairwise(ends)]
 
 
 class Task(InputPartition):
@@ -124,11 +136,11 @@ def plan_tasks(reads: Sequence[TopicRead], *, size_max: int, min_count: int | No
     sizes = [read.size(part) for read, part in wanted]
     counts = [max(round(size / size_max), 1) for size in sizes]
     if min_count is not None:
-        _raise_counts(counts, sizes, [part.count for _, part in wanted], min_count)
+        _raise_counts(counts, sizes, [read.count(part) for read, part in wanted], min_count)
     return [
         Task(read.topic, tuple(read.sources_of(share)))
         for (read, part), count in zip(wanted, counts, strict=True)
-        for share in _split(part, count)
+        for share in read.split(part, count)
     ]
 
 
@@ -143,9 +155,3 @@ def _raise_counts(counts: list[int], sizes: list[float], message_counts: list[in
             counts[number] += 1
             missing -= 1
             heapq.heappush(largest, (-sizes[number] / counts[number], number))
-
-
-def _split(wanted: Range, count: int) -> list[Range]:
-    count = min(count, wanted.count)
-    bounds = [wanted.start + wanted.count * number // count for number in range(count + 1)]
-    return [replace(wanted, start=start, end=end) for start, end in pairwise(bounds)]

@@ -175,10 +175,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if wanted is None or self._target is not None or isinstance(limit, ReadAllAvailable):
             return True
         waiting = sum(waiting_messages(progress, heads).values())
+        if not waiting:
+            # Nothing new, or a gap without messages, which nobody has to wait for.
+            return True
         now = self._clock()
-        if waiting and self._held_since is None:
+        if self._held_since is None:
             self._held_since = now
-        is_late = self._held_since is not None and now - self._held_since >= self._stream_options.max_delay
+        is_late = now - self._held_since >= self._stream_options.max_delay
         if waiting < wanted and not is_late:
             return False
         self._held_since = None

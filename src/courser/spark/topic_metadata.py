@@ -5,11 +5,11 @@ from the archive.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from courser.api.replies import LOCAL
+from courser.api.replies import LOCAL, PartitionBounds
 from courser.client.messages import PollingStrategy
 from courser.client.targets import Target
 from courser.errors import NotFound
@@ -32,6 +32,26 @@ class Bounds:
     size: int
     """Bytes."""
     message_count: int
+    gaps: tuple[tuple[int, int], ...] = ()
+    """Offsets between segments, oldest first, each up to, but not including, the second: no message has them.
+
+    A restore leaves out a trillion of them, a power cut those that were reserved.
+    """
+
+    def count_between(self, start: int, end: int) -> int:
+        """How many offsets from ``start`` up to, but not including, ``end`` can have messages."""
+        missing = sum(max(min(behind, end) - max(first, start), 0) for first, behind in self.gaps)
+        return max(end - start, 0) - missing
+
+    def end_of(self, start: int, count: int) -> int:
+        """The end of so many offsets that can have messages, from ``start`` on."""
+        end = start + count
+        for first, behind in self.gaps:
+            if first >= end:
+                break
+            if behind > start:
+                end += behind - max(first, start)
+        return end
 
     @property
     def message_size(self) -> float:
@@ -39,8 +59,18 @@ class Bounds:
         return max(self.size / self.message_count, 1.0) if self.message_count else 1.0
 
     def size_of(self, offset_count: int) -> float:
-        """Approximate bytes of so many offsets. A restore leaves out a trillion of them, which have no messages."""
+        """Approximate bytes of so many offsets. In condensed segments, most of them may have no message."""
         return min(offset_count * self.message_size, max(self.size, 1))
+
+
+def gaps_between(first: int, end: int, segments: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The offsets from ``first`` up to, but not including, ``end`` that no segment covers."""
+    gaps = []
+    for start, behind in (*segments, (end, end)):
+        if first < start:
+            gaps.append((first, start))
+        first = max(first, behind)
+    return tuple(gaps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +121,16 @@ class LiveTopic(TopicMetadata, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _KnownGaps:
+    """The gaps of a partition, and what the partition looked like when they were asked for."""
+
+    first: int
+    missing_count: int
+    """Offsets without a message."""
+    gaps: tuple[tuple[int, int], ...]
+
+
 class ServerTopic:
     """The metadata of a topic, from the server."""
 
@@ -99,6 +139,7 @@ class ServerTopic:
         self._stream = stream
         self._topic = topic
         self._retries = retries
+        self._gaps: dict[int, _KnownGaps] = {}
 
     @property
     def connection(self) -> BackgroundClient:
@@ -106,7 +147,7 @@ class ServerTopic:
         return with_retries(lambda: connection_to(self._target), self._retries)
 
     def facts(self) -> TopicFacts:
-        """One request for all partitions. Raises ``SourceMissing`` if the topic does not exist."""
+        """One request for all partitions, and one for each with new gaps. Raises ``SourceMissing``."""
         connection = self.connection
         try:
             bounds = connection.sync.get_partition_bounds(self._stream, self._topic)
@@ -115,10 +156,25 @@ class ServerTopic:
                 f"topic {self._stream}/{self._topic} does not exist on {self._target.address}: {error}"
             ) from error
         partitions = {
-            row.partition_id: Bounds(row.first_offset, row.next_offset, row.size, row.message_count)
+            row.partition_id: Bounds(
+                row.first_offset, row.next_offset, row.size, row.message_count, self._gaps_of(connection, row)
+            )
             for row in bounds.partitions
         }
         return TopicFacts(bounds.topic_uuid, partitions)
+
+    def _gaps_of(self, connection: BackgroundClient, row: PartitionBounds) -> tuple[tuple[int, int], ...]:
+        """The gaps of a partition. Asks again only if there are more: new messages do not change them."""
+        missing_count = row.next_offset - row.first_offset - row.message_count
+        if missing_count <= 0:
+            return ()
+        known = self._gaps.get(row.partition_id)
+        if known is None or known.first != row.first_offset or known.missing_count < missing_count:
+            listed = connection.sync.get_segments(self._stream, self._topic, row.partition_id).segments
+            segments = ((segment.first_offset, segment.next_offset) for segment in listed)
+            gaps = gaps_between(row.first_offset, row.next_offset, segments)
+            known = self._gaps[row.partition_id] = _KnownGaps(row.first_offset, missing_count, gaps)
+        return known.gaps
 
     def segments(self, partition: int) -> list[ListedSegment]:
         """See ``TopicMetadata``."""
