@@ -53,6 +53,24 @@ def test_list_verify_restore_and_prune(cli: Cli, tmp_path: Path) -> None:
     assert (refused.code, "--force" in refused.err) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("settings", "missing"),
+    [
+        (["kind=s3"], "s3.bucket"),
+        (["kind=gcs"], "gcs.bucket"),
+        (["kind=azure", "azure.container=x"], "azure.account"),
+        (["kind=s3", "s3.bucket=x", "s3.secret_access_key=y"], "s3.access_key_id"),
+    ],
+)
+def test_what_is_missing_to_find_the_archive_is_said(
+    cli: Cli, tmp_path: Path, settings: list[str], missing: str
+) -> None:
+    given = [word for text in settings for word in ("--set", f"data_maintenance.archiver.{text}")]
+    for command in (["ls"], ["verify"], ["restore", str(tmp_path / "new")]):
+        refused = cli("archive", *command, *given)
+        assert (refused.code, f"data_maintenance.archiver.{missing} is required" in refused.err) == (2, True)
+
+
 def test_damage_is_found(cli: Cli, tmp_path: Path) -> None:
     asyncio.run(archive(tmp_path))
     logs = sorted((tmp_path / "archive").rglob("*.log"))

@@ -8,6 +8,7 @@ from courser.archive.settings import ArchiveMoment, ArchiveSettings, StoreKind, 
 from courser.configuration.key import Key
 from courser.configuration.key_index import KeyIndex
 from courser.configuration.loading import Configuration, load
+from courser.errors import ConfigurationRefused
 
 
 def load_archiver(path: Path | None, environment: Mapping[str, str], settings: Sequence[str]) -> Configuration:
@@ -21,7 +22,7 @@ def load_archiver(path: Path | None, environment: Mapping[str, str], settings: S
 
 
 def store_settings(configuration: Configuration) -> StoreSettings:
-    """The store, whether or not the archiver is enabled."""
+    """The store, whether or not anything is missing."""
     kind = StoreKind(configuration[keys.ARCHIVE_KIND])
     timeout = configuration[keys.ARCHIVE_TIMEOUT]
     match kind:
@@ -70,6 +71,17 @@ def store_problems(configuration: Configuration) -> Iterator[str]:
     if kind is StoreKind.S3 and has_id != bool(configuration[keys.S3_SECRET_ACCESS_KEY]):
         missing = keys.S3_SECRET_ACCESS_KEY if has_id else keys.S3_ACCESS_KEY_ID
         yield f"{missing.path} is required: an access key has two parts"
+
+
+def usable_store(configuration: Configuration) -> StoreSettings:
+    """The store, for those who need it, whether or not the archiver is enabled.
+
+    Raises:
+        ConfigurationRefused: lists what is missing.
+    """
+    if problems := list(store_problems(configuration)):
+        raise ConfigurationRefused(problems)
+    return store_settings(configuration)
 
 
 def archive_settings(configuration: Configuration, last_run_timeout: int) -> ArchiveSettings | None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import click
 
 from courser.archive.care import Verification, plan_removals, remove
-from courser.archive.configured import store_settings
+from courser.archive.configured import usable_store
 from courser.archive.errors import ArchiveFailure
 from courser.archive.reader import ArchiveReader, choose_cluster, open_store
 from courser.archive.restore_plan import RestorePlan, Selection, plan_restore
@@ -74,7 +74,7 @@ def _explained() -> Iterator[None]:
 
 def _reader(path: Path | None, settings: tuple[str, ...], cluster: str) -> ArchiveReader:
     configuration = load_configuration(Wishes(environment=os.environ, path=path, settings=settings))
-    store = open_store(store_settings(configuration), LocalFileSystem(), os.urandom(16), may_create=False)
+    store = open_store(usable_store(configuration), LocalFileSystem(), os.urandom(16), may_create=False)
     return ArchiveReader(store, choose_cluster(store, cluster))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from courser.archive.configuration_keys import ARCHIVE_CLUSTER, PLACE_KEYS, TABLE
-from courser.archive.configured import load_archiver, store_problems, store_settings
+from courser.archive.configured import load_archiver, usable_store
 from courser.archive.settings import StoreSettings
 from courser.configuration.environment import configuration_path, with_file
 from courser.errors import ConfigurationRefused
@@ -42,11 +42,9 @@ def archive_access(
     try:
         variables = with_file(environment)
         configuration = load_archiver(path or configuration_path(variables), variables, settings)
-        if problems := list(store_problems(configuration)):
-            raise ConfigurationRefused(problems)
+        store = usable_store(configuration)
     except ConfigurationRefused as refusal:
         raise OptionRefused("; ".join(map(_as_option, refusal.problems))) from None
-    store = store_settings(configuration)
     # Tasks may have another working directory.
     return ArchiveAccess(replace(store, path=store.path.absolute()), configuration[ARCHIVE_CLUSTER])
 
