@@ -344,6 +344,22 @@ async def test_an_expired_token_is_refused(accounts: Accounts) -> None:
     assert refused.value.code is ErrorCode.TOKEN_EXPIRED
 
 
+async def test_a_clock_set_forward_ends_tokens_and_their_removal_outlasts_its_return(accounts: Accounts) -> None:
+    hour, years = 3600 * 1_000_000, 10 * 365 * 86_400 * 1_000_000
+    secret = await accounts.tokens.create(1, "laptop", hour)
+    accounts.clock.jump(-hour)
+    await accounts.authentication.login_with_token(accounts.connect(), secret)
+    accounts.clock.jump(hour + years)
+    with pytest.raises(CommandRejected) as refused:
+        await accounts.authentication.login_with_token(accounts.connect(), secret)
+    assert refused.value.code is ErrorCode.TOKEN_EXPIRED
+    assert await accounts.tokens.remove_expired() == 1
+    accounts.clock.jump(-years)
+    with pytest.raises(CommandRejected) as refused:
+        await accounts.authentication.login_with_token(accounts.connect(), secret)
+    assert refused.value.code is ErrorCode.INVALID_TOKEN
+
+
 async def test_the_token_of_an_inactive_user_is_refused(accounts: Accounts) -> None:
     secret = await accounts.tokens.create(1, "laptop", 0)
     await accounts.catalog.submit(c.UserUpdate(1, is_active=False))
