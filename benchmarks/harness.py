@@ -8,6 +8,7 @@ import asyncio
 import math
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -18,6 +19,8 @@ from statistics import median
 from typing import Any, TypeVar
 
 import uvloop
+
+from courser.server.assembly import SWITCH_INTERVAL
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -273,6 +276,17 @@ def touch_memory(path: Path, size: int) -> None:
         for position in range(0, size, len(block)):
             file.write(block[: size - position])
     path.unlink()
+
+
+@contextmanager
+def switching_as_a_server() -> Iterator[None]:
+    """Threads take turns as often as in a server, until the end of the block."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 @dataclass(frozen=True, slots=True)

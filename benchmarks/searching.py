@@ -6,13 +6,12 @@ windows that have a search beside them and that have none, in turns.
 """
 
 import asyncio
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from benchmarks.harness import Bench, Bound, Row, Scale, Target
+from benchmarks.harness import Bench, Bound, Row, Scale, Target, switching_as_a_server
 from benchmarks.scraping import BrokerClient, opened_broker
 from courser.api import commands as c
 from courser.api.scans import Hit, ScanDone, ScanOrder, ScanRequest
@@ -25,8 +24,6 @@ _HIT_INTERVAL = 100
 """Batches: one of so many has a message that is looked for."""
 _WINDOW_FACTOR = 10
 """Pairs of windows for each round: single ones vary a lot."""
-_SWITCH_INTERVAL = 0.000_03
-"""Seconds, as in the server."""
 _CONDITIONS = {"a text": "A-777-needle", "a JSON value": ".order=A-777-needle", "a comparison": ".total>1000000"}
 _FIRST_GOAL = Target(Bound.AT_MOST, 1000)
 
@@ -138,12 +135,8 @@ async def _send_on(client: BrokerClient) -> None:
 
 def run(bench: Bench) -> Iterator[Row]:
     """The rows of this case."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_INTERVAL)
-    try:
+    with switching_as_a_server():
         found = bench.run(_measure(bench))
-    finally:
-        sys.setswitchinterval(before)
     note = f"{bench.scale.search_count:,} messages, newest first, one hit in 100,000"
     for name in _CONDITIONS:
         yield Row(

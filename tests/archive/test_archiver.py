@@ -3,7 +3,7 @@
 import asyncio
 import random
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from courser.catalog.entities import Publish, Sink
 from courser.catalog.store import CatalogStore, load_state
 from courser.errors import CourserError, ErrorCode, RequestFailed, StartRefused
 from courser.model import metric_table as m
+from courser.model.buffers import Buffer
 from courser.testing.broker import TestBroker
 from courser.testing.clocks import ManualClock
 from courser.testing.object_store import FakeStore, StoreFault
@@ -357,3 +358,48 @@ async def test_a_store_that_hangs_delays_neither_the_start_nor_the_stop(tmp_path
     async with running(tmp_path, settings, store) as (broker, client):
         assert await archiver_of(broker).run_once()
         assert await backlog_of(broker) == Backlog()
+
+
+class WatchedStore(FakeStore):
+    """A store whose uploads wait for ``go_on``, and then tell whether the archiver gives way to clients."""
+
+    def __init__(self) -> None:
+        super().__init__(random.Random(1))
+        self.is_patient: Callable[[], bool] = lambda: False
+        self.found: list[bool] = []
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def upload(self, key: str, parts: Iterable[Buffer]) -> None:
+        self.reached.set()
+        self.go_on.wait()
+        self.found.append(self.is_patient())
+        super().upload(key, parts)
+
+
+@pytest.mark.parametrize("reason", ["nobody waits", "retention", "a purge"])
+async def test_the_archiver_gives_way_unless_somebody_waits_for_it(tmp_path: Path, reason: str) -> None:
+    store = WatchedStore()
+    async with running(tmp_path, settings_of(), store) as (broker, client):
+        archiver = archiver_of(broker)
+        store.is_patient = lambda: archiver.pace.is_patient
+        await fill(broker, client, "a")
+        store.go_on.clear()
+        store.reached.clear()
+        run = asyncio.create_task(archiver.run_once(gives_way=True))
+        await asyncio.to_thread(store.reached.wait)
+        others = []
+        if reason == "retention":
+            archiver.guard.hurry()
+        elif reason == "a purge":
+            others.append(asyncio.create_task(archiver.run_once()))
+            await asyncio.sleep(0)
+        store.found.clear()
+        store.go_on.set()
+        assert all(await asyncio.gather(run, *others))
+        assert set(store.found) == {reason == "nobody waits"}
+        await fill(broker, client, "b")
+        store.found.clear()
+        assert await archiver.run_once()
+        assert set(store.found) == {False}

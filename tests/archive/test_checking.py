@@ -6,6 +6,7 @@ import pytest
 import xxhash
 
 from courser.archive.checking import LocalDamage, check_batches
+from courser.archive.pacing import Pace
 from courser.archive.uploading import Range
 from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity, blank_header, stamp
@@ -33,7 +34,7 @@ def check(path: Path, facts: SegmentFacts, piece_size: int, start: int = 0, firs
     file = LocalFileSystem().open(path)
     try:
         source = Range(file, start, facts.size - start)
-        return check_batches(source, IDENTITY, facts, first_offset, [], piece_size=piece_size)
+        return check_batches(source, IDENTITY, facts, first_offset, [], Pace(0), piece_size=piece_size)
     finally:
         file.close()
 

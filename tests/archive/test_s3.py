@@ -13,11 +13,12 @@ import xxhash
 import courser
 from courser.archive.errors import ArchiveFailure, ObjectMissing
 from courser.archive.object_store import ObjectStore
+from courser.archive.pacing import Pace
 from courser.archive.reader import ArchiveReader, find_clusters
 from courser.archive.restore_plan import Selection, plan_restore
 from courser.archive.restoring import Restorer
 from courser.archive.store import Creation, create, probe
-from courser.archive.uploading import Pace, Range, upload
+from courser.archive.uploading import Range, upload
 from courser.broker.archive_share import Backlog
 from courser.storage.local_files import LocalFileSystem
 from tests.archive.brokers import archiver_of, backlog_of, fill, partition_of, running, settings_of, texts

@@ -8,7 +8,8 @@ import pytest
 import xxhash
 
 from courser.archive.errors import ArchiveFailure, ArchiveInterrupted
-from courser.archive.uploading import Pace, Range, is_stored, upload
+from courser.archive.pacing import Pace
+from courser.archive.uploading import Range, is_stored, upload
 from courser.testing.files import FakeFileSystem
 from courser.testing.object_store import FakeStore, StoreFault
 
@@ -33,9 +34,9 @@ def test_a_range_of_a_file_is_uploaded(source: Range) -> None:
     digest = upload(store, "v1/a", source, 1000, Pace(0))
     assert digest == xxhash.xxh3_128_digest(DATA)
     assert store.objects == {"v1/a": DATA}
-    assert is_stored(store, "v1/a", len(DATA), digest, 1000)
-    assert not is_stored(store, "v1/a", len(DATA), bytes(16), 1000)
-    assert not is_stored(store, "v1/b", len(DATA), digest, 1000)
+    assert is_stored(store, "v1/a", len(DATA), digest, 1000, Pace(0))
+    assert not is_stored(store, "v1/a", len(DATA), bytes(16), 1000, Pace(0))
+    assert not is_stored(store, "v1/b", len(DATA), digest, 1000, Pace(0))
 
 
 def test_an_upload_whose_reply_was_lost_counts(source: Range) -> None:

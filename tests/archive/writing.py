@@ -9,9 +9,9 @@ import xxhash
 
 from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
 from courser.archive.claiming import ArchiveState, read_state
+from courser.archive.pacing import Pace
 from courser.archive.reader import ArchiveReader
 from courser.archive.store import Store
-from courser.archive.uploading import Pace
 from courser.archive.writer import ArchiveWriter, Confirmed
 from courser.catalog.state import CatalogState
 from courser.records.batch import NewMessage, build_batch

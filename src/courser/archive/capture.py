@@ -59,3 +59,9 @@ class Capture:
     partitions: tuple[CapturedPartition, ...]
     is_final: bool = False
     """Whether the server stops, and this is all that it ever confirmed."""
+
+    @property
+    def sealed_size(self) -> int:
+        """Bytes of sealed segments to archive."""
+        found = (segment for partition in self.partitions for segment in partition.segments)
+        return sum(segment.facts.size for segment in found if segment.is_sealed)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import xxhash
 
+from courser.archive.pacing import Pace
 from courser.archive.uploading import Range, hash_file
 from courser.records import layout
 from courser.records.frame_walk import good_batches
@@ -41,6 +42,7 @@ def check_batches(
     segment: SegmentFacts,
     first_offset: int,
     known: Sequence[DamagedRange],
+    pace: Pace,
     *,
     piece_size: int = _PIECE_SIZE,
 ) -> bytes:
@@ -51,8 +53,9 @@ def check_batches(
     Raises:
         LocalDamage: there is other damage.
         OSError: the file cannot be read.
+        ArchiveInterrupted: the server stops.
     """
-    digest = _digest_if_good(source, identity, segment, first_offset, piece_size)
+    digest = _digest_if_good(source, identity, segment, first_offset, pace, piece_size)
     if digest is not None:
         return digest
     whole = xxhash.xxh3_128()
@@ -60,16 +63,17 @@ def check_batches(
     for found in _with_end(source, identity, segment, first_offset):
         if isinstance(found, GoodBatch):
             whole.update(found.stored)
+            pace.give_way(source.file.path.name)
         else:
             damages.append(found)
     new = [damage for damage in damages if not any(_includes(recorded, damage) for recorded in known)]
     if new:
         raise LocalDamage(identity, segment, new)
-    return hash_file(source) if damages else whole.digest()
+    return hash_file(source, pace) if damages else whole.digest()
 
 
 def _digest_if_good(
-    source: Range, identity: PartitionIdentity, segment: SegmentFacts, first_offset: int, piece_size: int
+    source: Range, identity: PartitionIdentity, segment: SegmentFacts, first_offset: int, pace: Pace, piece_size: int
 ) -> bytes | None:
     """The XXH3-128 of a range that is good batches up to its end; None if it is not, or if nobody can say."""
     whole, blank = xxhash.xxh3_128(), blank_header(identity)
@@ -93,6 +97,7 @@ def _digest_if_good(
             memory = larger
         elif kept:
             memory[:kept] = bytes(memory[size:filled])
+        pace.give_way(source.file.path.name)
     return whole.digest() if offset == segment.end_offset else None
 
 

@@ -17,6 +17,7 @@ from courser.archive.downloading import object_parts
 from courser.archive.errors import ArchiveDamaged
 from courser.archive.keys import ArchiveKeys
 from courser.archive.objects import Piece
+from courser.archive.pacing import Pace
 from courser.archive.restore_plan import PlannedPartition, RestorePlan
 from courser.archive.store import Store
 from courser.archive.uploading import Range, hash_file
@@ -280,7 +281,7 @@ class Restorer:
         """Whether an interrupted restore has written a piece."""
         if file.size() < piece.position + piece.size:
             return False
-        return hash_file(Range(file, piece.position, piece.size)) == piece.digest
+        return hash_file(Range(file, piece.position, piece.size), Pace(0)) == piece.digest
 
     def _download(self, keys: ArchiveKeys, file: File, piece: Piece) -> None:
         whole = xxhash.xxh3_128()

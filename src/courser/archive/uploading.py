@@ -5,46 +5,22 @@ the one that S3 computes from MD5 hashes; with any other tag, the object is read
 """
 
 import hashlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from threading import Event
 
 import numpy as np
 import xxhash
 
-from courser.archive.downloading import STEP_SIZE, file_steps, hash_object
+from courser.archive.downloading import STEP_SIZE, file_steps, object_parts
 from courser.archive.errors import ArchiveFailure, ArchiveInterrupted
+from courser.archive.pacing import Pace
 from courser.archive.store import Store, StoredObject
 from courser.model.buffers import Buffer
 from courser.storage.files import File, read_into
 
 _UNHASHED_COUNT = 2
 """Parts that wait to be hashed, at most, when the next one is read."""
-
-
-class Pace:
-    """Limits the bytes per second of uploads. 0 is no limit."""
-
-    def __init__(
-        self, rate: int, *, monotonic: Callable[[], float] = time.monotonic, stop: Event | None = None
-    ) -> None:
-        self._rate = rate
-        self._monotonic = monotonic
-        self._stop = stop or Event()
-        self._free_at = 0.0
-        """When the bytes sent so far are within the rate."""
-
-    def spend(self, size: int, key: str) -> None:
-        """Wait until ``size`` more bytes may be sent. Raises ``ArchiveInterrupted`` if the server stops."""
-        if self._rate:
-            now = self._monotonic()
-            pause = max(self._free_at - now, 0.0)
-            self._free_at = max(self._free_at, now) + size / self._rate
-            self._stop.wait(pause)
-        if self._stop.is_set():
-            raise ArchiveInterrupted(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +78,7 @@ def upload(store: Store, key: str, source: Range, part_size: int, pace: Pace) ->
         reading = _Reading(source, min(part_size, STEP_SIZE) if is_shared else part_size, pace, hashes, key, is_shared)
         found = _send(store, key, reading)
         digest = hashes.whole.digest()
-        if not _is_right(store, found, source.size, hashes.tag, digest, part_size):
+        if not _is_right(store, found, source.size, hashes.tag, digest, part_size, pace):
             raise ArchiveFailure("verify", key, "the store has other bytes than were sent")
     finally:
         hashes.close()
@@ -169,26 +145,33 @@ class _Reading:
             raise self._failure
 
 
-def is_stored(store: Store, key: str, size: int, digest: bytes, part_size: int) -> bool:
+def is_stored(store: Store, key: str, size: int, digest: bytes, part_size: int, pace: Pace) -> bool:
     """Whether the store has an object with these bytes. Reads all of it."""
     found = store.find(key)
-    return found is not None and _is_right(store, found, size, "", digest, part_size)
+    return found is not None and _is_right(store, found, size, "", digest, part_size, pace)
 
 
-def _is_right(store: Store, found: StoredObject, size: int, tag: str, digest: bytes, part_size: int) -> bool:
+def _is_right(
+    store: Store, found: StoredObject, size: int, tag: str, digest: bytes, part_size: int, pace: Pace
+) -> bool:
     if found.size != size:
         return False
     if tag and found.tag == tag:
         return True
-    return hash_object(store, found.key, size, part_size) == digest
+    whole = xxhash.xxh3_128()
+    for part in object_parts(store, found.key, size, part_size):
+        whole.update(part)
+        pace.give_way(found.key)
+    return whole.digest() == digest
 
 
-def hash_file(source: Range) -> bytes:
+def hash_file(source: Range, pace: Pace) -> bytes:
     """The XXH3-128 of a range of a file."""
     whole, size = xxhash.xxh3_128(), 0
     for part in file_steps(source.file, source.position, source.size):
         whole.update(part)
         size += len(part)
+        pace.give_way(source.file.path.name)
     if size < source.size:
         raise _too_short(source)
     return whole.digest()

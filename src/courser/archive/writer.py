@@ -35,9 +35,10 @@ from courser.archive.objects import (
     encode_body,
     encode_object,
 )
+from courser.archive.pacing import Pace
 from courser.archive.reader import ArchiveReader, PartitionArchive
 from courser.archive.store import Creation, Store, create_surely, probe
-from courser.archive.uploading import Pace, Range, hash_file, is_stored, upload
+from courser.archive.uploading import Range, hash_file, is_stored, upload
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
 from courser.storage.ledger import SegmentFacts
@@ -297,7 +298,7 @@ class ArchiveWriter:
     def _reopened(self, partition: CapturedPartition, head: _Head, sealed: Piece) -> list[Piece]:
         """The part of a segment that another server had restored and sealed, and that this one goes on writing."""
         with closing(self._file_system.open(log_path(partition.directory, sealed.base_offset))) as file:
-            is_same = file.size() >= sealed.size and hash_file(Range(file, 0, sealed.size)) == sealed.digest
+            is_same = file.size() >= sealed.size and hash_file(Range(file, 0, sealed.size), self._pace) == sealed.digest
         others = tuple(piece for piece in head.manifest.pieces if piece is not sealed)
         head.manifest = msgspec.structs.replace(head.manifest, pieces=others)
         head.key = ""
@@ -345,10 +346,10 @@ class ArchiveWriter:
             source = Range(file, position, facts.size)
             if segment.is_doubtful:
                 # It is damaged, and there is no better copy: the rest of it is worth keeping.
-                digest = hash_file(source)
+                digest = hash_file(source, self._pace)
             else:
                 known = segment.damages
-                digest = check_batches(source, identity, segment.facts, facts.base_offset, known)
+                digest = check_batches(source, identity, segment.facts, facts.base_offset, known, self._pace)
             key = self._find_or_upload(identity, head, facts, source, digest, LOG_SUFFIX)
         finally:
             file.close()
@@ -384,7 +385,7 @@ class ArchiveWriter:
             return "", 0, b""
         try:
             source = Range(file, 0, file.size())
-            digest = hash_file(source)
+            digest = hash_file(source, self._pace)
             key = self._find_or_upload(partition.identity, head, facts, source, digest, INDEX_SUFFIX)
             return key, source.size, digest
         finally:
@@ -398,7 +399,7 @@ class ArchiveWriter:
         attempt = head.attempts.get((*place, suffix, digest))
         leftovers = [key for key in self._leftovers(identity, head).get(place, []) if key.endswith(suffix)]
         for key in [attempt, *leftovers] if attempt is not None else leftovers:
-            if is_stored(self._store, key, source.size, digest, self._part_size):
+            if is_stored(self._store, key, source.size, digest, self._part_size, self._pace):
                 self.counters.adopted_count += 1
                 return key
             head.spent.append(self._relative(key))

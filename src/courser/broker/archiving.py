@@ -10,15 +10,16 @@ import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Event
+from threading import Event, get_ident
+from time import clock_gettime, pthread_getcpuclockid
 
 from courser.archive.capture import Capture
 from courser.archive.claiming import ArchiveState, read_state, write_state
 from courser.archive.errors import ArchiveFailure, ArchiveInterrupted, ArchiveTakenOver, StoreRefused
+from courser.archive.pacing import Pace
 from courser.archive.reader import ArchiveReader, PartitionArchive, open_store
 from courser.archive.settings import ArchiveMoment, ArchiveSettings
 from courser.archive.store import StoppableStore, Store
-from courser.archive.uploading import Pace
 from courser.archive.writer import ArchiveCounters, ArchiveWriter, Confirmed
 from courser.broker.archive_share import ArchiveShare, FoundDamage, OtherArchiveShares
 from courser.broker.catalog_service import CatalogService
@@ -39,6 +40,8 @@ _PAUSE_MAX = 300.0
 _PUBLISH_PAUSE = 0.1
 _PUBLISH_TRY_COUNT = 20
 """A publish in progress is not archived halfway: the run waits for it, but not for ever."""
+_PATIENT_SIZE_MAX = 4 * 1024**3
+"""Bytes of segments in a run that gives way to clients, at most: it must not fall behind for ever."""
 
 
 class Archiver:
@@ -83,13 +86,16 @@ class Archiver:
             opened = store or open_store(settings.store, data.file_system, draw(16))
         except StoreRefused as refusal:
             raise StartRefused(data.path, str(refusal), "check data_maintenance.archiver") from refusal
+        client_time = partial(clock_gettime, pthread_getcpuclockid(get_ident()))
+        self.pace = Pace(settings.bandwidth, stop=self._stop, client_time=client_time)
+        """How fast it works, and whether it gives way to clients."""
         self._writer = ArchiveWriter(
             StoppableStore(opened, self._stop),
             data.file_system,
             data.path,
             self._state(draw),
             draw=draw,
-            pace=Pace(settings.bandwidth, stop=self._stop),
+            pace=self.pace,
             part_size=settings.part_size,
             commit_size=settings.commit_size,
             take_over=settings.take_over,
@@ -139,7 +145,8 @@ class Archiver:
         return self._writer.archive_of(identity)
 
     def hurry(self) -> None:
-        """Begin the next run now."""
+        """Begin the next run now: somebody waits for the archive, such as retention, or a full disk."""
+        self.pace.is_patient = False
         self._wake.set()
 
     # --- what a purge waits for ---
@@ -190,7 +197,7 @@ class Archiver:
         """Archive until cancelled: at each interval, and when retention waits for it."""
         pause = _PAUSE_MIN
         while True:
-            if await self.run_once():
+            if await self.run_once(gives_way=True):
                 pause = _PAUSE_MIN
                 await self._sleep(self._settings.interval / 1_000_000)
             else:
@@ -204,15 +211,22 @@ class Archiver:
         except TimeoutError:
             return
 
-    async def run_once(self, *, with_active: bool | None = None, is_final: bool = False) -> bool:
+    async def run_once(
+        self, *, with_active: bool | None = None, is_final: bool = False, gives_way: bool = False
+    ) -> bool:
         """Archive what is due. Return whether it succeeded.
 
         ``with_active``: whether to include segments that are still written; by default, if their time has come.
+        ``gives_way``: nobody waits for this run, so it is slower while clients are busy.
         """
+        if not gives_way:
+            # Another run may have to end first.
+            self.pace.is_patient = False
         async with self._turn:
             if self._is_fenced:
                 return False
             self._wake.clear()
+            self.pace.is_patient = gives_way
             try:
                 await self._archive(with_active, is_final=is_final)
             except ArchiveTakenOver as fence:
@@ -247,6 +261,8 @@ class Archiver:
                 self.share.prepare(with_active=with_active), self._others.prepare(with_active=with_active)
             )
         capture = await self._capture(with_active=with_active, is_final=is_final)
+        if capture.sealed_size > _PATIENT_SIZE_MAX:
+            self.pace.is_patient = False
         try:
             await self._loop.run_in_executor(self._thread, self._writer.run, capture)
         finally:
