@@ -1,6 +1,7 @@
 """The window of remembered ids, against a list that remembers the same."""
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from courser.storage.message_window import (
     NEW,
     REPEATED,
     Deduplication,
+    FewIds,
     MessageIds,
     MessageWindow,
+    few_ids,
     ids_in,
     message_ids,
 )
@@ -23,6 +26,13 @@ LARGE = Deduplication(count_max=10_000, age_max=10**15)
 def ids_of(*ids: int) -> MessageIds:
     low, high = [number % HALF for number in ids], [number // HALF for number in ids]
     return MessageIds(np.array(low, np.uint64), np.array(high, np.uint64))
+
+
+def pairs_of(*ids: int) -> FewIds:
+    return [(message_id % HALF, message_id // HALF) for message_id in ids]
+
+
+FORMS: list[Callable[..., MessageIds | FewIds]] = [ids_of, pairs_of]
 
 
 def as_numbers(ids: MessageIds) -> list[int]:
@@ -62,10 +72,12 @@ def test_it_knows_what_the_model_knows(seed: int) -> None:
             start = max(start, offset - source.randrange(5))
         kinds = (0, source.randrange(1, 2000), source.randrange(1, 20) * HALF)
         ids = [source.choice(kinds) for _ in range(source.choice([1, 1, 2, 5, 40]))]
-        found = window.find(ids_of(*ids), now, start).tolist()
-        assert found == model.find(ids, now, start)
-        fresh = [message_id for message_id, known in zip(ids, found, strict=True) if known == NEW]
-        window.remember(ids_of(*fresh), offset, now)
+        expected = model.find(ids, now, start)
+        form = source.choice(FORMS)
+        assert window.has_none_of(form(*ids), now, start) == (set(expected) == {NEW})
+        assert window.find(ids_of(*ids), now, start).tolist() == expected
+        fresh = [message_id for message_id, known in zip(ids, expected, strict=True) if known == NEW]
+        window.remember(form(*fresh), offset, now)
         model.remember(fresh, offset, now)
         offset += len(fresh)
         assert len(window) == len(model.known)
@@ -105,5 +117,6 @@ def test_ids_are_taken_from_batches() -> None:
     batch = build_batch(messages)
     expected = [message.message_id for message in messages]
     assert as_numbers(message_ids(batch.body, batch.frames)) == expected
+    assert few_ids(batch.body, batch.frames) == pairs_of(*expected)
     records = memoryview(encode_batch(batch, base_offset=40, base_timestamp=8) * 2)
     assert [(as_numbers(ids), offset, time) for ids, offset, time in ids_in(records)] == [(expected, 40, 8)] * 2

@@ -33,6 +33,7 @@ from courser.records.stored_header import NO_PRODUCER
 from courser.storage import upkeep
 from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
+from courser.storage.message_window import FewIds, MessageIds
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
 from courser.storage.settings import LogSettings
@@ -152,8 +153,11 @@ class Partition(ReadablePartition):
         log = self.log
         settings = log.settings
         marks, level = log.marks, settings.durability.level
+        ids: MessageIds | FewIds | None = None
         if settings.deduplication is not None and producer is NO_PRODUCER and not is_new:
-            return attempt(self._append_new(batch, timestamp, is_synced_later))
+            ids = self._ids_if_new(batch)
+            if ids is None:
+                return attempt(self._append_new(batch, timestamp, is_synced_later))
         if settings.encoding is not PLAIN and not is_prepared:
             if not self._preparation.is_quick(batch):
                 later = self._append_later(batch, producer, sequence, timestamp, is_synced_later, is_prepared=False)
@@ -170,15 +174,17 @@ class Partition(ReadablePartition):
             return Waiting(asyncio.get_running_loop().create_task(later))
         if len(batch.body) > settings.limits.inline_size:
             return attempt(self._append_large(batch, producer, sequence, timestamp, is_synced_later))
-        return self._acknowledge(batch, log.append(batch, producer, sequence, timestamp), is_synced_later)
+        return self._acknowledge(batch, log.append(batch, producer, sequence, timestamp), is_synced_later, ids)
 
-    def _acknowledge(self, batch: Batch, appended: Appended, is_synced_later: bool) -> Appended | Waiting[Appended]:
+    def _acknowledge(
+        self, batch: Batch, appended: Appended, is_synced_later: bool, ids: MessageIds | FewIds | None = None
+    ) -> Appended | Waiting[Appended]:
         """Count a batch that was appended, and start what follows from it; return it when it may be acknowledged."""
         log = self.log
         marks, settings = log.marks, log.settings
         level = settings.durability.level
         if settings.deduplication is not None:
-            self._preparation.remember(batch, appended)
+            self._preparation.remember(batch, appended, ids)
         self.append_count += 1
         sizes, size = self._append_sizes, len(batch.body) + BATCH_HEADER_SIZE
         sizes.counts[size.bit_length()] += 1
@@ -259,6 +265,20 @@ class Partition(ReadablePartition):
         done, self._large_append = self._large_append, None
         if done is not None:
             done.set_result(None)
+
+    def _ids_if_new(self, batch: Batch) -> MessageIds | FewIds | None:
+        """The ids of a batch of which no message was stored before; None if one was, or if the batch has to wait.
+
+        It is written next: as in ``_append_new``, nothing is awaited between the lookup and the append.
+        """
+        preparation = self._preparation
+        if (
+            not preparation.is_loaded
+            or (self.log.settings.encoding is not PLAIN and not preparation.is_quick(batch))
+            or self._must_wait(batch.count)
+        ):
+            return None
+        return preparation.look_up(batch).ids
 
     async def _append_new(self, batch: Batch, timestamp: int, is_synced_later: bool) -> Appended:
         """Append those messages whose ids are not known yet. If all are known, return where the first one is."""

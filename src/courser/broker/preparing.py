@@ -15,7 +15,17 @@ import numpy as np
 from courser.model.clock import Clock
 from courser.records.batch import Batch, select_messages
 from courser.records.stored_body import PLAIN, EncodedBatch, encode
-from courser.storage.message_window import NEW, Deduplication, MessageWindow, ids_in, message_ids
+from courser.storage.message_window import (
+    FEW,
+    NEW,
+    Deduplication,
+    FewIds,
+    MessageIds,
+    MessageWindow,
+    few_ids,
+    ids_in,
+    message_ids,
+)
 from courser.storage.partition_log import Appended, PartitionLog
 from courser.storage.read_result import ReadBuffer
 
@@ -41,6 +51,8 @@ class KnownMessages(NamedTuple):
     """The messages that are not stored yet: the same batch, a smaller one, or None."""
     first_offset: int = 0
     """Where the first message is, if all of them are stored."""
+    ids: MessageIds | FewIds | None = None
+    """The ids of the messages, if none is stored."""
 
 
 class Preparation:
@@ -58,6 +70,11 @@ class Preparation:
     def is_quick(self, batch: Batch) -> bool:
         """Whether ``encode`` takes less time than handing the batch to another thread."""
         return batch.size <= self._log.settings.limits.inline_coding_size
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether ``look_up`` can be used."""
+        return self._window is not None
 
     def encode(self, batch: Batch) -> Batch:
         """The batch as the partition stores it. Raises ``CodecMissing``."""
@@ -85,22 +102,27 @@ class Preparation:
     def look_up(self, batch: Batch) -> KnownMessages:
         """Which messages of a batch, not encoded, are not stored yet."""
         assert self._window is not None, "a batch was prepared"
-        ids = message_ids(batch.body, batch.frames)
-        found = self._window.find(ids, self._clock.monotonic(), self._log.start_offset)
+        now, start_offset = self._clock.monotonic(), self._log.start_offset
+        ids = _ids_of(batch)
+        if self._window.has_none_of(ids, now, start_offset):
+            return KnownMessages(batch, ids=ids)
+        found = self._window.find(message_ids(batch.body, batch.frames), now, start_offset)
         fresh = np.flatnonzero(found == NEW)
-        if len(fresh) == batch.count:
-            return KnownMessages(batch)
         if len(fresh):
             return KnownMessages(select_messages(batch, fresh.tolist()))
         return KnownMessages(None, int(found[0]))
 
-    def remember(self, batch: Batch, appended: Appended) -> None:
-        """A batch was stored."""
+    def remember(self, batch: Batch, appended: Appended, ids: MessageIds | FewIds | None = None) -> None:
+        """A batch was stored. ``ids`` are those of its messages, if they are at hand."""
         if self._window is not None:
-            plain = batch.plain if isinstance(batch, EncodedBatch) else batch
-            ids = message_ids(plain.body, plain.frames)
+            if ids is None:
+                ids = _ids_of(batch.plain if isinstance(batch, EncodedBatch) else batch)
             # Not the time in the log: a clock that is set would empty the window, or keep it for years.
             self._window.remember(ids, appended.base_offset, self._clock.monotonic())
+
+
+def _ids_of(batch: Batch) -> MessageIds | FewIds:
+    return (few_ids if batch.count <= FEW else message_ids)(batch.body, batch.frames)
 
 
 def load_window(log: PartitionLog, limits: Deduplication, clock: Clock) -> MessageWindow:
