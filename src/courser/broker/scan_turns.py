@@ -14,18 +14,22 @@ from courser.broker.partition import Partition
 from courser.broker.waiting import Waiting
 from courser.storage.read_result import ReadBuffer, ReadResult
 
-PIECE_SIZE = 512 * 1024
+PIECE_SIZE = 1024 * 1024
 """Bytes that are looked at without a pause; a single message may be larger."""
 _BUSY_INTERVAL = 0.02
 """Seconds over which the use of the server is measured, at least."""
 _BUSY_SHARE = 0.1
 """Of the time of a core: above it, others use the server."""
+_BUSY_PART = 0.3
+"""Of the processor time that the server gets: above it, too. A machine that is busy otherwise gives it little."""
 _POLITE_SHARE = 0.05
-"""Of the time of a core that scans get then."""
-_CREDIT_MAX = 0.03
+"""Of the processor time of the server that scans get then."""
+_CREDIT_MAX = 0.01
 """Seconds of that time that scans may have at once if they have not used them: the first messages are found soon, and
 over a second it is little."""
-_OVERHEAD = 0.0005
+_RATE_MIN = 0.1
+"""Seconds of processor time in a second that the server is assumed to get at least."""
+_OVERHEAD = 0.001
 """Seconds of processor time that a piece costs besides: handing it to the thread and back. Others do not use them."""
 _PAUSE_MAX = 0.5
 """Seconds: a scan always goes on."""
@@ -50,7 +54,9 @@ class Pace:
         self._process_time = process_time
         self._own_time = 0.0
         self._credit = _CREDIT_MAX
-        self._credited_at = now
+        self._credited_at = process_time
+        self._rate = 1.0
+        """Seconds of processor time that the server gets in a second."""
         self.is_busy = False
         """Whether others used the server during the last pieces."""
 
@@ -58,18 +64,19 @@ class Pace:
         """How long to pause after a piece that took so long. ``process_time`` is that of all threads so far."""
         spent += _OVERHEAD
         self._own_time += spent
-        self._credit = min(self._credit + (now - self._credited_at) * _POLITE_SHARE, _CREDIT_MAX) - spent
-        self._credited_at = now
+        self._credit = min(self._credit + (process_time - self._credited_at) * _POLITE_SHARE, _CREDIT_MAX) - spent
+        self._credited_at = process_time
         passed = now - self._measured_at
         if passed >= _BUSY_INTERVAL:
-            others = process_time - self._process_time - self._own_time
-            self.is_busy = others > passed * _BUSY_SHARE
+            used = process_time - self._process_time
+            self._rate = max(used / passed, _RATE_MIN)
+            self.is_busy = used - self._own_time > min(passed * _BUSY_SHARE, used * _BUSY_PART)
             self._measured_at, self._process_time, self._own_time = now, process_time, 0.0
         if not self.is_busy:
             # Nobody was delayed.
             self._credit = max(self._credit, 0.0)
             return 0.0
-        return min(max(-self._credit, 0.0) / _POLITE_SHARE, _PAUSE_MAX)
+        return min(max(-self._credit, 0.0) / _POLITE_SHARE / self._rate, _PAUSE_MAX)
 
 
 class ScanTurns:
