@@ -4,6 +4,7 @@ import logging
 import re
 from contextlib import AsyncExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import Browser, Page, expect
@@ -366,6 +367,46 @@ async def test_a_read_only_console_offers_no_changes(browser: Browser, tmp_path:
             await tab.open("/streams")
             await expect(tab.page.get_by_text("read only")).to_be_visible()
             await expect(tab.page.get_by_role("button", name="Create a topic")).to_be_disabled()
+
+
+async def test_behind_a_proxy_every_view_and_file_is_found_below_the_base_path(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with whole_server(tmp_path / "data", "ui.base_path=/courser") as server:
+        await server.add_topic("shop", "orders")
+        await server.send(b"hello", stream="shop", topic="orders")
+        async with open_tab(browser, server.http_port) as tab:
+            page = tab.page
+            tab.refusals = {401}
+            asked: list[str] = []
+            page.on("request", lambda request: asked.append(urlsplit(request.url).path))
+            await page.goto(f"http://127.0.0.1:{server.http_port}/courser/ui/")
+            await page.get_by_label("User").fill("iggy")
+            await page.get_by_label("Password").fill("iggy")
+            await page.get_by_role("button", name="Log in", exact=True).click()
+            await page.get_by_role("link", name="Streams and topics").click()
+            await page.get_by_role("link", name="shop/orders", exact=True).click()
+            await page.get_by_role("link", name="Messages", exact=True).click()
+            await expect(page.get_by_role("button", name="hello")).to_be_visible()
+            assert all(path.startswith("/courser/") for path in asked), asked
+
+
+async def test_a_thousand_partitions_are_shown_with_few_requests(server: WholeServer, tab: Tab) -> None:
+    await server.add_topic("shop", "orders", 1_000)
+    await server.send(b"hello", stream="shop", topic="orders")
+    await server.ask(c.CreateConsumerGroup("shop", "orders", "billing"))
+    page = tab.page
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for view, table in (("", "Partitions"), ("/groups/billing", "Partitions")):
+        await tab.open(f"/streams/shop/topics/orders{view}")
+        rows = page.get_by_role("table", name=table).get_by_role("row")
+        await expect(rows.nth(1)).to_be_visible()
+        # Only those in sight are in the page.
+        assert await rows.count() < 200
+    await tab.open("/streams/shop/topics/orders/messages")
+    await expect(page.get_by_role("button", name="hello")).to_be_visible()
+    assert len(asked) < 200, "not one for each partition"
 
 
 async def test_a_restart_in_the_middle_is_shown_and_survived(browser: Browser, tmp_path: Path) -> None:
