@@ -24,6 +24,10 @@ PICTURES: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("topics-light", "/streams", DESKTOP | {"color_scheme": "light"}),
     ("topics-phone", "/streams", PHONE | {"color_scheme": "dark"}),
     ("topic-dark", "/streams/shop/topics/orders", DESKTOP | {"color_scheme": "dark"}),
+    ("messages-light", "/streams/shop/topics/orders/messages", DESKTOP | {"color_scheme": "light"}),
+    ("messages-phone", "/streams/shop/topics/orders/messages", PHONE | {"color_scheme": "light"}),
+    ("group-light", "/streams/shop/topics/payments/groups/warehouse", DESKTOP | {"color_scheme": "light"}),
+    ("storage-dark", "/storage", DESKTOP | {"color_scheme": "dark"}),
     ("users-light", "/users?at=0 0", DESKTOP | {"color_scheme": "light"}),
 )
 _DAY = 86_400_000_000
@@ -38,7 +42,11 @@ async def add_contents(server: WholeServer) -> None:
         options = TopicOptions(message_expiry=7 * _DAY, max_topic_size=20 * 2**30)
         await server.ask(c.CreateTopic("shop", name, partition_count, options))
         await server.ask(c.CreateConsumerGroup("shop", name, "warehouse"))
-        await server.send(*[b'{"order": 4711, "total": "12.50", "items": 3}'] * 1_500, stream="shop", topic=name)
+        for first in range(0, 1_500, 50):
+            orders = (
+                f'{{"order": {10_000 + number}, "total": "{number % 90}.50"}}' for number in range(first, first + 50)
+            )
+            await server.send(*(order.encode() for order in orders), stream="shop", topic=name)
     await server.add_topic("logs", "web", 4)
     await server.add_topic("logs", "audit", 1)
     await server.send(*[b"GET /cart 200"] * 4_000, stream="logs", topic="web")

@@ -11,7 +11,7 @@ import { time } from "./format.js";
 
 const WIDTH = 600;
 const HEIGHT = 150;
-const LEFT = 66;
+const LEFT = 84;
 const BOTTOM = 18;
 const TOP = 6;
 const LINE_COUNT = 3;
