@@ -13,6 +13,7 @@ from benchmarks import (
     background,
     client,
     group_commit,
+    growth,
     index_rebuild,
     lookups,
     memory,
@@ -27,6 +28,7 @@ from benchmarks import (
     spark_archive,
     starting,
     sustained,
+    tails,
     transcoding,
     transports,
 )
@@ -46,6 +48,7 @@ CASES = (
     Case("index-rebuild", "index rebuild, scan and verify", index_rebuild.run),
     Case("rolling", "sends across rolls", rolling.run),
     Case("sustained", "sends over many gigabytes", sustained.run),
+    Case("tails", "tail latency while segments roll and are deleted, beside a quiet server", tails.run),
     Case("memory", "indexes, open partitions, small batches", memory.run),
     Case("metadata", "commands, starts and memory of the catalog", metadata.run),
     Case("serving", "the server over TCP beside a bare server", serving.run),
@@ -56,6 +59,7 @@ CASES = (
     Case("client", "our own client beside the load generator", client.run),
     Case("spark", "Spark on topics beside Spark on Parquet", spark.run),
     Case("spark-archive", "Spark on an archive beside segment files and range reads", spark_archive.run),
+    Case("growth", "how costs grow with topics, partitions, messages, groups, connections, bytes", growth.run),
     Case("starting", "starts with little and with much sealed data", starting.run),
 )
 

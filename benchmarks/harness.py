@@ -59,6 +59,8 @@ class Scale:
     sustained_rounds: int
     partition_count: int
     """Partitions that are open at once."""
+    growth_count: int
+    """Topics in the growth case; of other things a fraction or a multiple of it."""
     claimed_size: int
     """Size in bytes of the large directory in the start case, according to its ledger."""
     search_count: int
@@ -87,6 +89,7 @@ FULL = Scale(
     sustained_size=6 * GIB,
     sustained_rounds=2,
     partition_count=1_000,
+    growth_count=100_000,
     claimed_size=100 * GIB,
     search_count=10_000_000,
     transcoding_seconds=15,
@@ -109,6 +112,7 @@ QUICK = Scale(
     sustained_size=1 * GIB,
     sustained_rounds=3,
     partition_count=1_000,
+    growth_count=3_000,
     claimed_size=100 * GIB,
     search_count=2_000_000,
     transcoding_seconds=5,
@@ -132,6 +136,7 @@ TINY = Scale(
     sustained_size=2 * MIB,
     sustained_rounds=1,
     partition_count=5,
+    growth_count=30,
     claimed_size=4 * GIB,
     search_count=20_000,
     transcoding_seconds=0.01,

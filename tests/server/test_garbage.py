@@ -48,7 +48,12 @@ def test_a_busy_server_waits_until_there_are_some(calls: Calls) -> None:
     assert calls.taken() == []
     calls.survivor_count = 2
     garbage.look()
-    assert calls.taken() == ["collect", "freeze"]
+    assert calls.taken() == ["freeze"], "it must not stop to search"
+    garbage.look()
+    assert calls.taken() == [], "nothing has survived since"
+    calls.survivor_count = 4
+    garbage.look()
+    assert calls.taken() == ["freeze"]
 
 
 @pytest.mark.parametrize(("is_idle", "minutes"), [(True, 10), (False, 60)])
