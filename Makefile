@@ -4,6 +4,8 @@
 #   make test COURSER_SEED=random                    other throws of the dice than those of every day
 #   make crash-rounds ROUNDS=20000                   fewer rounds
 #   make chaos SECONDS=60 COURSER_SEED=7             a shorter run, with a plan that was seen before
+#   make soak SECONDS=300                            five minutes instead of thirty
+#   make bench-peers ARGS="--baseline ../before"     this checkout beside another one
 #   make PYTHON3=/opt/python/bin/python3 test        another interpreter
 
 SHELL := /bin/sh
@@ -119,6 +121,12 @@ chaos: export COURSER_SEED ?= random
 chaos: $(DEVELOPMENT)  ## a server among full disks, failing calls, clock steps, kills and strangers (SECONDS=... for how long)
 	$(PYTHON) -m tests.chaos --seconds $(SECONDS) $(ARGS)
 
+.PHONY: soak
+soak: export COURSER_SEED ?= random
+soak: SECONDS = 1800
+soak: $(DEVELOPMENT)  ## half an hour of steady load and killed consumers: memory and p99.9 stay flat (SECONDS=... for how long)
+	$(PYTHON) -m tests.soak --seconds $(SECONDS) $(ARGS)
+
 .PHONY: sanitize
 sanitize: $(DEVELOPMENT)  ## the compiled part, with every access to memory and all arithmetic watched (needs gcc)
 	rm -rf $(SANITIZED)
@@ -210,6 +218,10 @@ site: $(DEVELOPMENT)  ## build the documentation site in build/site
 .PHONY: bench
 bench: $(DEVELOPMENT)  ## measure the engine beside bare loops (ARGS=... to choose)
 	$(PYTHON) -m benchmarks $(ARGS)
+
+.PHONY: bench-peers
+bench-peers: $(DEVELOPMENT)  ## compare with other servers, or an older checkout (IGGY_BENCH_08=... and others; ARGS=--help)
+	$(PYTHON) -m benchmarks.peers $(ARGS)
 
 .PHONY: clean
 clean:  ## remove .venv and everything that was generated
