@@ -234,7 +234,7 @@ async def _groups(bench: Bench) -> Curves:
     async with opened_broker(bench) as client:
         await _make_probe(client)
         made = 0
-        for size in _sizes(bench.scale.growth_count // 10):
+        for size in _sizes(max(bench.scale.growth_count // 100, 3)):
             while made < size:
                 await client.ask(c.CreateConsumerGroup("probe", "t", f"g{made}"))
                 made += 1
