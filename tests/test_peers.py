@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.peers import kafka, redis
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.contenders import Contender, Role
 from benchmarks.peers.generator import IggyGenerator, Speed, parse
@@ -68,7 +69,7 @@ def test_servers_take_turns_and_leave_nothing_behind(
     monkeypatch.delenv("IGGY_BENCH_09", raising=False)
     place = tmp_path / "place"
     place.mkdir()
-    arguments = ["--rounds", "2", "--quick", "--load", "single-8", "--directory", str(place)]
+    arguments = ["--rounds", "2", "--quick", "--load", "single-8", "--only", "courser", "--directory", str(place)]
     main([*arguments, "--json", str(tmp_path / "figures.json")])
     said = capsys.readouterr()
     assert "| 8 producers, single messages, requests/s | 1,331,250 (1,331,250..1,331,250) |" in said.out
@@ -87,6 +88,40 @@ def test_servers_take_turns_and_leave_nothing_behind(
     assert len(asked) == 4 * 3
     assert all("--messages-per-batch 1 " in line and "pinned-producer -p 8 tcp" in line for line in asked)
     assert len(family(os.getpid())) == 1
+
+
+def test_what_redis_reports_is_read() -> None:
+    output = '"test","rps","avg_latency_ms"\n"XADD bench:__rand_int__ * m xxx","6159.53","35.670"\n'
+    assert redis.parse(output) == 6159.53
+    with pytest.raises(PeerFailed, match="refused"):
+        redis.parse("Could not connect: refused\n")
+
+
+def test_what_kafka_reports_is_read() -> None:
+    output = (
+        "1000 records sent, 900.5 records/sec (0.9 MB/sec), 5.0 ms avg latency, 9.0 ms max latency.\n"
+        "20000 records sent, 15432.1 records/sec (14.72 MB/sec), 5.43 ms avg latency, 210.00 ms max latency, "
+        "5 ms 50th, 9 ms 95th, 12 ms 99th, 30 ms 99.9th.\n"
+    )
+    assert kafka.parse_sent(output) == 15432.1
+    polled = "2026-11-18 10:00:00:000, 2026-11-18 10:00:01:000, 100.0, 100.0, 1000, 1000.0, 500, 500, 200.0, 2000.0\n"
+    assert kafka.parse_polled(polled) == pytest.approx(209.7152)
+    with pytest.raises(PeerFailed):
+        kafka.parse_polled(polled.replace("200.0", "0.0000"))
+    for parse_output in (kafka.parse_sent, kafka.parse_polled):
+        with pytest.raises(PeerFailed, match="no broker"):
+            parse_output("no broker\n")
+
+
+def test_what_a_tool_cannot_do_is_left_out() -> None:
+    program = Path("none")
+    covered = {load.name for load in LOADS if redis.RedisGenerator(program).covers(load)}
+    assert {load.name for load in LOADS} - covered == {"mixed"}
+    assert {load.name for load in LOADS if kafka.KafkaGenerator(program).covers(load)} == {
+        "batches-1",
+        "small",
+        "single-1",
+    }
 
 
 def test_without_any_program_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.harness import default_directory, fresh_directory
-from benchmarks.peers.contenders import VARIABLES, Contender, Role, iggy_contenders
+from benchmarks.peers.contenders import VARIABLES, Contender, Role, iggy_contenders, other_contenders
 from benchmarks.peers.loads import LOADS, Load, Measure
 from benchmarks.peers.report import as_json, goals_table, peers_table
 from benchmarks.peers.servers import PeerFailed
@@ -24,10 +24,16 @@ _QUICK_SHARE = 0.25
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the rounds and print the tables."""
     options = _parser().parse_args(arguments)
-    found = iggy_contenders(options.baseline, with_own_generator=options.own_generator)
+    found = list(iggy_contenders(options.baseline, with_own_generator=options.own_generator))
+    if not found:
+        raise SystemExit(
+            "error: no load generator was found; set IGGY_BENCH_08 or IGGY_BENCH_09, or use --own-generator"
+        )
+    if options.baseline is None:
+        found += other_contenders()
     contenders = [contender for contender in found if _is_wanted(contender, options.only)]
     if not contenders:
-        raise SystemExit("error: no load generator was found; set " + " or ".join(VARIABLES))
+        raise SystemExit(f"error: nobody is called {' or '.join(options.only)}")
     loads = [load.scaled(options.share) for load in LOADS if not options.load or load.name in options.load]
     directory = options.directory or default_directory()
     facts = machine_facts(directory)
@@ -52,6 +58,8 @@ def run_rounds(
             # Whoever comes first finds the caches as the previous load has left them: not always the same one.
             first = number % len(contenders)
             for contender in (*contenders[first:], *contenders[:first]):
+                if not contender.generator.covers(load):
+                    continue
                 figures = _measure(contender, load, directory)
                 for measure in filter(None, (load.sent, load.polled, load.cpu)):
                     found.setdefault((contender.name, measure), []).append(figures.get(measure))

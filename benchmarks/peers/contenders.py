@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.peers import servers
+from benchmarks.peers import kafka, redis, servers
 from benchmarks.peers.generator import IggyGenerator, OwnGenerator, StreamGenerator
 from benchmarks.peers.loads import Load, Measure
 from benchmarks.peers.servers import Running
@@ -28,6 +28,8 @@ class Role(Enum):
 
 class Generator(Protocol):
     """Puts a load on a server that has no data yet."""
+
+    def covers(self, load: Load) -> bool: ...
 
     def measure(self, load: Load, server: Running) -> dict[Measure, float]: ...
 
@@ -85,22 +87,25 @@ VARIABLES: Mapping[str, str] = {
     "IGGY_BENCH_09": "iggy-bench of release 0.9",
     "IGGY_SERVER_08": "iggy-server of release 0.8",
     "IGGY_SERVER_09": "iggy-server of release 0.9",
+    "REDIS_SERVER": "redis-server, with redis-benchmark beside it; otherwise looked for on the PATH",
+    "KAFKA_HOME": "a directory of Kafka, with its libraries in libs; java must be on the PATH",
 }
 
 
-def named_program(variable: str) -> Path | None:
-    """The program that an environment variable names; None if it is not set.
+def named_program(variable: str, usual: str | None = None) -> Path | None:
+    """The program that an environment variable names, or the usual one on the PATH; None if there is neither.
 
     Raises:
         SystemExit: there is no such program.
     """
     value = os.environ.get(variable)
-    if not value:
+    found = shutil.which(value or usual or "")
+    if found is None and not value:
         return None
-    found = shutil.which(value)
     if found is None:
         raise SystemExit(f"error: {variable}={value} is not a program")
-    return Path(found).resolve()
+    # Not resolved: some programs are links, and look at the name that they are called by.
+    return Path(found).absolute()
 
 
 def checkout_python(checkout: Path) -> Path:
@@ -151,3 +156,26 @@ def iggy_contenders(baseline: Path | None, *, with_own_generator: bool = False) 
                 generator=generator,
                 acknowledged=generation.acknowledged,
             )
+
+
+def other_contenders() -> Iterator[Contender]:
+    """Servers with protocols of their own, with their own generators."""
+    server = named_program("REDIS_SERVER", "redis-server")
+    generator = server.with_name("redis-benchmark") if server is not None else None
+    if server is not None and generator is not None and generator.exists():
+        yield Contender(
+            name="Redis streams",
+            role=Role.PEER,
+            start=partial(redis.redis, server),
+            generator=redis.RedisGenerator(generator),
+            acknowledged=redis.ACKNOWLEDGED,
+        )
+    home = os.environ.get("KAFKA_HOME")
+    if home:
+        yield Contender(
+            name="Kafka",
+            role=Role.PEER,
+            start=partial(kafka.kafka, Path(home).absolute()),
+            generator=kafka.KafkaGenerator(Path(home).absolute()),
+            acknowledged=kafka.ACKNOWLEDGED,
+        )
