@@ -174,7 +174,7 @@ async def _checkpoint(client: BrokerClient) -> None:
 
 async def _topics(bench: Bench) -> Curves:
     curves = Curves("topics")
-    async with opened_broker(bench) as client:
+    async with opened_broker(bench.memory_directory) as client:
         await _make_probe(client)
         made = 0
         for size in _sizes(bench.scale.growth_count):
@@ -192,7 +192,7 @@ async def _topics(bench: Bench) -> Curves:
 
 async def _partitions(bench: Bench) -> Curves:
     curves = Curves("open partitions")
-    async with opened_broker(bench) as client:
+    async with opened_broker(bench.memory_directory) as client:
         await _make_probe(client)
         await client.ask(c.CreateStream("s"))
         made = 0
@@ -211,7 +211,7 @@ async def _partitions(bench: Bench) -> Curves:
 
 async def _messages(bench: Bench) -> Curves:
     curves, source = Curves("messages of a partition"), random.Random(7)
-    async with opened_broker(bench) as client:
+    async with opened_broker(bench.memory_directory) as client:
         await _make_probe(client)
         batch = [NewMessage(_PAYLOAD)] * _BATCH_MESSAGE_COUNT
         made = 0
@@ -231,7 +231,7 @@ async def _messages(bench: Bench) -> Curves:
 
 async def _groups(bench: Bench) -> Curves:
     curves = Curves("consumer groups of a topic")
-    async with opened_broker(bench) as client:
+    async with opened_broker(bench.memory_directory) as client:
         await _make_probe(client)
         made = 0
         for size in _sizes(max(bench.scale.growth_count // 100, 3)):
