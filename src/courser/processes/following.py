@@ -29,11 +29,13 @@ from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogStore
 from courser.catalog.transitions import Created, apply
 from courser.errors import CourserError
+from courser.model.clock import Clock
 from courser.processes.merged_metrics import Snapshot, snapshot_of
 from courser.processes.ownership import client_ids_of, owns_of, share_name
 from courser.processes.peer import Peer
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory
+from courser.storage.files import FileSystem
 from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import DirectoryLock, LocalFileSystem
 from courser.storage.recovery_cases import StopKind
@@ -141,10 +143,23 @@ class SharedDirectory(DataDirectory):
         self._lock.close()
 
 
-async def open_follower(orders: OpeningOrders, lock: DirectoryLock, first: "FirstProcess") -> Broker:
-    """Open the partitions of a further process. Raises ``CourserError`` if one of them cannot be opened."""
-    system, file_system = SystemClock(), LocalFileSystem()
-    clock = WatchedClock(system, elapsed=system.since_boot, last_known=last_known_time(file_system, orders.path))
+async def open_follower(
+    orders: OpeningOrders,
+    lock: DirectoryLock,
+    first: "FirstProcess",
+    *,
+    file_system: FileSystem | None = None,
+    clock: Clock | None = None,
+) -> Broker:
+    """Open the partitions of a further process. Raises ``CourserError`` if one of them cannot be opened.
+
+    ``file_system`` and ``clock`` replace those of the machine, for tests.
+    """
+    if file_system is None:
+        file_system = LocalFileSystem()
+    if clock is None:
+        system = SystemClock()
+        clock = WatchedClock(system, elapsed=system.since_boot, last_known=last_known_time(file_system, orders.path))
     data = SharedDirectory(orders.path, file_system, lock, orders.stop, clock)
     state = CatalogState.decode(orders.state)
     opened = OpenedCatalog(ReplicatedStore(state), Directories(file_system, orders.path), Reconciliation(), None)

@@ -51,8 +51,19 @@ _HEALTHY_AFTER = 60.0
 class Companions:
     """The other processes, for the broker of the first one. Implements ``OtherProcesses``."""
 
-    def __init__(self, links: Links, start: Callable[[int], Child], settings: BrokerSettings) -> None:
-        """``start`` starts the process with a number. ``settings`` are those of further processes."""
+    def __init__(
+        self,
+        links: Links,
+        start: Callable[[int], Child],
+        settings: BrokerSettings,
+        *,
+        first_pause: float = _FIRST_PAUSE,
+    ) -> None:
+        """``start`` starts the process with a number. ``settings`` are those of further processes.
+
+        ``first_pause``: seconds before a process that ended is started again.
+        """
+        self._first_pause = first_pause
         self.links = links
         self._start = start
         self._settings = settings
@@ -182,9 +193,9 @@ class Companions:
 
     async def _pause(self, number: int) -> None:
         loop = asyncio.get_running_loop()
-        pause, ended = self._pauses.get(number, (_FIRST_PAUSE, 0.0))
+        pause, ended = self._pauses.get(number, (self._first_pause, 0.0))
         if loop.time() - ended > _HEALTHY_AFTER:
-            pause = _FIRST_PAUSE
+            pause = self._first_pause
         await asyncio.sleep(pause)
         self._pauses[number] = min(2 * pause, _PAUSE_MAX), loop.time()
 
