@@ -89,11 +89,13 @@ test-all: $(DEVELOPMENT) programs  ## every test, with long rounds and new dice;
 		else echo "make power-cuts was left out: it needs root and loop devices"; fi
 
 # Tests that run a server as its clients see it. What they say of one process holds for several.
-WITH_PROCESSES := tests/processes tests/sdk tests/client/test_server.py tests/cli/test_every_command.py tests/staging/test_kill.py
+WITH_PROCESSES := tests/processes tests/sdk tests/client/test_server.py tests/cli/test_every_command.py tests/staging/test_kill.py \
+	tests/server/test_telemetry.py tests/docs/test_backups.py tests/torture/test_life.py tests/torture/test_permission_matrix.py \
+	tests/client/test_processing_kills.py tests/client/test_size_limit.py tests/cli/test_send_and_tail.py
 .PHONY: test-processes
 test-processes: export COURSER_TEST_PROCESSES ?= 4
 test-processes: $(DEVELOPMENT)  ## tests of a running server, with several processes (COURSER_TEST_PROCESSES=... for another number)
-	$(PYTHON) -m pytest -n $(JOBS) -m "$(USUAL)" $(ARGS) $(WITH_PROCESSES) --deselect tests/sdk/test_archived_messages.py
+	$(PYTHON) -m pytest -n $(JOBS) -m "$(USUAL)" $(ARGS) $(WITH_PROCESSES)
 
 .PHONY: coverage
 coverage: $(DEVELOPMENT) programs  ## branch coverage of src by the tests: a summary here, the lines in htmlcov (ARGS=... to choose)

@@ -163,10 +163,6 @@ class Broker:
         self.machine = Machine(self.clock, data.path)
         self.disk_watch, self.sends = self._make_sends()
         self.staging, self.publishing = self._make_publishing(draw)
-        self.archiver: Archiver | None = None
-        """Writes the archive, in the first process."""
-        self.followed_archive: FollowedArchive | None = None
-        """What another process knows of the archive."""
         self.archive_share = self._make_archive_share(draw, archive_store)
         self.archive_pruner = self._make_archive_pruner()
         self.condenser = self._make_condenser()
@@ -223,6 +219,10 @@ class Broker:
 
     def _make_archive_share(self, draw: Callable[[int], bytes], store: Store | None) -> ArchiveShare | None:
         share, settings, place = None, self.settings.archive, self._place
+        self.archiver: Archiver | None = None
+        """Writes the archive, in the first process."""
+        self.followed_archive: FollowedArchive | None = None
+        """What another process knows of the archive."""
         if settings is not None and place.first is not None:
             self.followed_archive = FollowedArchive(self.data, self.partitions, settings, place.first.hurry_archive)
             share = self.followed_archive.share
