@@ -57,6 +57,10 @@ _STATUS_SIZE = 8
 NOTHING_POLLED = _POLL_REPLY.pack(0, _POLL_REPLY.size - _STATUS_SIZE, 0, 0, 0)
 """The reply to a member without a partition."""
 
+_IN_PLACE_SIZE_MAX = 256 * 1024
+"""Bytes of messages that are converted where they are: the processor still has them in its cache. Larger ones go to
+memory that is used for one after the other, which stays in the cache better than the buffers of many connections."""
+
 _METADATA_POSITION = HEADER_SIZE + _U32.size
 _unpack_u32 = _U32.unpack_from
 _unpack_batch_header = WIRE_HEADER.unpack_from
@@ -80,7 +84,7 @@ def _route_of_send(metadata: bytes, first_id: int) -> tuple[Identifier, Identifi
 def decode_send(
     frame: memoryview, evidence: DialectEvidence, ids: Callable[[int], bytes], limits: ClassicLimits
 ) -> SendMessages:
-    """The command of a SendMessages frame. The frame is lost if it can be written to: messages are converted in place.
+    """The command of a SendMessages frame. A small frame is lost if it can be written to: it is converted in place.
 
     Raises:
         Malformed: the metadata is invalid.
@@ -100,9 +104,8 @@ def decode_send(
         if evidence.first_id != first_id:
             # The messages showed that the ids above were decoded with the wrong dialect.
             return decode_send(frame, evidence, ids, limits)
-    batches = decode_classic(
-        section, count, dialect=evidence.dialect, ids=ids, limits=limits, in_place=not section.readonly
-    )
+    in_place = len(section) <= _IN_PLACE_SIZE_MAX and not section.readonly
+    batches = decode_classic(section, count, dialect=evidence.dialect, ids=ids, limits=limits, in_place=in_place)
     return SendMessages(stream, topic, partitioning, batches)
 
 
