@@ -23,7 +23,7 @@ from courser.model.identifiers import Consumer, ConsumerKind, TopicAddress
 from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, ToPartition
 from courser.model.metrics import Registry, Sample
 from courser.model.topic_options import TopicOptions
-from courser.processes.channel import Channel, socket_pair
+from courser.processes.channel import UNREAD_SIZE_MAX, Channel, socket_pair
 from courser.processes.encoding import ANSWER, CALL, COMMAND, NOTE, decode, encode
 from courser.processes.following import ReplicatedStore
 from courser.processes.links import Links
@@ -175,6 +175,19 @@ async def test_a_channel_delivers_messages_of_all_sizes_in_order() -> None:
     assert received == expected
     sender.close()
     receiver.close()
+
+
+async def test_a_channel_says_that_too_much_waits_for_the_other_end() -> None:
+    ours, theirs = socket_pair()
+    channel = Channel(ours, lambda _: None, lambda: None)
+    piece = memoryview(bytes(UNREAD_SIZE_MAX // 4))
+    for _ in range(4):
+        assert not channel.is_congested
+        channel.send((NOTE, "large", (piece,)))
+    channel.send((NOTE, "large", (piece,)))
+    assert channel.is_congested
+    channel.close()
+    theirs.close()
 
 
 async def test_a_channel_tells_once_that_the_other_end_is_gone() -> None:
