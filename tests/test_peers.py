@@ -69,6 +69,8 @@ def test_servers_take_turns_and_leave_nothing_behind(
     monkeypatch.delenv("IGGY_BENCH_09", raising=False)
     place = tmp_path / "place"
     place.mkdir()
+    # Other tests of this process may have started some, too.
+    children = set(family(os.getpid()))
     arguments = ["--rounds", "2", "--quick", "--load", "single-8", "--only", "courser", "--directory", str(place)]
     main([*arguments, "--json", str(tmp_path / "figures.json")])
     said = capsys.readouterr()
@@ -87,7 +89,7 @@ def test_servers_take_turns_and_leave_nothing_behind(
     asked = (tmp_path / "log").read_text().splitlines()
     assert len(asked) == 4 * 3
     assert all("--messages-per-batch 1 " in line and "pinned-producer -p 8 tcp" in line for line in asked)
-    assert len(family(os.getpid())) == 1
+    assert set(family(os.getpid())) <= children
 
 
 def test_what_redis_reports_is_read() -> None:

@@ -459,6 +459,7 @@ _REPLIES: dict[type[r.Reply], Callable[[HttpReply], r.Reply]] = {
     o.OneTimeToken: lambda reply: o.OneTimeToken(**reply.json),
     o.SessionList: lambda reply: o.SessionList([o.SessionInfo(**row) for row in reply.json]),
     o.History: lambda reply: msgspec.convert(reply.json, o.History),
+    o.AccessReport: lambda reply: msgspec.convert(reply.json, o.AccessReport),
     o.LogLines: lambda reply: o.LogLines([o.LogLine(**row) for row in reply.json]),
     o.SettingList: lambda reply: o.SettingList([o.Setting(**row) for row in reply.json]),
     o.TopicFigureList: lambda reply: o.TopicFigureList([o.TopicFigures(**row) for row in reply.json]),

@@ -111,10 +111,8 @@ class Partition(ReadablePartition):
         self._begin_to_count(metrics)
 
     def _begin_to_count(self, metrics: PartitionMetrics) -> None:
-        self.append_count = 0
-        """Batches appended since the partition was opened."""
-        self._sync_append_count = 0
-        """As many of them are covered by the last sync that began."""
+        self.append_count = self._sync_append_count = 0
+        """Batches appended since the partition was opened; and how many the last sync that began covers."""
         self._append_sizes = metrics.append_sizes
         self._appends_per_sync = metrics.appends_per_sync
         self.polled_count = 0
@@ -155,7 +153,7 @@ class Partition(ReadablePartition):
         marks, level = log.marks, settings.durability.level
         ids: MessageIds | FewIds | None = None
         if settings.deduplication is not None and producer is NO_PRODUCER and not is_new:
-            ids = self._ids_if_new(batch)
+            ids = None if self._must_wait(batch.count) else self._preparation.ids_if_new(batch)
             if ids is None:
                 return attempt(self._append_new(batch, timestamp, is_synced_later))
         if settings.encoding is not PLAIN and not is_prepared:
@@ -266,20 +264,6 @@ class Partition(ReadablePartition):
         if done is not None:
             done.set_result(None)
 
-    def _ids_if_new(self, batch: Batch) -> MessageIds | FewIds | None:
-        """The ids of a batch of which no message was stored before; None if one was, or if the batch has to wait.
-
-        It is written next: as in ``_append_new``, nothing is awaited between the lookup and the append.
-        """
-        preparation = self._preparation
-        if (
-            not preparation.is_loaded
-            or (self.log.settings.encoding is not PLAIN and not preparation.is_quick(batch))
-            or self._must_wait(batch.count)
-        ):
-            return None
-        return preparation.look_up(batch).ids
-
     async def _append_new(self, batch: Batch, timestamp: int, is_synced_later: bool) -> Appended:
         """Append those messages whose ids are not known yet. If all are known, return where the first one is."""
         with self._entrance.held():
@@ -298,17 +282,17 @@ class Partition(ReadablePartition):
 
     async def _acknowledge_known(self, offset: int, count: int) -> Appended:
         """Acknowledge messages that were stored before, as soon as they are durable enough."""
-        log, level = self.log, self.log.settings.durability.level
+        level, marks = self.log.settings.durability.level, self.log.marks
         # Otherwise nobody knows whether they will survive.
-        log.check_writable()
-        is_unsynced = log.marks.synced.offset < log.marks.written.offset
+        self.log.check_writable()
+        is_unsynced = marks.synced.offset < marks.written.offset
         # At `bounded`, they may be among those that wait.
         if is_unsynced and (level is _SYNCED or (level is _BOUNDED and len(self._acknowledgements))):
             await self.sync()
         return Appended(offset, count, self._clock.now())
 
     async def prepare(self, batch: Batch) -> Batch:
-        """The batch as this partition stores it: see ``Preparation.prepare``."""
+        """See ``Preparation.prepare``."""
         return await self._preparation.prepare(batch)
 
     def _is_within_bounds(self) -> bool:

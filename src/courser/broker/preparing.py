@@ -99,6 +99,15 @@ class Preparation:
             return self.encode(batch)
         return await self._in_pool(partial(self.encode, batch))
 
+    def ids_if_new(self, batch: Batch) -> MessageIds | FewIds | None:
+        """The ids of a batch of which no message was stored before; None if one was, or if this has to be waited for.
+
+        The caller appends the batch next: nothing may be awaited between the lookup and the append.
+        """
+        if not self.is_loaded or (self._log.settings.encoding is not PLAIN and not self.is_quick(batch)):
+            return None
+        return self.look_up(batch).ids
+
     def look_up(self, batch: Batch) -> KnownMessages:
         """Which messages of a batch, not encoded, are not stored yet."""
         assert self._window is not None, "a batch was prepared"
