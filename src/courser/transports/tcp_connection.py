@@ -139,6 +139,9 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
         held = self._held_replies
         if (held.last is not self or self.is_held) and self._is_writable and held.hold(self, buffers):
             return True
+        return self._send_now(buffers)
+
+    def _send_now(self, buffers: Sequence[Buffer]) -> bool:
         self.write(buffers)
         return self._is_writable or self._note_unread()
 
@@ -237,8 +240,7 @@ class TlsConnection(TcpConnection):
         """Send bytes. Returns True if the kernel has accepted nearly all of them."""
         if self._rest or sum(map(len, buffers)) > _CHUNK_SIZE:
             return self._send_in_chunks(buffers)
-        self.write(buffers)
-        return self._is_writable or self._note_unread()
+        return self._send_now(buffers)
 
     def _send_in_chunks(self, buffers: Sequence[Buffer]) -> bool:
         self._rest.extend(memoryview(buffer) for buffer in buffers)
