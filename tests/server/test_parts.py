@@ -5,6 +5,8 @@ import os
 import resource
 import signal
 import stat
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -209,3 +211,31 @@ def test_freed_memory_can_be_given_back() -> None:
     assert (trim is not None) == is_glibc
     if trim is not None:
         trim()
+
+
+_REPLIES = """
+import resource
+from courser.server.allocator import prepare_heap
+
+def replies():
+    for _ in range(20):
+        blocks = [bytearray(1_060_000) for _ in range(8)]
+        del blocks
+
+def fault_count():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+prepare_heap()
+replies()
+before = fault_count()
+replies()
+print(fault_count() - before)
+"""
+
+
+def test_the_memory_of_large_replies_is_kept_for_the_next_ones() -> None:
+    if "CS_GNU_LIBC_VERSION" not in os.confstr_names:
+        return
+    # A process of its own: the allocator remembers the largest block that was ever freed.
+    ran = subprocess.run([sys.executable, "-c", _REPLIES], stdout=subprocess.PIPE, text=True, check=True)
+    assert int(ran.stdout) < 1000, "if memory was returned in between, there would be 40,000"

@@ -11,7 +11,7 @@ import uvloop
 
 from courser.configuration.environment import configuration_path, with_file
 from courser.configuration.loading import Configuration
-from courser.server.allocator import share_one_heap
+from courser.server.allocator import prepare_heap
 from courser.server.configuration import checks
 from courser.server.configuration.effective import effective_lines
 from courser.server.configuration.environment import log_levels, prints_configuration
@@ -65,7 +65,7 @@ def serve(
     checks.check(configuration)
     settings = settings_of(configuration, log_levels=log_levels(environment))
     root = choose_root(environment, use_default=wishes.use_default_root)
-    share_one_heap()
+    prepare_heap()
     logs = Logs(settings.logging, stream, SystemClock())
     try:
         if prints_configuration(environment):

@@ -33,7 +33,7 @@ from courser.processes.router import Router
 from courser.processes.shared_memory import RequestRegion
 from courser.processes.shared_slots import SharedSlots
 from courser.records.stored_header import PartitionIdentity
-from courser.server.allocator import share_one_heap
+from courser.server.allocator import prepare_heap
 from courser.server.assembly import calm_process, make_codec_chooser, make_connections, make_services
 from courser.server.background import BackgroundTasks, keep_own_tasks
 from courser.server.codecs import CodecChooser, CodecMoves
@@ -268,7 +268,7 @@ def main(arguments: Sequence[str]) -> None:
     for descriptor in (channel, handles, lock):
         os.set_inheritable(descriptor, False)
     raise_file_limit()
-    share_one_heap()
+    prepare_heap()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(number, channel, handles, lock))
 
