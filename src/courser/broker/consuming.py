@@ -19,6 +19,7 @@ from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.poll_turns import LIGHT_SIZE, PollTurns
 from courser.broker.read_buffers import ReadBuffers
+from courser.broker.recent_reads import RecentReads
 from courser.broker.searching import SEARCH_COUNT, SEARCH_SIZE, search
 from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
@@ -124,6 +125,7 @@ class Polls:
         self._row_counts: Counter[int | None] = Counter()
         """... and by which users."""
         self._turns = PollTurns()
+        self.recent = RecentReads(buffers)
         self.counters = PollCounters()
 
     # --- which partition ---
@@ -205,12 +207,19 @@ class Polls:
         self, session: Session, partition: Partition, offset: int, count: int, size_max: int
     ) -> ReadResult | None:
         """Read into memory that is leased until the reply is sent; None if there is nothing."""
-        if not count or offset >= partition.log.visible_end:
+        visible_end = partition.log.visible_end
+        if not count or offset >= visible_end:
             partition.log.check_readable()
             return None
         if session.last_poll_size > LIGHT_SIZE and self._turns.is_spent:
             await self._turns.wait()
             _check_present(session, partition)
+        question = offset, count, size_max, partition.log.epoch
+        if partition.followed_count and (shared := self.recent.find(session, partition, question)) is not None:
+            session.last_poll_size = shared.size
+            # It costs no read, but is sent, and perhaps converted.
+            self._turns.note(shared.size)
+            return shared
         buffer, size_max = self._buffers.lease(session, size_max)
         if buffer is None:
             buffer = await self._buffers.lease_later(session, size_max)
@@ -241,6 +250,7 @@ class Polls:
                 session.last_poll_size = size = result.size
                 if size > LIGHT_SIZE:
                     self._turns.note(size)
+                    self.recent.note(session, partition, question, result, visible_end)
                 return result
             if not has_room:
                 # Whoever waits for memory holds none.

@@ -21,6 +21,10 @@ from courser.storage.read_result import LargeRead, ReadBuffer, ReadResult
 LARGE_READ_COUNT_MAX = 2
 """Large reads of all partitions that run at a time: the other threads of the pool are for syncs, and more threads would
 keep the event loop waiting for a processor."""
+Question = tuple[int, int, int, int]
+"""Offset, number of messages, bytes, and how often the partition was purged: readers that ask for the same get the same
+messages, as numbering may begin again after a purge."""
+_NOTHING_ASKED: tuple[Question | None, int] = (None, 0)
 Found = TypeVar("Found")
 
 
@@ -42,6 +46,10 @@ class ReadablePartition:
         self.past = past
         """Reads messages that only the archive still has."""
         self._large_reads = large_reads or asyncio.Semaphore(LARGE_READ_COUNT_MAX)
+        self.last_read = _NOTHING_ASKED
+        """What the last large read asked for, and which client did (``RecentReads``)."""
+        self.followed_count = 0
+        """How many large reads are still kept for other readers; 0 if there seems to be one reader."""
         self._reading_count = 0
         """Reads in the pool, or about to be. The files stay open for them."""
         self._reads_done: asyncio.Future[None] | None = None

@@ -1,7 +1,8 @@
 """Memory for replies: leased for one poll, given back when its reply is sent, and bounded in all.
 
 A reply refers to the memory that the disk was read into; nothing is copied. A buffer thus belongs to a connection from
-its poll until the kernel has the reply, and to nobody in between.
+its poll until the kernel has the reply, and to nobody in between. Several connections may send the same reply, and
+``RecentReads`` may hold it for others that will ask for it: the memory is used again when nobody refers to it.
 
 Other replies (older forms of messages, lists, archives) count as soon as the kernel does not take all of them: whoever
 reads at once costs nothing.
@@ -43,14 +44,18 @@ _SHORTAGE_INTERVAL = 0.1
 """Seconds between two attempts to find memory for polls that wait."""
 
 
-class _Buffer(ReadBuffer):
-    """A buffer that knows how large it is."""
+class LeasedBuffer(ReadBuffer):
+    """A buffer that knows how large it is, and who needs it."""
 
-    __slots__ = ("leased_size",)
+    __slots__ = ("is_held", "lease_count", "leased_size")
 
     def __init__(self) -> None:
         super().__init__()
         self.leased_size = 0
+        self.lease_count = 0
+        """Connections whose reply is in it."""
+        self.is_held = False
+        """Whether its contents must stay, even if no connection needs them now."""
 
     def lease(self, size: int) -> None:
         """It may be filled with so many bytes."""
@@ -63,7 +68,7 @@ class _Buffer(ReadBuffer):
         return len(self._block)
 
 
-_Waiter = tuple[Session, int, asyncio.Future[_Buffer]]
+_Waiter = tuple[Session, int, asyncio.Future[LeasedBuffer]]
 """Who waits, for how many bytes, and what it is told."""
 
 
@@ -73,8 +78,8 @@ class ReadBuffers:
     def __init__(self, *, leased_size_max: int = _LEASED_SIZE_MAX, kept_size_max: int = _KEPT_SIZE_MAX) -> None:
         self._leased_size_max = leased_size_max
         self._kept_size_max = kept_size_max
-        self._free: list[_Buffer] = []
-        self._leases: dict[Session, _Buffer] = {}
+        self._free: list[LeasedBuffer] = []
+        self._leases: dict[Session, LeasedBuffer] = {}
         self._small: deque[_Waiter] = deque()
         """Polls that wait for the least that they may get: there is no room for more, and others come first."""
         self._tiny_left = _TINY_COUNT_MAX
@@ -111,7 +116,7 @@ class ReadBuffers:
     async def lease_later(self, session: Session, size: int) -> ReadBuffer:
         """Memory for a reply for which there was no room, once there is."""
         self.give_back(session)
-        lent: asyncio.Future[_Buffer] = asyncio.get_running_loop().create_future()
+        lent: asyncio.Future[LeasedBuffer] = asyncio.get_running_loop().create_future()
         (self._small if size <= _TINY_SIZE else self._large).append((session, size, lent))
         self._find_room()
         return await lent
@@ -132,9 +137,9 @@ class ReadBuffers:
             self.on_shortage(excess, session)
 
     def size_of(self, session: Session) -> int:
-        """Bytes that the reply to this session takes."""
+        """Bytes that the reply to this session takes; its share, if others get the same."""
         buffer = self._leases.get(session)
-        return self._copies.get(session, 0) + (0 if buffer is None else buffer.leased_size)
+        return self._copies.get(session, 0) + (0 if buffer is None else buffer.leased_size // buffer.lease_count)
 
     def settle(self, session: Session, size: int) -> bool:
         """The reply has, or will have, so many bytes: more than were leased if it is one large message.
@@ -158,7 +163,7 @@ class ReadBuffers:
         if self._leases:
             buffer = self._leases.pop(session, None)
             if buffer is not None:
-                self._keep(buffer)
+                self._end_lease(buffer)
 
     def drop(self, session: Session) -> None:
         """Use this memory no more: somebody may still write into it, or read it. Harmless if there is none."""
@@ -167,6 +172,30 @@ class ReadBuffers:
         if buffer is not None:
             self.leased_size -= buffer.leased_size
         self._serve()
+
+    # --- replies that several connections get ---
+
+    def hold(self, session: Session) -> LeasedBuffer | None:
+        """Keep what is in this session's buffer, until ``release``. None if it has none, or it is held already."""
+        buffer = self._leases.get(session)
+        if buffer is None or buffer.is_held:
+            return None
+        buffer.is_held = True
+        return buffer
+
+    def share(self, session: Session, buffer: LeasedBuffer) -> None:
+        """This session's reply is in a buffer that is held."""
+        self.give_back(session)
+        if not buffer.lease_count:
+            self.leased_size += buffer.leased_size
+        buffer.lease_count += 1
+        self._leases[session] = buffer
+
+    def release(self, buffer: LeasedBuffer) -> None:
+        """What is in the buffer is needed for the replies that are on their way, and no longer."""
+        buffer.is_held = False
+        if not buffer.lease_count:
+            self._keep(buffer)
 
     def _forget_copy(self, session: Session) -> None:
         size = self._copies.pop(session, 0)
@@ -227,23 +256,31 @@ class ReadBuffers:
         if self._small:
             self._serve()
 
-    def _lend(self, session: Session, size: int) -> _Buffer:
+    def _lend(self, session: Session, size: int) -> LeasedBuffer:
         if self._free:
             buffer = self._free.pop()
             self.kept_size -= buffer.capacity
         else:
-            buffer = _Buffer()
+            buffer = LeasedBuffer()
         buffer.lease(size)
+        buffer.lease_count = 1
         self.leased_size += size
         self._leases[session] = buffer
         return buffer
 
-    def _keep(self, buffer: _Buffer) -> None:
+    def _end_lease(self, buffer: LeasedBuffer) -> None:
+        buffer.lease_count -= 1
+        if buffer.lease_count:
+            return
         self.leased_size -= buffer.leased_size
+        if not buffer.is_held:
+            self._keep(buffer)
+        if self._small or self._large:
+            self._serve()
+
+    def _keep(self, buffer: LeasedBuffer) -> None:
         capacity = buffer.capacity
         if self.kept_size + capacity <= self._kept_size_max:
             buffer.reset()
             self._free.append(buffer)
             self.kept_size += capacity
-        if self._small or self._large:
-            self._serve()
