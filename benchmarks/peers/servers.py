@@ -1,7 +1,6 @@
 """Servers for one case each: on a free loopback port, in an empty directory, stopped by their process id."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -11,8 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from courser.bench.private_server import stop
+
 _PATIENCE = 60.0
-"""Maximum duration of a start or a stop in seconds."""
+"""Maximum duration of a start in seconds."""
 _STEP = 0.02
 _LAUNCHER = """\
 import ctypes, os, resource, signal, sys
@@ -96,7 +97,7 @@ def serving(
         _wait_until_ready(process, log, is_ready or (lambda: _accepts(port)))
         yield Running(port, process.pid)
     finally:
-        _stop(process)
+        stop(process)
 
 
 def _accepts(port: int) -> bool:
@@ -115,16 +116,6 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", log: Path, is_ready: C
         time.sleep(_STEP)
     said = log.read_text(errors="replace").strip().splitlines()
     raise PeerFailed("the server did not start: " + (said[-1] if said else "it said nothing"))
-
-
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 # --- servers that speak Iggy's protocols --------------------------------------------------------------

@@ -78,7 +78,7 @@ def private_server(
             target = Target(host=host, port=port, username="iggy", password=password)
             yield PrivateServer(target, process.pid, data)
         finally:
-            _stop(process)
+            stop(process)
 
 
 @contextmanager
@@ -132,7 +132,8 @@ def _first_error(lines: list[str]) -> str:
     return next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[-1])
 
 
-def _stop(process: "subprocess.Popen[bytes]") -> None:
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    """Ask a server to end, wait for it, and kill it if it does not."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
     try:
