@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.harness import MIB, Bench, Bound, Row, Target, Weight
+from benchmarks.harness import MIB, Bench, Bound, Row, Target, Weight, cpu_seconds
 from benchmarks.samples import Shape
 from benchmarks.serving import sample
 from courser.bench.private_server import private_server
@@ -39,9 +39,8 @@ class Running:
     process_ids: Sequence[int]
 
     def cpu_seconds(self) -> float:
-        """CPU time of all processes, in nanoseconds."""
-        paths = [path for number in self.process_ids for path in Path(f"/proc/{number}/task").glob("*/schedstat")]
-        return sum(int(path.read_text().split()[0]) for path in paths) / 1e9
+        """CPU time of all processes."""
+        return cpu_seconds(self.process_ids)
 
     def memory(self) -> list[float]:
         """The proportional share of memory of each process, in MiB."""

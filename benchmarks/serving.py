@@ -17,7 +17,7 @@ from statistics import median
 
 from benchmarks.bare_client import BareClient
 from benchmarks.flushes import flush_count
-from benchmarks.harness import MIB, Bench, Bound, Row, Target
+from benchmarks.harness import MIB, Bench, Bound, Row, Target, cpu_seconds
 from benchmarks.samples import ORIGIN, Shape
 from courser.bench.classic_wire import ClassicWire
 from courser.bench.private_server import private_server
@@ -44,9 +44,8 @@ class Running:
     process_id: int
 
     def cpu_seconds(self) -> float:
-        """CPU time of all current threads in nanoseconds. The usual counters only have the resolution of ticks."""
-        tasks = Path(f"/proc/{self.process_id}/task").glob("*/schedstat")
-        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+        """CPU time of the process."""
+        return cpu_seconds([self.process_id])
 
     def memory(self) -> float:
         """Resident memory in MiB."""

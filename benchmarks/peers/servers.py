@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.harness import cpu_seconds
 from courser.bench.private_server import stop
 
 _PATIENCE = 60.0
@@ -46,9 +47,8 @@ class Running:
         return f"127.0.0.1:{self.port}"
 
     def cpu_seconds(self) -> float:
-        """CPU time of all current threads of all processes. The usual counters only have the resolution of ticks."""
-        threads = [task for number in family(self.process_id) for task in Path(f"/proc/{number}/task").iterdir()]
-        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+        """CPU time of all processes."""
+        return cpu_seconds(family(self.process_id))
 
 
 def family(process_id: int) -> list[int]:
