@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peers import kafka, redis
+from benchmarks.peers import kafka, nats, redis
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.contenders import Contender, Role
 from benchmarks.peers.generator import IggyGenerator, Speed, parse
@@ -97,6 +97,19 @@ def test_what_redis_reports_is_read() -> None:
     assert redis.parse(output) == 6159.53
     with pytest.raises(PeerFailed, match="refused"):
         redis.parse("Could not connect: refused\n")
+
+
+def test_what_nats_reports_is_read() -> None:
+    several = (
+        "13:39:53 [2] Starting JetStream durable consumer (fetch), expecting 50,000 messages\n\n"
+        "NATS JetStream durable consumer (fetch) aggregated stats: 129,962 msgs/sec ~ 16 MiB/sec\n"
+        "  [1] 69,281 msgs/sec ~ 8.5 MiB/sec ~ 14.43us (50,000 msgs)\n"
+    )
+    assert nats.parse(several) == 129_962
+    one = "NATS JetStream synchronous publisher stats: 17,293 msgs/sec ~ 16 MiB/sec ~ 57.10us\n"
+    assert nats.parse(one) == 17_293
+    with pytest.raises(PeerFailed):
+        nats.parse("nats: error: no servers available for connection\n")
 
 
 def test_what_kafka_reports_is_read() -> None:

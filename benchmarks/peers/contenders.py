@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.peers import kafka, redis, servers
+from benchmarks.peers import kafka, nats, redis, servers
 from benchmarks.peers.generator import IggyGenerator, OwnGenerator, StreamGenerator
 from benchmarks.peers.loads import Load, Measure
 from benchmarks.peers.servers import Running
@@ -88,6 +88,8 @@ VARIABLES: Mapping[str, str] = {
     "IGGY_SERVER_08": "iggy-server of release 0.8",
     "IGGY_SERVER_09": "iggy-server of release 0.9",
     "REDIS_SERVER": "redis-server, with redis-benchmark beside it; otherwise looked for on the PATH",
+    "NATS_SERVER": "nats-server; otherwise looked for on the PATH",
+    "NATS_CLI": "nats, the command line of NATS; otherwise looked for on the PATH",
     "KAFKA_HOME": "a directory of Kafka, with its libraries in libs; java must be on the PATH",
 }
 
@@ -169,6 +171,15 @@ def other_contenders() -> Iterator[Contender]:
             start=partial(redis.redis, server),
             generator=redis.RedisGenerator(generator),
             acknowledged=redis.ACKNOWLEDGED,
+        )
+    server, generator = named_program("NATS_SERVER", "nats-server"), named_program("NATS_CLI", "nats")
+    if server is not None and generator is not None:
+        yield Contender(
+            name="NATS JetStream",
+            role=Role.PEER,
+            start=partial(nats.nats, server),
+            generator=nats.NatsGenerator(generator),
+            acknowledged=nats.ACKNOWLEDGED,
         )
     home = os.environ.get("KAFKA_HOME")
     if home:
