@@ -1,29 +1,16 @@
-"""Every test of records runs twice: with the compiled walk over the frames, if it was built, and with Python's."""
+"""Every test of records runs twice, unless ``walks`` says otherwise: with the compiled walk, and with Python's."""
 
 from collections.abc import Iterator
-from importlib import import_module
 from types import ModuleType
 
 import pytest
 
-from courser.records import batch, classic_decoding, classic_encoding, frame_walk, frame_walk_pure, stored_header
+from courser.records import batch, classic_decoding, classic_encoding, frame_walk, stored_header
 from courser.storage import index_entries
-
-compiled: ModuleType | None
-try:
-    compiled = import_module(frame_walk.COMPILED_NAME)
-except ImportError:
-    compiled = None
+from tests.records.walks import BOTH
 
 
-@pytest.fixture(
-    autouse=True,
-    scope="module",
-    params=[
-        pytest.param(compiled, id="compiled", marks=pytest.mark.skipif(compiled is None, reason="it was not built")),
-        pytest.param(frame_walk_pure, id="pure"),
-    ],
-)
+@pytest.fixture(autouse=True, scope="module", params=BOTH)
 def walk(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     """Who walks over the frames."""
     module: ModuleType = request.param

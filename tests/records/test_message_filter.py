@@ -7,6 +7,9 @@ import pytest
 from courser.records.message_filter import FILTER_COUNT_MAX, FILTER_SIZE_MAX, MessageFilter
 from courser.records.message_keys import key_header
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers
+from tests.records.walks import NO_WALK
+
+pytestmark = NO_WALK
 
 ORDER = b'{"id": 7, "total": 99.5, "paid": true, "note": null, "customer": {"name": "Ann"}, "items": [{"n": 1}, "x=y"]}'
 HEADERS = build_user_headers(

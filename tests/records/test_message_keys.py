@@ -4,6 +4,9 @@ import pytest
 
 from courser.records.message_keys import KEY_HEADER, hash_of_key, key_header, partition_of_key
 from courser.records.user_headers import build_user_headers, iterate_user_headers
+from tests.records.walks import NO_WALK
+
+pytestmark = NO_WALK
 
 
 @pytest.mark.parametrize(

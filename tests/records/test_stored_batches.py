@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from courser.records import frame_walk_pure, layout
+from courser.records import layout
 from courser.records.batch import NewMessage, build_batch
 from courser.records.checksum import xxh3
 from courser.records.encryption import EncryptionKey
@@ -24,6 +24,7 @@ from courser.records.stored_header import (
     stored_frames,
     with_removed_count,
 )
+from tests.records.walks import COMPILED_ONLY
 
 IDENTITY = PartitionIdentity(bytes(range(16)), 3, 4)
 FIRST_OFFSET = 1000
@@ -37,10 +38,7 @@ HEADER_FIELDS = (0, 8, 32, 48, 52, 56, 58, 59, 60, 64, 68, 72, 80, 96, 104)
 """Where the fields start whose values must be right."""
 
 
-@pytest.fixture(autouse=True)
-def _compiled_only(walk: ModuleType) -> None:
-    if walk is frame_walk_pure:
-        pytest.skip("it leaves the work to a scan")
+pytestmark = COMPILED_ONLY
 
 
 def stored_batches(source: random.Random) -> list[bytearray]:

@@ -16,6 +16,9 @@ from courser.records.user_headers import (
     typed_from_untyped,
     untyped_from_typed,
 )
+from tests.records.walks import NO_WALK
+
+pytestmark = NO_WALK
 
 # k = "v" as text, n = 7 as u32: recorded from SDK 0.9, and the same as the description of the 0.5 wire has it.
 TYPED = bytes.fromhex("02010000006b020100000076" + "02010000006e0b0400000007000000")
