@@ -88,6 +88,12 @@ test-all: $(DEVELOPMENT) programs  ## every test, with long rounds and new dice;
 	@if [ "$$(id -u)" = 0 ] && [ -e /dev/loop-control ]; then $(MAKE) --no-print-directory power-cuts; \
 		else echo "make power-cuts was left out: it needs root and loop devices"; fi
 
+# Each worker of a run imports every module of the tests, and would compile it first: most of what it costs to collect
+# them. Done before, by one process, a run of a fresh checkout has all of it on disk.
+.PHONY: compile-tests
+compile-tests: $(DEVELOPMENT)
+	@$(PYTHON) -m pytest --collect-only -qq -m "$(USUAL)" >$(VENV)/collected.txt 2>&1 || { cat $(VENV)/collected.txt; exit 1; }
+
 # Tests that run a server as its clients see it. What they say of one process holds for several.
 WITH_PROCESSES := tests/processes tests/sdk tests/client/test_server.py tests/cli/test_every_command.py tests/staging/test_kill.py \
 	tests/server/test_telemetry.py tests/docs/test_backups.py tests/torture/test_life.py tests/torture/test_permission_matrix.py \
