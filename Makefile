@@ -64,7 +64,7 @@ demo: $(RUNTIME)  ## a pipeline on Spark, from orders to a lake; installs pyspar
 	$(BIN)/courser demo $(ARGS)
 
 # Programs of Debian that tests use, each named like its package. Without one of them, its tests are skipped and say so.
-PROGRAMS := chromium
+PROGRAMS := chromium-headless-shell
 APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get --quiet=2 -o DPkg::Lock::Timeout=600 install --yes --no-install-recommends
 
 .PHONY: programs
@@ -210,6 +210,9 @@ reference: $(DEVELOPMENT)  ## write the generated pages of docs/ again
 	$(PYTHON) -m courser.server.monitoring packaging/monitoring/grafana-dashboard.json docs/metrics.md
 	$(PYTHON) -m courser.spark.reference docs/spark/reading.md
 	$(PYTHON) -m courser.pipelines.keys docs/spark/pipelines.md
+
+# As users see it, in a complete browser.
+screenshots console-speed: PROGRAMS := chromium
 
 .PHONY: screenshots
 screenshots: $(DEVELOPMENT) programs  ## take the pictures of the console again, in docs/images/console

@@ -12,7 +12,7 @@ from courser.api import commands as c
 from courser.broker.history import INTERVAL
 from courser.model.permissions import GlobalPermissions, Permissions
 from courser.model.topic_options import TopicOptions
-from tests.console.browsing import open_browser, open_tab
+from tests.console.browsing import BROWSERS, browser_program, open_browser, open_tab
 from tests.transports.whole_servers import WholeServer, whole_server
 
 DESKTOP = {"viewport": {"width": 1200, "height": 760}}
@@ -102,7 +102,7 @@ async def take(browser: Browser, server: WholeServer, directory: Path) -> None:
 
 async def main(directory: Path) -> None:
     with tempfile.TemporaryDirectory() as data:
-        async with whole_server(Path(data) / "data") as server, open_browser() as browser:
+        async with whole_server(Path(data) / "data") as server, open_browser(browser_program(BROWSERS)) as browser:
             await add_contents(server)
             await add_history(server)
             await take(browser, server, directory)

@@ -19,7 +19,7 @@ from playwright.async_api import Browser, Page, StorageState, expect
 
 import courser
 from courser.client.client import Client
-from tests.console.browsing import PATIENCE, open_browser
+from tests.console.browsing import BROWSERS, PATIENCE, browser_program, open_browser
 from tests.servers import RunningServer, free_port
 
 FIRST_VIEW_COUNT = 11
@@ -156,7 +156,7 @@ async def main() -> None:
         settings = {"http.enabled": "true", "http.address": f"127.0.0.1:{http_port}"}
         with RunningServer(Path(data) / "server", settings=settings) as server:
             client = await courser.connect(f"iggy://iggy:iggy@127.0.0.1:{server.port}")
-            async with client, open_browser() as browser:
+            async with client, open_browser(browser_program(BROWSERS)) as browser:
                 await client.create_stream("shop")
                 await client.create_topic("shop/orders")
                 place = Place(server, http_port, client)

@@ -1,36 +1,22 @@
 """A page in a real browser shows messages that a TCP client sends."""
 
-import shutil
 from pathlib import Path
 
-import pytest
-from playwright.async_api import async_playwright, expect
+from playwright.async_api import expect
 
 import courser
 from courser.model.messaging import Transport
+from tests.console.browsing import PATIENCE, open_browser
 from tests.transports.whole_servers import whole_server
 
 PAGE = Path(__file__).resolve().parents[2] / "examples" / "browser" / "subscribe.html"
-PATIENCE = 60_000
-"""Milliseconds: a browser takes a while to start on a busy machine."""
-
-
-def browser_program() -> str:
-    """Debian's browser, or one that was there before. ``make test`` installs it if it may."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        program = shutil.which(name)
-        if program is not None:
-            return program
-    pytest.skip("there is no browser: apt-get install chromium")
 
 
 async def test_a_page_shows_what_a_tcp_client_sends(tmp_path: Path) -> None:
-    program = browser_program()
-    async with whole_server(tmp_path / "data") as server, async_playwright() as playwright:
+    async with whole_server(tmp_path / "data") as server, open_browser() as browser:
         await server.add_topic("shop", "orders")
         async with await courser.connect(f"iggy://iggy:iggy@{server.addresses[Transport.TCP]}") as client:
             await client.send_messages("shop/orders", messages="before the page is open")
-            browser = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=PATIENCE)
             page = await browser.new_page()
             page.set_default_timeout(PATIENCE)
             await page.goto(PAGE.as_uri())
@@ -45,4 +31,3 @@ async def test_a_page_shows_what_a_tcp_client_sends(tmp_path: Path) -> None:
             await expect(page.locator("tbody td:nth-child(3)")).to_have_text(
                 ["before the page is open", "<b>while it is</b>"], timeout=PATIENCE
             )
-            await browser.close()
