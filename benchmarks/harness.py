@@ -66,6 +66,8 @@ class Scale:
     search_count: int
     """Messages of the topic that is searched."""
     transcoding_seconds: float
+    generator_count: int = 8
+    """Load generators with a process of their own, at once."""
     spark_size: int
     """Bytes of the topic that Spark reads and writes."""
     spark_backlog_size: int
@@ -140,6 +142,7 @@ TINY = Scale(
     claimed_size=4 * GIB,
     search_count=20_000,
     transcoding_seconds=0.01,
+    generator_count=2,
     spark_size=256 * 1024,
     spark_backlog_size=512 * 1024,
     spark_batch_count=3,

@@ -174,10 +174,10 @@ def generate(port: str, password: str, number: str, shape_count: str, kind: str,
 
 def _speed(bench: Bench, batch: SampleBatch, kind: str, process_count: int) -> float:
     """MB/s of all connections, each in a process of its own."""
-    seconds = 4 * bench.scale.sync_seconds
+    seconds, generator_count = 4 * bench.scale.sync_seconds, bench.scale.generator_count
     with bench.fresh_directory() as path, serving(path, process_count) as server:
         with closing(VsrWire(server.target)) as client:
-            _make_topics(client, CONNECTION_COUNT)
+            _make_topics(client, generator_count)
         facts = str(server.target.port), server.target.password or ""
         generators = [
             subprocess.Popen(
@@ -186,7 +186,7 @@ def _speed(bench: Bench, batch: SampleBatch, kind: str, process_count: int) -> f
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            for number in range(CONNECTION_COUNT)
+            for number in range(generator_count)
         ]
         for generator in generators:
             assert generator.stdout is not None
@@ -208,7 +208,7 @@ def _speeds(bench: Bench) -> Iterator[Row]:
         batch = sample(Shape.SAME, count)
         rounds = [(_speed(bench, batch, kind, 1), _speed(bench, batch, kind, 2)) for _ in range(bench.scale.rounds)]
         yield Row(
-            measure=f"{CONNECTION_COUNT} {name}, two processes",
+            measure=f"{bench.scale.generator_count} {name}, two processes",
             unit="MB/s",
             engine=[found[1] for found in rounds],
             bare=[found[0] for found in rounds],
