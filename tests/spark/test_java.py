@@ -26,6 +26,20 @@ def test_the_version_is_what_the_program_says(tmp_path: Path, text: str, version
     assert java_version(fake_java(tmp_path, text) / "bin" / "java") == version
 
 
+def test_the_same_program_is_asked_once(tmp_path: Path) -> None:
+    """It takes a quarter of a second. One that was replaced, or could not be started, is asked again."""
+    program = fake_java(tmp_path, "17") / "bin" / "java"
+    program.chmod(0o644)
+    assert java_version(program) == 0
+    program.chmod(0o755)
+    calls = tmp_path / "calls"
+    program.write_text(f"{program.read_text()}echo called >> {calls}\n")
+    assert [java_version(program) for _ in range(3)] == [17] * 3
+    assert calls.read_text() == "called\n"
+    program.write_text(program.read_text().replace('"17"', '"25"'))
+    assert java_version(program) == 25
+
+
 def test_a_program_that_does_not_run_has_no_version(tmp_path: Path) -> None:
     assert java_version(tmp_path / "java") == 0
 

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from courser.errors import CourserError
@@ -93,15 +94,22 @@ def find_java(environment: Mapping[str, str], cache: Path | None = None) -> Java
 def java_version(program: Path) -> int:
     """The major version, such as 17 or 21; 0 if it does not run."""
     try:
-        answer = subprocess.run(
-            [program, "-version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_ANSWER_TIME_MAX,
-            check=False,
-        )
+        facts = program.stat()
+        return _ask_version(program, (facts.st_dev, facts.st_ino, facts.st_size, facts.st_ctime_ns))
     except (OSError, subprocess.TimeoutExpired):
         return 0
+
+
+@cache
+def _ask_version(program: Path, _facts: tuple[int, ...]) -> int:
+    """Start it, once as long as the file is the same. An answer that did not come is not remembered."""
+    answer = subprocess.run(
+        [program, "-version"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_ANSWER_TIME_MAX,
+        check=False,
+    )
     found = _VERSION.search(answer.stderr.decode(errors="replace"))
     return int(found[1]) if found else 0
 
