@@ -185,6 +185,10 @@ def arguments_of_classic_from_frames(dice: Dice) -> Arguments:
     return dice.readable(body), into, *places, dice.count(5), dice.count(2**63), dice.count(9)
 
 
+def arguments_of_spread_ids(dice: Dice) -> Arguments:
+    return dice.readable(bytes(range(dice.choice(16, 16, 16, 15, 17)))), dice.count(dice.choice(0, 1, 2, 50))
+
+
 def arguments_of_write_frames(dice: Dice) -> Arguments:
     messages = dice.messages()
     size = sum(48 + len(message.payload) + len(message.user_headers) for message in messages)
@@ -219,6 +223,7 @@ FUNCTIONS = {
     "survey_classic": arguments_of_survey_classic,
     "frames_from_classic": arguments_of_frames_from_classic,
     "classic_from_frames": arguments_of_classic_from_frames,
+    "spread_ids": arguments_of_spread_ids,
     "write_frames": arguments_of_write_frames,
     "fill_checksums": arguments_of_fill_checksums,
     "cut_frames": arguments_of_cut_frames,

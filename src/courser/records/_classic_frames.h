@@ -262,3 +262,30 @@ classic_from_frames(PyObject *module, PyObject *const *arguments, Py_ssize_t arg
         Py_RETURN_NONE;
     return PyLong_FromSsize_t(end - into);
 }
+
+/* Ids for messages without one. Each half is a bijection of a counter: no id comes twice from one seed. */
+static PyObject *
+spread_ids(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
+{
+    (void)module;
+    uint64_t count;
+    Py_buffer seed;
+    if (!are_so_many(argument_count, 2, "spread_ids(seed, count)") || !take_numbers(arguments + 1, 1, &count) ||
+        PyObject_GetBuffer(arguments[0], &seed, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *ids = NULL;
+    if (seed.len != ID_SIZE || count > BATCH_SIZE_MAX / FRAME_HEADER_SIZE)
+        PyErr_SetString(PyExc_ValueError, "no seed, or more ids than messages fit into a batch");
+    else
+        ids = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * ID_SIZE);
+    if (ids != NULL) {
+        uint64_t low = load64(seed.buf), high = load64((const uint8_t *)seed.buf + 8);
+        uint8_t *into = (uint8_t *)PyBytes_AsString(ids);
+        for (; count; count--, into += ID_SIZE, low += PRIME64_1, high += PRIME64_1) {
+            const uint64_t id[2] = {old_avalanche(low), old_avalanche(high)};
+            memcpy(into, id, ID_SIZE);
+        }
+    }
+    PyBuffer_Release(&seed);
+    return ids;
+}

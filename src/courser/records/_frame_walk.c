@@ -398,6 +398,7 @@ static PyMethodDef methods[] = {
     {"survey_classic", (PyCFunction)(void (*)(void))survey_classic, METH_FASTCALL, NULL},
     {"frames_from_classic", (PyCFunction)(void (*)(void))frames_from_classic, METH_FASTCALL, NULL},
     {"classic_from_frames", (PyCFunction)(void (*)(void))classic_from_frames, METH_FASTCALL, NULL},
+    {"spread_ids", (PyCFunction)(void (*)(void))spread_ids, METH_FASTCALL, NULL},
     {"write_frames", (PyCFunction)(void (*)(void))write_frames, METH_FASTCALL, NULL},
     {"fill_checksums", (PyCFunction)(void (*)(void))fill_checksums, METH_FASTCALL, NULL},
     {"cut_frames", (PyCFunction)(void (*)(void))cut_frames, METH_FASTCALL, NULL},

@@ -22,6 +22,8 @@ _pack = struct.Struct("<I").pack
 _pack_u32_into = struct.Struct("<I").pack_into
 _pack_u64_into = struct.Struct("<Q").pack_into
 _ZERO = np.zeros(1, np.uint32)
+_SEED_SIZE = 16
+_XXH64_PRIMES = np.array((0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9), np.uint64)
 
 FRAME_FIELDS = np.dtype(
     [
@@ -293,6 +295,27 @@ def good_batches(data: Buffer, blank: bytes, offset: int) -> tuple[int, int]:
     """
     del data, blank
     return 0, offset
+
+
+# --- ids for messages that come without ---
+
+
+def spread_ids(seed: bytes, count: int) -> bytes:
+    """Different ids of 16 bytes that look random, all from one random seed of 16 bytes. They are no secret.
+
+    Raises:
+        ValueError: the seed has another size, or the count is more than a batch may have.
+    """
+    if len(seed) != _SEED_SIZE or not 0 <= count <= layout.BATCH_SIZE_MAX // layout.FRAME_HEADER_SIZE:
+        raise ValueError("no seed, or more ids than messages fit into a batch")
+    counters = np.arange(count, dtype=np.uint64)[:, None] * _XXH64_PRIMES[0] + np.frombuffer(seed, "<u8")
+    # The last step of XXH64, which is a bijection: different counters become different ids.
+    counters ^= counters >> np.uint64(33)
+    counters *= _XXH64_PRIMES[1]
+    counters ^= counters >> np.uint64(29)
+    counters *= _XXH64_PRIMES[2]
+    counters ^= counters >> np.uint64(32)
+    return counters.tobytes()
 
 
 # --- classic messages: ``records.classic`` does it in Python ---

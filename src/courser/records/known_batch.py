@@ -82,6 +82,7 @@ KNOWN: dict[str, tuple[Callable[[ModuleType], object], object]] = {
         lambda walk: walk.survey_classic(_classic_section(walk), 2, _CLASSIC_HEADER_SIZE, 10_000, 10_000),
         (0, len(_BODY), _ORIGIN),
     ),
+    "spread_ids": (lambda walk: crc32(walk.spread_ids(bytes(range(16)), 3)), 0xCE63F6AA),
     "frames_from_classic": (_frames_from_classic, ((0, _STARTS, _CHECKSUMS), _BODY)),
 }
 """For each function, a call and its result. Of long results, the CRC-32."""

@@ -8,6 +8,7 @@ from typing import Any
 from courser.api.replies import LoggedIn, Reply
 from courser.broker.sessions import Session
 from courser.model.buffers import Buffer
+from courser.records.frame_walk import spread_ids
 from courser.server.proven_dialects import ProvenDialects
 from courser.transports.settings import ConnectionSettings
 from courser.wire.classic import USUAL_LIMITS, ClassicCodec, ClassicWireLimits
@@ -140,4 +141,6 @@ class CodecMoves:
 
 
 def _random_ids(count: int) -> bytes:
-    return os.urandom(count * _ID_SIZE)
+    """Ids that are unlike all others. They are no secret, so the kernel's slow random numbers only start them."""
+    seed = os.urandom(_ID_SIZE)
+    return seed if count == 1 else spread_ids(seed, count)
