@@ -177,6 +177,17 @@ def arguments_of_frames_from_classic(dice: Dice) -> Arguments:
     return dice.readable(section), ids, into, dice.count(count), dice.count(header_size), dice.count(7)
 
 
+def arguments_of_take_classic_send(dice: Dice) -> Arguments:
+    header_size = dice.choice(56, 64)
+    section, count = dice.classic_section(header_size)
+    metadata = bytes((1, 4, 0, 0, 0, 0, 2, 1, 65, 1, 0)) + struct.pack("<I", min(abs(dice.count(count)), 2**32 - 1))
+    frame = struct.pack("<III", 8 + len(metadata) + len(section), dice.choice(101, 101, 101, 100), len(metadata))
+    written = dice.writable(dice.damaged(frame + metadata + section))
+    ids = dice.choice(16, 16, 16, 15, 17, 0)
+    sizes = dice.count(header_size), dice.count(2**26), dice.count(100_000), dice.count(dice.choice(0, 10_000))
+    return written, lambda wanted: bytes(ids * wanted), *sizes
+
+
 def arguments_of_classic_from_frames(dice: Dice) -> Arguments:
     header_size, position = dice.choice(56, 64), dice.choice(0, 16, 300)
     body, count = dice.body()
@@ -186,7 +197,8 @@ def arguments_of_classic_from_frames(dice: Dice) -> Arguments:
 
 
 def arguments_of_spread_ids(dice: Dice) -> Arguments:
-    return dice.readable(bytes(range(dice.choice(16, 16, 16, 15, 17)))), dice.count(dice.choice(0, 1, 2, 50))
+    seed = bytes(range(dice.choice(16, 16, 16, 15, 17)))
+    return dice.readable(seed), dice.count(5), dice.count(dice.choice(0, 1, 2, 50))
 
 
 def arguments_of_write_frames(dice: Dice) -> Arguments:
@@ -222,6 +234,7 @@ FUNCTIONS = {
     "stamp_header": arguments_of_stamp_header,
     "survey_classic": arguments_of_survey_classic,
     "frames_from_classic": arguments_of_frames_from_classic,
+    "take_classic_send": arguments_of_take_classic_send,
     "classic_from_frames": arguments_of_classic_from_frames,
     "spread_ids": arguments_of_spread_ids,
     "write_frames": arguments_of_write_frames,

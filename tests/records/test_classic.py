@@ -116,10 +116,6 @@ class TestRoundTrip:
                 slow.checksums,
             )
             assert quick.frames == slow.frames
-            in_place = decode_usual(view, count, dialect=dialect, ids=random_ids, limits=USUAL_LIMITS, in_place=True)
-            assert in_place == quick
-            assert in_place is not None
-            assert in_place.body.obj is section
 
     @every_dialect
     @pytest.mark.parametrize("count", [1, 5])

@@ -279,19 +279,20 @@ def test_the_environment_chooses(variable: dict[str, str], is_pure: bool) -> Non
     assert ran.stdout.strip() == str(not is_pure)
 
 
-@given(seed=st.binary(min_size=16, max_size=16), count=st.integers(0, 300))
-def test_ids_from_one_seed(walk: ModuleType, seed: bytes, count: int) -> None:
-    spread = walk.spread_ids(seed, count)
-    assert spread == frame_walk_pure.spread_ids(seed, count)
+@given(seed=st.binary(min_size=16, max_size=16), first=st.integers(0, 2**64 - 1), count=st.integers(0, 300))
+def test_ids_from_one_seed(walk: ModuleType, seed: bytes, first: int, count: int) -> None:
+    spread = walk.spread_ids(seed, first, count)
+    assert spread == frame_walk_pure.spread_ids(seed, first, count)
     ids = [spread[position : position + 16] for position in range(0, len(spread), 16)]
     assert len(set(ids)) == count
+    assert all(walk.spread_ids(seed, (first + number) % 2**64, 1) == ids[number] for number in range(count))
 
 
 def test_ids_look_random(walk: ModuleType) -> None:
     """Every bit is set in about half of them, and another seed gives others."""
     count = 4096
     for seed, other in ((bytes(16), bytes(15) + b"\1"), (bytes(range(16)), bytes(range(1, 17)))):
-        ids = np.frombuffer(walk.spread_ids(seed, count), np.uint8).reshape(count, 16)
+        ids = np.frombuffer(walk.spread_ids(seed, 7, count), np.uint8).reshape(count, 16)
         shares = np.unpackbits(ids, axis=1).mean(axis=0)
         assert 0.45 < shares.min() <= shares.max() < 0.55
-        assert not {*map(bytes, ids)} & {*map(bytes, np.frombuffer(walk.spread_ids(other, count), "V16"))}
+        assert not {*map(bytes, ids)} & {*map(bytes, np.frombuffer(walk.spread_ids(other, 7, count), "V16"))}

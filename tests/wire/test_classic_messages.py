@@ -1,6 +1,7 @@
 """Messages of one release, read by another: what is sent is what is polled."""
 
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -11,13 +12,17 @@ from hypothesis import strategies as st
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.errors import ErrorCode
+from courser.errors import ErrorCode, Rejection
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey, PollingKind
 from courser.records.batch import encode_batch
 from courser.records.classic import ClassicLimits, Dialect
+from courser.records.frame_walk import is_compiled
 from courser.wire.classic import ClassicCodec, ClassicWireLimits
+from courser.wire.classic_dialect import DialectEvidence
+from courser.wire.classic_messages import decode_send, decode_usual_send
 from courser.wire.codec import Incoming
+from tests.records.classic_messages import random_ids
 from tests.wire.classic_client import VERSIONS, Message, PolledMessages, frame, parse_polled, request, send_payload
 
 SEND = c.SendMessages("orders", "new", Balanced(), [])
@@ -101,6 +106,59 @@ def test_one_reply_holds_the_messages_of_many_sends(reader: Dialect) -> None:
     assert [message.payload[0] for message in result.messages] == [size for size in sizes for _ in range(size)]
     times = [TIME + number for number, size in enumerate(sizes) for _ in range(size)]
     assert [message.timestamp for message in result.messages] == times
+
+
+sent_messages = st.lists(
+    st.builds(
+        Message,
+        payload=st.binary(max_size=300),
+        message_id=st.sampled_from((NO_ID, NO_ID, b"\7" * 16)),
+        origin=st.sampled_from((TIME, TIME + 9, TIME - 2**31)),
+        user_headers=st.sampled_from((b"", b"", TYPED)),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def outcome(decode: Callable[[], c.SendMessages | None]) -> object:
+    """The command, with its memory copied; or the error; or None if it has to be decoded in another way."""
+    try:
+        command = decode()
+    except Rejection as rejection:
+        return rejection.code
+    if command is None:
+        return None
+    batches = [(batch, bytes(batch.body)) for batch in command.batches]
+    return command.stream, command.topic, command.partitioning, batches
+
+
+@pytest.mark.parametrize("dialect", [Dialect.SDK_0_6, Dialect.SDK_0_8], ids=lambda dialect: dialect.value)
+@pytest.mark.parametrize("is_writable", [True, False])
+@given(messages=sent_messages, data=st.data())
+def test_a_send_in_one_step_changes_nothing(
+    dialect: Dialect, is_writable: bool, messages: list[Message], data: st.DataObject
+) -> None:
+    damaged = bytearray(request(SEND, dialect, messages))
+    for _ in range(data.draw(st.integers(0, 2))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    frame = bytes(damaged)
+    evidence = DialectEvidence(dialect)
+    evidence.note_header(dialect.header_size)
+    limits = ClassicLimits(payload_size_max=290)
+    slow = outcome(lambda: decode_send(memoryview(frame), evidence, random_ids, limits))
+    given_frame = memoryview(damaged if is_writable else frame)
+    quick = outcome(lambda: decode_usual_send(given_frame, dialect.header_size, 0, random_ids, limits))
+    assert quick in (slow, None)
+    assert is_writable or given_frame == frame
+
+
+def test_a_usual_send_is_decoded_in_one_step_and_in_place() -> None:
+    received = bytearray(request(SEND, Dialect.SDK_0_8, [Message(b"one"), Message(b"another", message_id=NO_ID)]))
+    command = decode_usual_send(memoryview(received), 64, 0, random_ids, ClassicLimits())
+    assert (command is None) == (not is_compiled)
+    if command is not None:
+        assert command.batches[0].body.obj is received
 
 
 def java_before_0_7(dialect: Dialect) -> ClassicCodec:

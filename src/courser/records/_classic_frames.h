@@ -18,6 +18,9 @@ enum {
     ID_POSITION = 8,
     ID_SIZE = 16,
     TIMESTAMP_DELTA_POSITION = 28,
+    SEND_CODE = 101,
+    SEND_CODE_POSITION = 4,
+    SEND_METADATA_POSITION = 12,
 };
 
 /* What the messages of one send have in common. */
@@ -191,6 +194,57 @@ survey_classic(PyObject *module, PyObject *const *arguments, Py_ssize_t argument
                          (unsigned long long)sums.first_origin);
 }
 
+/* The frames of `count` messages, as the rest of a tuple: their size or 0, their starts, their checksums. NULL with an
+ * error, or without one if the messages did not fill the room.
+ */
+typedef struct {
+    Py_ssize_t frame_size;
+    PyObject *starts;
+    PyObject *checksums;
+} Converted;
+
+static int
+convert(Run messages, Run ids, Run frames, uint64_t count, uint64_t header_size, uint64_t first_origin, Converted *made)
+{
+    const Py_ssize_t size = (Py_ssize_t)(count * sizeof(int64_t)), body_size = frames.end - frames.at;
+    int64_t one_start, *starts = count > 1 ? PyMem_Malloc((size_t)size) : &one_start;
+    int is_uniform = 1, is_good = 0;
+    made->starts = NULL;
+    made->checksums = PyBytes_FromStringAndSize(NULL, size);
+    if (starts == NULL)
+        PyErr_NoMemory();
+    if (starts == NULL || made->checksums == NULL)
+        goto done;
+    uint8_t *const checksums = (uint8_t *)PyBytes_AsString(made->checksums);
+    /* Other threads take the lock for longer than a few messages need. */
+    if (body_size > LONG_SIZE) {
+        Py_BEGIN_ALLOW_THREADS
+        is_good = frames_from_messages(messages, ids, frames, count, header_size, first_origin, starts, checksums,
+                                       &is_uniform);
+        Py_END_ALLOW_THREADS
+    }
+    else {
+        is_good = frames_from_messages(messages, ids, frames, count, header_size, first_origin, starts, checksums,
+                                       &is_uniform);
+    }
+    if (is_good) {
+        made->frame_size = is_uniform ? body_size / (Py_ssize_t)count : 0;
+        made->starts = bytes_of(starts, is_uniform ? 0 : size);
+    }
+done:
+    if (starts != &one_start)
+        PyMem_Free(starts);
+    if (made->starts == NULL)
+        Py_CLEAR(made->checksums);
+    return made->starts != NULL;
+}
+
+static Run
+run_of(const Py_buffer *view)
+{
+    return (Run){view->buf, (const uint8_t *)view->buf + view->len};
+}
+
 static PyObject *
 frames_from_classic(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
 {
@@ -202,38 +256,111 @@ frames_from_classic(PyObject *module, PyObject *const *arguments, Py_ssize_t arg
         !take_numbers(arguments + 3, 3, numbers) || !take_buffers(arguments, 3, PyBUF_WRITABLE, views))
         return NULL;
     const uint64_t count = numbers[0], header_size = numbers[1];
-    PyObject *checksums = NULL, *result = NULL;
-    int64_t *starts = NULL;
-    if (!is_header_size(header_size) || !count || count > (uint64_t)views[0].len / INDEX_ENTRY_SIZE) {
-        result = Py_NewRef(Py_None);
-        goto done;
+    PyObject *result = NULL;
+    Converted made;
+    if (is_header_size(header_size) && count && count <= (uint64_t)views[0].len / INDEX_ENTRY_SIZE) {
+        Run messages = run_of(&views[0]);
+        messages.at += count * INDEX_ENTRY_SIZE;
+        if (convert(messages, run_of(&views[1]), run_of(&views[2]), count, header_size, numbers[2], &made))
+            result = Py_BuildValue("nNN", made.frame_size, made.starts, made.checksums);
     }
-    const Py_ssize_t size = (Py_ssize_t)(count * sizeof *starts);
-    starts = PyMem_Malloc((size_t)size);
-    checksums = PyBytes_FromStringAndSize(NULL, size);
-    if (starts == NULL || checksums == NULL) {
-        PyErr_NoMemory();
-        goto done;
-    }
-    Run runs[3];
-    for (int i = 0; i < 3; i++)
-        runs[i] = (Run){views[i].buf, (const uint8_t *)views[i].buf + views[i].len};
-    runs[0].at += count * INDEX_ENTRY_SIZE;
-    uint8_t *const checksums_at = (uint8_t *)PyBytes_AsString(checksums);
-    int is_uniform = 1, is_good;
-    Py_BEGIN_ALLOW_THREADS
-    is_good = frames_from_messages(runs[0], runs[1], runs[2], count, header_size, numbers[2], starts, checksums_at,
-                                   &is_uniform);
-    Py_END_ALLOW_THREADS
-    if (is_good)
-        result = Py_BuildValue("nNO", is_uniform ? views[2].len / (Py_ssize_t)count : 0,
-                               bytes_of(starts, is_uniform ? 0 : size), checksums);
-    else
+    if (result == NULL && !PyErr_Occurred())
         result = Py_NewRef(Py_None);
-done:
-    PyMem_Free(starts);
-    Py_XDECREF(checksums);
     release_buffers(views, 3);
+    return result;
+}
+
+/* Where the section of a SendMessages frame begins, and how many messages it promises; 0 if it is no such frame.
+ *
+ * The frame is `length | code | metadata length | metadata`, and then the section; the metadata is stream, topic and
+ * partitioning, each with its size in its second byte, and the count.
+ */
+static uint64_t
+section_start(const uint8_t *frame, uint64_t size, uint64_t *count)
+{
+    if (size < SEND_METADATA_POSITION || load32(frame + SEND_CODE_POSITION) != SEND_CODE)
+        return 0;
+    const uint64_t metadata_size = load32(frame + SEND_METADATA_POSITION - 4);
+    if (metadata_size > size - SEND_METADATA_POSITION)
+        return 0;
+    const uint64_t end = SEND_METADATA_POSITION + metadata_size;
+    uint64_t position = SEND_METADATA_POSITION;
+    for (int i = 0; i < 3; i++) {
+        if (position + 2 > end)
+            return 0;
+        position += 2 + (uint64_t)frame[position + 1];
+    }
+    if (position + 4 != end)
+        return 0;
+    *count = load32(frame + position);
+    return end;
+}
+
+/* A body of so many bytes: the beginning of the section, or memory of its own. */
+static PyObject *
+room_for(PyObject *frame, uint64_t start, uint64_t size, int is_in_place)
+{
+    if (is_in_place)
+        return PySequence_GetSlice(frame, (Py_ssize_t)start, (Py_ssize_t)(start + size));
+    PyObject *const memory = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)size);
+    PyObject *const view = memory == NULL ? NULL : PyMemoryView_FromObject(memory);
+    Py_XDECREF(memory);
+    return view;
+}
+
+static PyObject *
+take_classic_send(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
+{
+    (void)module;
+    uint64_t numbers[4], count; /* header_size, payload_max, headers_max, in_place_max */
+    Py_buffer views[3];         /* the frame, new ids, the body */
+    if (!are_so_many(argument_count, 6,
+                     "take_classic_send(frame, ids, header_size, payload_max, headers_max, in_place_max)") ||
+        !take_numbers(arguments + 2, 4, numbers) || PyObject_GetBuffer(arguments[0], &views[0], PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *result = NULL, *ids = NULL, *body = NULL;
+    int view_count = 1;
+    ClassicSums sums = {0, 0, 0, 0};
+    const uint8_t *const frame = views[0].buf;
+    const uint64_t frame_size = (uint64_t)views[0].len, start = section_start(frame, frame_size, &count);
+    const uint64_t section_size = frame_size - start;
+    if (!start || !PyMemoryView_Check(arguments[0]) || !is_header_size(numbers[0]) || !count ||
+        count > section_size / INDEX_ENTRY_SIZE ||
+        !sum_up_classic(frame + start, section_size, count, numbers[0], numbers + 1, &sums)) {
+        result = Py_NewRef(Py_None);
+        goto done;
+    }
+    if (sums.absent_id_count)
+        ids = PyObject_CallFunction(arguments[1], "K", (unsigned long long)sums.absent_id_count);
+    else
+        ids = bytes_of("", 0);
+    if (ids == NULL || PyObject_GetBuffer(ids, &views[1], PyBUF_SIMPLE) < 0)
+        goto done;
+    view_count++;
+    body = room_for(arguments[0], start, sums.body_size, !views[0].readonly && section_size <= numbers[3]);
+    if (body == NULL || PyObject_GetBuffer(body, &views[2], PyBUF_WRITABLE) < 0)
+        goto done;
+    view_count++;
+    Run messages = run_of(&views[0]);
+    messages.at += start + count * INDEX_ENTRY_SIZE;
+    PyObject *const metadata =
+        bytes_of(frame + SEND_METADATA_POSITION, (Py_ssize_t)(start - SEND_METADATA_POSITION));
+    Converted made;
+    if (metadata == NULL)
+        goto done;
+    if (convert(messages, run_of(&views[1]), run_of(&views[2]), count, numbers[0], sums.first_origin, &made)) {
+        result = Py_BuildValue("NKKOnNN", metadata, (unsigned long long)count, (unsigned long long)sums.first_origin,
+                               body, made.frame_size, made.starts, made.checksums);
+    }
+    else {
+        Py_DECREF(metadata);
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "too few ids, or the messages have changed");
+    }
+done:
+    release_buffers(views, view_count);
+    Py_XDECREF(ids);
+    Py_XDECREF(body);
     return result;
 }
 
@@ -268,18 +395,20 @@ static PyObject *
 spread_ids(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
 {
     (void)module;
-    uint64_t count;
+    uint64_t numbers[2]; /* first, count */
     Py_buffer seed;
-    if (!are_so_many(argument_count, 2, "spread_ids(seed, count)") || !take_numbers(arguments + 1, 1, &count) ||
-        PyObject_GetBuffer(arguments[0], &seed, PyBUF_SIMPLE) < 0)
+    if (!are_so_many(argument_count, 3, "spread_ids(seed, first, count)") ||
+        !take_numbers(arguments + 1, 2, numbers) || PyObject_GetBuffer(arguments[0], &seed, PyBUF_SIMPLE) < 0)
         return NULL;
     PyObject *ids = NULL;
+    uint64_t count = numbers[1];
     if (seed.len != ID_SIZE || count > BATCH_SIZE_MAX / FRAME_HEADER_SIZE)
         PyErr_SetString(PyExc_ValueError, "no seed, or more ids than messages fit into a batch");
     else
         ids = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * ID_SIZE);
     if (ids != NULL) {
-        uint64_t low = load64(seed.buf), high = load64((const uint8_t *)seed.buf + 8);
+        const uint64_t passed = numbers[0] * PRIME64_1;
+        uint64_t low = load64(seed.buf) + passed, high = load64((const uint8_t *)seed.buf + 8) + passed;
         uint8_t *into = (uint8_t *)PyBytes_AsString(ids);
         for (; count; count--, into += ID_SIZE, low += PRIME64_1, high += PRIME64_1) {
             const uint64_t id[2] = {old_avalanche(low), old_avalanche(high)};

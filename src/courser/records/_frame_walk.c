@@ -397,6 +397,7 @@ static PyMethodDef methods[] = {
     {"stamp_header", (PyCFunction)(void (*)(void))stamp_header, METH_FASTCALL, NULL},
     {"survey_classic", (PyCFunction)(void (*)(void))survey_classic, METH_FASTCALL, NULL},
     {"frames_from_classic", (PyCFunction)(void (*)(void))frames_from_classic, METH_FASTCALL, NULL},
+    {"take_classic_send", (PyCFunction)(void (*)(void))take_classic_send, METH_FASTCALL, NULL},
     {"classic_from_frames", (PyCFunction)(void (*)(void))classic_from_frames, METH_FASTCALL, NULL},
     {"spread_ids", (PyCFunction)(void (*)(void))spread_ids, METH_FASTCALL, NULL},
     {"write_frames", (PyCFunction)(void (*)(void))write_frames, METH_FASTCALL, NULL},

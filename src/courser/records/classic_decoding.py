@@ -118,7 +118,6 @@ def decode_classic(
     dialect: Dialect,
     ids: Callable[[int], bytes],
     limits: ClassicLimits = USUAL_LIMITS,
-    in_place: bool = False,
 ) -> list[Batch]:
     """The messages of a SendMessages command as batches: one, unless their creation times or sizes need several.
 
@@ -130,12 +129,11 @@ def decode_classic(
         dialect: decides the size of the headers and the form of the user headers.
         ids: returns a number of random ids of 16 bytes, for messages without an id.
         limits: of the parts of a message.
-        in_place: the frames may take the place of the section, which is lost then. Otherwise they share no memory.
 
     Raises:
         InvalidBatch: with the error number for the client, and the number of the message.
     """
-    batch = decode_usual(section, count, dialect=dialect, ids=ids, limits=limits, in_place=in_place)
+    batch = decode_usual(section, count, dialect=dialect, ids=ids, limits=limits)
     if batch is None and count == 1:
         batch = decode_single(
             section,
@@ -156,7 +154,6 @@ def decode_usual(
     dialect: Dialect,
     ids: Callable[[int], bytes],
     limits: ClassicLimits,
-    in_place: bool = False,
 ) -> Batch | None:
     """Decode valid messages that fit into one batch and keep their user headers, in one compiled pass.
 
@@ -168,8 +165,8 @@ def decode_usual(
         return None
     absent_id_count, size, origin_timestamp = found
     new_ids = ids(absent_id_count) if absent_id_count else b""
-    # In place, the processor has the memory in its cache. Otherwise it is not zeroed: every byte is overwritten.
-    body = section[:size] if in_place else np.empty(size, np.uint8).data
+    # Not zeroed: every byte is overwritten.
+    body = np.empty(size, np.uint8).data
     made = frames_from_classic(section, new_ids, body, count, header_size, origin_timestamp)
     assert made is not None, "the survey has looked at all lengths"
     frame_size, starts, checksums = made

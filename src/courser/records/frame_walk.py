@@ -22,7 +22,11 @@ StampHeader: TypeAlias = Callable[[bytes, Buffer, Buffer, int, int, int, int, in
 SurveyClassic: TypeAlias = Callable[[Buffer, int, int, int, int], tuple[int, int, int] | None]
 FramesFromClassic: TypeAlias = Callable[[Buffer, Buffer, memoryview, int, int, int], tuple[int, bytes, bytes] | None]
 ClassicFromFrames: TypeAlias = Callable[[Buffer, memoryview, int, int, int, int, int, int], int | None]
-SpreadIds: TypeAlias = Callable[[bytes, int], bytes]
+TakeClassicSend: TypeAlias = Callable[
+    [memoryview, Callable[[int], bytes], int, int, int, int],
+    tuple[bytes, int, int, memoryview, int, bytes, bytes] | None,
+]
+SpreadIds: TypeAlias = Callable[[bytes, int, int], bytes]
 WriteFrames: TypeAlias = Callable[[list[Buffer], list[Buffer] | None, Buffer, memoryview], None]
 FillChecksums: TypeAlias = Callable[[Buffer, int], None]
 CutFrames: TypeAlias = Callable[[Buffer, int, int, int], tuple[int, int, int]]
@@ -65,6 +69,7 @@ stamp_header: StampHeader = _chosen.stamp_header
 survey_classic: SurveyClassic = _chosen.survey_classic
 frames_from_classic: FramesFromClassic = _chosen.frames_from_classic
 classic_from_frames: ClassicFromFrames = _chosen.classic_from_frames
+take_classic_send: TakeClassicSend = _chosen.take_classic_send
 spread_ids: SpreadIds = _chosen.spread_ids
 write_frames: WriteFrames = _chosen.write_frames
 fill_checksums: FillChecksums = _chosen.fill_checksums

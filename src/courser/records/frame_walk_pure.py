@@ -5,6 +5,7 @@ and read with strided views; mixed sizes need one walk over the length fields.
 """
 
 import struct
+from collections.abc import Callable
 from itertools import repeat
 
 import numpy as np
@@ -300,15 +301,22 @@ def good_batches(data: Buffer, blank: bytes, offset: int) -> tuple[int, int]:
 # --- ids for messages that come without ---
 
 
-def spread_ids(seed: bytes, count: int) -> bytes:
-    """Different ids of 16 bytes that look random, all from one random seed of 16 bytes. They are no secret.
+def spread_ids(seed: bytes, first: int, count: int) -> bytes:
+    """Ids of 16 bytes that look random, from a random seed of 16 bytes. Each number from ``first`` on has its own.
+
+    They are no secret: who knows one of them can find the others.
 
     Raises:
         ValueError: the seed has another size, or the count is more than a batch may have.
     """
-    if len(seed) != _SEED_SIZE or not 0 <= count <= layout.BATCH_SIZE_MAX // layout.FRAME_HEADER_SIZE:
+    if (
+        len(seed) != _SEED_SIZE
+        or not 0 <= first < 2**64
+        or not 0 <= count <= layout.BATCH_SIZE_MAX // layout.FRAME_HEADER_SIZE
+    ):
         raise ValueError("no seed, or more ids than messages fit into a batch")
-    counters = np.arange(count, dtype=np.uint64)[:, None] * _XXH64_PRIMES[0] + np.frombuffer(seed, "<u8")
+    numbers = np.arange(count, dtype=np.uint64) + np.uint64(first)
+    counters: NDArray[np.uint64] = numbers[:, None] * _XXH64_PRIMES[0] + np.frombuffer(seed, "<u8")
     # The last step of XXH64, which is a bijection: different counters become different ids.
     counters ^= counters >> np.uint64(33)
     counters *= _XXH64_PRIMES[1]
@@ -340,6 +348,24 @@ def frames_from_classic(
     ``ids`` are for messages without an id. Returns size, starts and checksum fields of the frames, like ``survey``.
     """
     del section, ids, into, count, header_size, first_origin
+    return None
+
+
+def take_classic_send(
+    frame: memoryview,
+    ids: Callable[[int], bytes],
+    header_size: int,
+    payload_size_max: int,
+    user_headers_size_max: int,
+    in_place_size_max: int,
+) -> tuple[bytes, int, int, memoryview, int, bytes, bytes] | None:
+    """``survey_classic`` and ``frames_from_classic`` for a whole SendMessages frame; None if one of them says so.
+
+    If the messages take ``in_place_size_max`` bytes at most, and the frame can be written to, the frames take their
+    place. Returns the metadata of the send, the number of messages, the smallest creation time, the frames, and their
+    size, starts and checksum fields like ``survey``.
+    """
+    del frame, ids, header_size, payload_size_max, user_headers_size_max, in_place_size_max
     return None
 
 

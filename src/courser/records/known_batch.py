@@ -65,6 +65,17 @@ def _frames_from_classic(walk: ModuleType) -> object:
     return walk.frames_from_classic(section, b"", memoryview(into), 2, _CLASSIC_HEADER_SIZE, _ORIGIN), into
 
 
+def _take_classic_send(walk: ModuleType) -> object:
+    """The messages as a whole request to partition 1 of topic 1 of stream 1."""
+    metadata, section = bytes((1, 4, 1, 0, 0, 0) * 2 + (2, 4, 1, 0, 0, 0, 2, 0, 0, 0)), _classic_section(walk)
+    frame = struct.pack("<III", 8 + len(metadata) + len(section), 101, len(metadata)) + metadata + section
+    limits = _CLASSIC_HEADER_SIZE, 10_000, 10_000, 10_000
+    return walk.take_classic_send(memoryview(bytearray(frame)), bytes, *limits) == (
+        *(metadata, len(_PAYLOADS), _ORIGIN, memoryview(_BODY)),
+        *(0, _STARTS, _CHECKSUMS),
+    )
+
+
 KNOWN: dict[str, tuple[Callable[[ModuleType], object], object]] = {
     "write_frames": (_write_frames, _BODY),
     "fill_checksums": (_fill_checksums, _BODY),
@@ -82,7 +93,8 @@ KNOWN: dict[str, tuple[Callable[[ModuleType], object], object]] = {
         lambda walk: walk.survey_classic(_classic_section(walk), 2, _CLASSIC_HEADER_SIZE, 10_000, 10_000),
         (0, len(_BODY), _ORIGIN),
     ),
-    "spread_ids": (lambda walk: crc32(walk.spread_ids(bytes(range(16)), 3)), 0xCE63F6AA),
+    "take_classic_send": (_take_classic_send, True),
+    "spread_ids": (lambda walk: crc32(walk.spread_ids(bytes(range(16)), 5, 3)), 0xAED1FE88),
     "frames_from_classic": (_frames_from_classic, ((0, _STARTS, _CHECKSUMS), _BODY)),
 }
 """For each function, a call and its result. Of long results, the CRC-32."""

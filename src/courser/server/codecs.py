@@ -33,7 +33,7 @@ class ServedClassicCodec(ClassicCodec):
     def __init__(self, chooser: "CodecChooser", session: Session) -> None:
         super().__init__(
             chooser.settings.classic_dialect,
-            _random_ids,
+            _MessageIds(),
             chooser.classic_limits,
             age=lambda: session.last_seen - session.connected_at,
         )
@@ -140,7 +140,16 @@ class CodecMoves:
         return codec
 
 
-def _random_ids(count: int) -> bytes:
-    """Ids that are unlike all others. They are no secret, so the kernel's slow random numbers only start them."""
-    seed = os.urandom(_ID_SIZE)
-    return seed if count == 1 else spread_ids(seed, count)
+class _MessageIds:
+    """Ids for messages that come without. They are no secret: the kernel's slow random numbers only start them."""
+
+    __slots__ = ("_next", "_seed")
+
+    def __init__(self) -> None:
+        self._seed = os.urandom(_ID_SIZE)
+        self._next = 0
+
+    def __call__(self, count: int) -> bytes:
+        first = self._next
+        self._next = first + count
+        return spread_ids(self._seed, first, count)

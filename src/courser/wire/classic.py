@@ -18,7 +18,14 @@ from courser.model.messaging import PollingKind
 from courser.records.classic import ClassicLimits, Dialect
 from courser.wire.classic_dialect import DialectEvidence
 from courser.wire.classic_failures import ends_connection, is_empty_poll, is_miss, status_of
-from courser.wire.classic_messages import NOTHING_POLLED, decode_poll, decode_send, encode_polled, promised_count
+from courser.wire.classic_messages import (
+    NOTHING_POLLED,
+    decode_poll,
+    decode_send,
+    decode_usual_send,
+    encode_polled,
+    promised_count,
+)
 from courser.wire.classic_replies import encode_payload
 from courser.wire.classic_requests import DIALECT_DECODERS, HEADER_SIZE, decode_request
 from courser.wire.codec import QUICK_SIZE_MAX, FrameRefused, Incoming
@@ -28,6 +35,7 @@ _HEAD = struct.Struct("<II")
 """length and code, or status and length"""
 _LENGTH_SIZE = 4
 _CODE_SIZE = 4
+_unpack_head = _HEAD.unpack_from
 _SEND_CODE = SendMessages.row.code
 _POLL_CODE = PollMessages.row.code
 _PING_CODE = Ping.row.code
@@ -86,7 +94,7 @@ class ClassicCodec:
         age: returns the age of the connection in microseconds.
     """
 
-    __slots__ = ("_age", "_evidence", "_ids", "_limits")
+    __slots__ = ("_age", "_evidence", "_header_size", "_ids", "_limits", "_usual_length_max")
 
     def __init__(
         self,
@@ -99,6 +107,10 @@ class ClassicCodec:
         self._evidence = DialectEvidence(dialect_hint)
         self._ids = ids
         self._limits = limits
+        self._usual_length_max = _CODE_SIZE + min(limits.payload_size_max, limits.send_size_max)
+        """The length that any request may have."""
+        self._header_size = 0
+        """Bytes of the header of a message that the client sends, once they are proven. Then they never change."""
 
     @property
     def dialect(self) -> Dialect:
@@ -118,8 +130,12 @@ class ClassicCodec:
         """See ``Codec``. A length below 4 is invalid and counts as a frame of 8 bytes."""
         if len(head) < HEADER_SIZE:
             return None
-        length, code = _HEAD.unpack_from(head)
-        payload_size: int = max(length - _CODE_SIZE, 0)
+        length: int
+        code: int
+        length, code = _unpack_head(head)
+        if _CODE_SIZE <= length <= self._usual_length_max:
+            return _LENGTH_SIZE + length
+        payload_size = max(length - _CODE_SIZE, 0)
         if code == _SEND_CODE:
             size_max, refusal = self._limits.send_size_max, ErrorCode.INVALID_MESSAGES_SIZE
         else:
@@ -131,7 +147,7 @@ class ClassicCodec:
 
     def is_slow(self, frame: memoryview) -> bool:
         """See ``Codec``. Only sends are slow: other large requests are refused."""
-        if _HEAD.unpack_from(frame)[1] != _SEND_CODE:
+        if _unpack_head(frame)[1] != _SEND_CODE:
             return False
         evidence = self._evidence
         if not evidence.is_header_proven or not evidence.dialect.has_long_header:
@@ -141,6 +157,12 @@ class ClassicCodec:
     def decode(self, frame: memoryview, is_logged_in: bool) -> Incoming:  # noqa: ARG002 - part of ``Codec``
         """See ``Codec``. A missing login is checked later: an invalid payload is refused first."""
         try:
+            if self._header_size and frame[_LENGTH_SIZE] == _SEND_CODE:
+                send = decode_usual_send(
+                    frame, self._header_size, self._evidence.first_id, self._ids, self._limits.messages
+                )
+                if send is not None:
+                    return Incoming(send)
             return Incoming(self._command(frame))
         except Rejection as rejection:
             return Incoming(None, answer=(_status(rejection.code),), reason=str(rejection))
@@ -148,11 +170,12 @@ class ClassicCodec:
             return Incoming(None, answer=(_status(ErrorCode.INVALID_COMMAND),), reason="it is too short")
 
     def _command(self, frame: memoryview) -> Command:
-        length, code = _HEAD.unpack_from(frame)
+        length, code = _unpack_head(frame)
         if length < _CODE_SIZE:
             raise Malformed(f"its length of {length} bytes is too short for a command code")
         evidence = self._evidence
         if code == _SEND_CODE and evidence.is_header_proven:
+            self._header_size = evidence.dialect.header_size
             return decode_send(frame, evidence, self._ids, self._limits.messages)
         if code == _POLL_CODE and evidence.has_polled and evidence.is_numbering_proven:
             return decode_poll(frame, evidence)

@@ -15,8 +15,11 @@ from courser.api.replies import Polled
 from courser.errors import ErrorCode, InvalidBatch
 from courser.model.identifiers import Identifier
 from courser.model.messaging import Partitioning
+from courser.records.batch import Batch
 from courser.records.classic import ClassicLimits, Dialect, decode_classic, encode_classic, header_size_of
 from courser.records.classic_encoding import drop_user_headers
+from courser.records.frame_walk import take_classic_send
+from courser.records.frames import FrameLayout
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE, WIRE_HEADER
 from courser.wire.classic_dialect import DialectEvidence
 from courser.wire.classic_requests import HEADER_SIZE, observe_tail
@@ -84,7 +87,7 @@ def _route_of_send(metadata: bytes, first_id: int) -> tuple[Identifier, Identifi
 def decode_send(
     frame: memoryview, evidence: DialectEvidence, ids: Callable[[int], bytes], limits: ClassicLimits
 ) -> SendMessages:
-    """The command of a SendMessages frame. A small frame is lost if it can be written to: it is converted in place.
+    """The command of a SendMessages frame.
 
     Raises:
         Malformed: the metadata is invalid.
@@ -104,9 +107,29 @@ def decode_send(
         if evidence.first_id != first_id:
             # The messages showed that the ids above were decoded with the wrong dialect.
             return decode_send(frame, evidence, ids, limits)
-    in_place = len(section) <= _IN_PLACE_SIZE_MAX and not section.readonly
-    batches = decode_classic(section, count, dialect=evidence.dialect, ids=ids, limits=limits, in_place=in_place)
+    batches = decode_classic(section, count, dialect=evidence.dialect, ids=ids, limits=limits)
     return SendMessages(stream, topic, partitioning, batches)
+
+
+def decode_usual_send(
+    frame: memoryview, header_size: int, first_id: int, ids: Callable[[int], bytes], limits: ClassicLimits
+) -> SendMessages | None:
+    """``decode_send`` in one compiled step, for a client whose header is proven; None if it is not that simple.
+
+    A small frame is lost if it can be written to: it is converted in place.
+
+    Raises:
+        Malformed: the metadata is invalid.
+    """
+    taken = take_classic_send(
+        frame, ids, header_size, limits.payload_size_max, limits.user_headers_size_max, _IN_PLACE_SIZE_MAX
+    )
+    if taken is None:
+        return None
+    metadata, count, origin_timestamp, body, frame_size, starts, checksums = taken
+    stream, topic, partitioning, _ = _route_of_send(metadata, first_id)
+    frames = FrameLayout(count, frame_size, starts, len(body))
+    return SendMessages(stream, topic, partitioning, [Batch(origin_timestamp, count, body, frames, checksums)])
 
 
 def promised_count(frame: memoryview) -> int:
