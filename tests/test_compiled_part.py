@@ -14,7 +14,14 @@ from courser.records import frame_walk, frame_walk_pure, known_batch
 from tests.pythons import failure_with, installed_pythons
 
 SOURCES = Path(known_batch.__file__).parent
-COMPILED_ONLY = {"survey_classic", "frames_from_classic", "take_classic_send", "classic_from_frames", "good_batches"}
+COMPILED_ONLY = {
+    "survey_classic",
+    "frames_from_classic",
+    "take_classic_send",
+    "take_vsr_send",
+    "classic_from_frames",
+    "good_batches",
+}
 """In Python, these leave the work to other modules."""
 
 

@@ -51,6 +51,7 @@ def test_the_source_archive_has_all_that_it_takes_to_build_and_to_test(sdist: Pa
         "src/courser/records/_classic_frames.h",
         "src/courser/records/_frame_writing.h",
         "src/courser/records/_stored_batches.h",
+        "src/courser/records/_whole_sends.h",
         "src/courser/py.typed",
         "hatch_build.py",
         "pyproject.toml",

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from courser.records import frame_walk_pure
 from courser.records.batch import NewMessage, build_batch, encode_batch
+from courser.records.checksum import xxh3
 from courser.records.stored_header import PartitionIdentity, blank_header, stamp
 from tests.test_compiled_part import COMPILED_ONLY
 
@@ -188,6 +189,15 @@ def arguments_of_take_classic_send(dice: Dice) -> Arguments:
     return written, lambda wanted: bytes(ids * wanted), *sizes
 
 
+def arguments_of_take_vsr_send(dice: Dice) -> Arguments:
+    batch = bytes(encode_batch(build_batch(dice.messages())))
+    body = struct.pack("<I5s", dice.choice(5, 5, 5, 4, 800, 2**32 - 1), b"where") + batch
+    checksum = dice.choice(0, 0, xxh3(body), 5)
+    fields = 256 + len(body), dice.choice(5, 5, 5, 8), b"client", checksum, 9, dice.choice(160, 160, 2), 8
+    header = struct.pack("<48xI8xB67x16sQ8x8xQB7xQ64x", *fields)
+    return (dice.readable(header + body),)
+
+
 def arguments_of_classic_from_frames(dice: Dice) -> Arguments:
     header_size, position = dice.choice(56, 64), dice.choice(0, 16, 300)
     body, count = dice.body()
@@ -235,6 +245,7 @@ FUNCTIONS = {
     "survey_classic": arguments_of_survey_classic,
     "frames_from_classic": arguments_of_frames_from_classic,
     "take_classic_send": arguments_of_take_classic_send,
+    "take_vsr_send": arguments_of_take_vsr_send,
     "classic_from_frames": arguments_of_classic_from_frames,
     "spread_ids": arguments_of_spread_ids,
     "write_frames": arguments_of_write_frames,

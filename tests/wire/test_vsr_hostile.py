@@ -1,5 +1,6 @@
 """Requests of SDK 0.9 that are cut, changed or made up: always a command or an answer, never an exception."""
 
+import struct
 from collections.abc import Iterator
 
 import pytest
@@ -7,11 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from courser.api.commands import COMMANDS as TABLE
+from courser.api.commands import SendMessages
 from courser.api.table import PRIVATE_CODE_MIN
-from courser.errors import ErrorCode
+from courser.errors import CommandRejected, ErrorCode
+from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.records.classic import Dialect
+from courser.records.frame_walk import is_compiled, take_vsr_send
+from courser.wire import vsr
 from courser.wire.codec import FrameRefused, Incoming
-from courser.wire.vsr import VsrCodec
+from courser.wire.vsr import VsrCodec, VsrIncoming
 from courser.wire.vsr_headers import HEADER_SIZE, OPERATIONS, EvictionReason
 from courser.wire.vsr_requests import READERS_OF_CODES
 from tests.wire.classic_client import payload_of
@@ -21,6 +26,7 @@ from tests.wire.vsr_captures import channel_of, exchanges, frame
 SIZE_MAX = 700
 """Bytes of the requests that are cut and changed: the longer ones have nothing that these have not."""
 PING, REGISTER, LOGOUT = 1, 1, 3
+STALE = CommandRejected(ErrorCode.STALE_CLIENT, "too late")
 NUMBERS = {
     "ok": {0},
     "status": {int(code) for code in ErrorCode},
@@ -260,3 +266,49 @@ def test_later_frames_may_have_checksums_there() -> None:
     request[0:48] = bytes([7]) * 48
     assert codec.frame_size(memoryview(request)) == HEADER_SIZE
     assert codec.decode(memoryview(request), is_logged_in=True).command is not None
+
+
+# --- sends in one step --------------------------------------------------------------------------------
+
+
+def outcome(codec: VsrCodec, request: bytes) -> object:
+    """What a request is decoded to, with its memory copied."""
+    incoming = codec.decode(memoryview(request), is_logged_in=True)
+    assert isinstance(incoming, VsrIncoming)
+    command = incoming.command
+    if not isinstance(command, SendMessages):
+        return incoming.answer, incoming.reason, incoming.closes
+    batches = [(batch, bytes(batch.body)) for batch in command.batches]
+    where = command.stream, command.topic, command.partitioning
+    return where, batches, incoming.client, incoming.checksum, incoming.request, incoming.content, codec.farewell(STALE)
+
+
+def sends(promised_count: int = 2) -> list[bytes]:
+    batch = encode_batch(build_batch([NewMessage(b"one", 1), NewMessage(b"and another", 2)]))
+    to_topic = bytes((1, 4, 7, 0, 0, 0, 2, 1, 65, 2, 4, 3, 0, 0, 0))
+    body = struct.pack("<I", len(to_topic) + 4) + to_topic + struct.pack("<I", promised_count) + batch
+    return [frame(160, body, request=5, session=6, checksum=checksum) for checksum in (0, None)]
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["without checksum", "with checksum"])
+@given(data=st.data())
+def test_a_send_in_one_step_changes_nothing(number: int, data: st.DataObject) -> None:
+    request = bytearray(sends()[number])
+    for _ in range(data.draw(st.integers(0, 2))):
+        request[data.draw(st.integers(0, len(request) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vsr, "take_vsr_send", lambda _: None)
+        slow = outcome(VsrCodec(), bytes(request))
+    assert outcome(VsrCodec(), bytes(request)) == slow
+
+
+def test_a_usual_send_is_decoded_in_one_step() -> None:
+    assert (take_vsr_send(memoryview(sends()[0])) is not None) == is_compiled
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_send_that_promises_other_messages_is_refused(count: int) -> None:
+    (answer,) = VsrCodec().decode(memoryview(sends(count)[0]), is_logged_in=True).answer or pytest.fail(
+        "it was understood"
+    )
+    assert channel_of(bytes(answer)) == ("status", ErrorCode.INVALID_MESSAGES_COUNT)

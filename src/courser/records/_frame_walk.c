@@ -258,25 +258,28 @@ is_sent_header(const uint8_t *header, uint64_t size)
     return !extension && count && count <= (size - BATCH_HEADER_SIZE) / FRAME_HEADER_SIZE;
 }
 
-static PyObject *
-check_batch(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
+/* What a send needs to know of a batch that is good. */
+typedef struct {
+    uint64_t origin_timestamp;
+    uint64_t count;
+    uint64_t frame_size;
+    PyObject *starts;
+    PyObject *checksums;
+} Checked;
+
+/* Check a batch from a producer. Return whether it is good; if not, there may be an error. */
+static int
+check(const uint8_t *header, uint64_t size, Checked *checked)
 {
-    (void)module;
-    Py_buffer batch;
-    if (!are_so_many(argument_count, 1, "check_batch(data)") ||
-        PyObject_GetBuffer(arguments[0], &batch, PyBUF_SIMPLE) < 0)
-        return NULL;
-    PyObject *result = NULL;
+    if (!is_sent_header(header, size))
+        return 0;
     /* Where the only frame begins, and what the checksum covers then: a single message needs no memory. */
     int64_t one_start;
     uint8_t one_covered[CHECKSUMMED_SIZE + 8];
     int64_t *starts = &one_start;
     uint8_t *covered = one_covered;
-    const uint8_t *const header = batch.buf;
-    const uint64_t size = (uint64_t)batch.len;
-    if (!is_sent_header(header, size))
-        goto refuse;
-    const uint64_t count = load32(header + MESSAGE_COUNT_POSITION);
+    const uint64_t count = load32(header + MESSAGE_COUNT_POSITION), body_size = size - BATCH_HEADER_SIZE;
+    checked->starts = checked->checksums = NULL;
     if (count > 1) {
         starts = PyMem_Malloc(count * sizeof *starts);
         covered = PyMem_Malloc(CHECKSUMMED_SIZE + count * 8);
@@ -289,23 +292,45 @@ check_batch(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_co
     memcpy(covered + BATCH_CHECKSUM_POSITION, header + MESSAGE_COUNT_POSITION, 4);
     uint8_t *const checksums = covered + CHECKSUMMED_SIZE;
     Facts facts = {.reserved = 0, .is_numbered = 1, .is_uniform = 1};
-    const uint64_t body_size = size - BATCH_HEADER_SIZE;
     if (!walk(header + BATCH_HEADER_SIZE, body_size, count, starts, checksums, &facts) || facts.reserved ||
         !facts.is_numbered ||
         xxh3_64(covered, CHECKSUMMED_SIZE + count * 8) != load64(header + BATCH_CHECKSUM_POSITION))
-        goto refuse;
-    result = Py_BuildValue("KKKNN", (unsigned long long)load64(header + ORIGIN_TIMESTAMP_POSITION),
-                           (unsigned long long)count, (unsigned long long)(facts.is_uniform ? body_size / count : 0),
-                           bytes_of(starts, facts.is_uniform ? 0 : (Py_ssize_t)(count * sizeof *starts)),
-                           bytes_of(checksums, (Py_ssize_t)count * 8));
-    goto done;
-refuse:
-    result = Py_NewRef(Py_None);
+        goto done;
+    checked->origin_timestamp = load64(header + ORIGIN_TIMESTAMP_POSITION);
+    checked->count = count;
+    checked->frame_size = facts.is_uniform ? body_size / count : 0;
+    checked->starts = bytes_of(starts, facts.is_uniform ? 0 : (Py_ssize_t)(count * sizeof *starts));
+    checked->checksums = checked->starts == NULL ? NULL : bytes_of(checksums, (Py_ssize_t)count * 8);
+    if (checked->checksums == NULL)
+        Py_CLEAR(checked->starts);
 done:
     if (starts != &one_start)
         PyMem_Free(starts);
     if (covered != one_covered)
         PyMem_Free(covered);
+    return checked->checksums != NULL;
+}
+
+static PyObject *
+none_without_error(void)
+{
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+check_batch(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
+{
+    (void)module;
+    Py_buffer batch;
+    if (!are_so_many(argument_count, 1, "check_batch(data)") ||
+        PyObject_GetBuffer(arguments[0], &batch, PyBUF_SIMPLE) < 0)
+        return NULL;
+    Checked found;
+    PyObject *const result =
+        check(batch.buf, (uint64_t)batch.len, &found)
+            ? Py_BuildValue("KKKNN", (unsigned long long)found.origin_timestamp, (unsigned long long)found.count,
+                            (unsigned long long)found.frame_size, found.starts, found.checksums)
+            : none_without_error();
     PyBuffer_Release(&batch);
     return result;
 }
@@ -389,6 +414,7 @@ xxh3(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
 #include "_classic_frames.h"
 #include "_frame_writing.h"
 #include "_stored_batches.h"
+#include "_whole_sends.h"
 
 static PyMethodDef methods[] = {
     {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, NULL},
@@ -398,6 +424,7 @@ static PyMethodDef methods[] = {
     {"survey_classic", (PyCFunction)(void (*)(void))survey_classic, METH_FASTCALL, NULL},
     {"frames_from_classic", (PyCFunction)(void (*)(void))frames_from_classic, METH_FASTCALL, NULL},
     {"take_classic_send", (PyCFunction)(void (*)(void))take_classic_send, METH_FASTCALL, NULL},
+    {"take_vsr_send", (PyCFunction)(void (*)(void))take_vsr_send, METH_FASTCALL, NULL},
     {"classic_from_frames", (PyCFunction)(void (*)(void))classic_from_frames, METH_FASTCALL, NULL},
     {"spread_ids", (PyCFunction)(void (*)(void))spread_ids, METH_FASTCALL, NULL},
     {"write_frames", (PyCFunction)(void (*)(void))write_frames, METH_FASTCALL, NULL},

@@ -26,6 +26,8 @@ TakeClassicSend: TypeAlias = Callable[
     [memoryview, Callable[[int], bytes], int, int, int, int],
     tuple[bytes, int, int, memoryview, int, bytes, bytes] | None,
 ]
+TakenSend: TypeAlias = tuple[bytes, bytes, int, bytes, bytes, int, int, memoryview, int, bytes, bytes]
+TakeVsrSend: TypeAlias = Callable[[memoryview], TakenSend | None]
 SpreadIds: TypeAlias = Callable[[bytes, int, int], bytes]
 WriteFrames: TypeAlias = Callable[[list[Buffer], list[Buffer] | None, Buffer, memoryview], None]
 FillChecksums: TypeAlias = Callable[[Buffer, int], None]
@@ -70,6 +72,7 @@ survey_classic: SurveyClassic = _chosen.survey_classic
 frames_from_classic: FramesFromClassic = _chosen.frames_from_classic
 classic_from_frames: ClassicFromFrames = _chosen.classic_from_frames
 take_classic_send: TakeClassicSend = _chosen.take_classic_send
+take_vsr_send: TakeVsrSend = _chosen.take_vsr_send
 spread_ids: SpreadIds = _chosen.spread_ids
 write_frames: WriteFrames = _chosen.write_frames
 fill_checksums: FillChecksums = _chosen.fill_checksums

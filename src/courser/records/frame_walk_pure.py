@@ -351,6 +351,27 @@ def frames_from_classic(
     return None
 
 
+def classic_from_frames(
+    body: Buffer,
+    into: memoryview,
+    position: int,
+    count: int,
+    header_size: int,
+    base_offset: int,
+    base_timestamp: int,
+    origin_timestamp: int,
+) -> int | None:
+    """Convert frames to classic messages at ``position`` of a buffer, and return where they end.
+
+    None if the frames do not fill the body, if the buffer is too small, or if they cannot be converted here.
+    """
+    del body, into, position, count, header_size, base_offset, base_timestamp, origin_timestamp
+    return None
+
+
+# --- whole requests: the codecs do it in Python ---
+
+
 def take_classic_send(
     frame: memoryview,
     ids: Callable[[int], bytes],
@@ -369,19 +390,14 @@ def take_classic_send(
     return None
 
 
-def classic_from_frames(
-    body: Buffer,
-    into: memoryview,
-    position: int,
-    count: int,
-    header_size: int,
-    base_offset: int,
-    base_timestamp: int,
-    origin_timestamp: int,
-) -> int | None:
-    """Convert frames to classic messages at ``position`` of a buffer, and return where they end.
+def take_vsr_send(
+    frame: memoryview,
+) -> tuple[bytes, bytes, int, bytes, bytes, int, int, memoryview, int, bytes, bytes] | None:
+    """``check_batch`` for a whole send of SDK 0.9; None if it says so, or if anything else is unusual or wrong.
 
-    None if the frames do not fill the body, if the buffer is too small, or if they cannot be converted here.
+    Returns the client, the checksum and the number of the request, all bytes from its destination to the checksum of
+    its batch, and the destination; then the smallest creation time, the number of messages, the frames, and their size,
+    starts and checksum fields like ``survey``. Frames are not hashed.
     """
-    del body, into, position, count, header_size, base_offset, base_timestamp, origin_timestamp
+    del frame
     return None

@@ -76,6 +76,17 @@ def _take_classic_send(walk: ModuleType) -> object:
     )
 
 
+def _take_vsr_send(walk: ModuleType) -> object:
+    """The batch as a whole request with number 9 in session 8, of which the destination is not looked at."""
+    header = struct.pack("<48xI8xB67x16s16x8xQB7xQ64x", 256 + 9 + len(_BATCH), 5, b"client", 9, 160, 8)
+    assert len(header) == _BATCH_HEADER.size
+    known = b"client".ljust(16, b"\0"), bytes(16), 9, b"\5\0\0\0where" + _BATCH[:52], b"where", _ORIGIN, 2
+    return walk.take_vsr_send(memoryview(header + known[3][:9] + _BATCH)) == (
+        *known,
+        *(memoryview(_BODY), 0, _STARTS, _CHECKSUMS),
+    )
+
+
 KNOWN: dict[str, tuple[Callable[[ModuleType], object], object]] = {
     "write_frames": (_write_frames, _BODY),
     "fill_checksums": (_fill_checksums, _BODY),
@@ -94,6 +105,7 @@ KNOWN: dict[str, tuple[Callable[[ModuleType], object], object]] = {
         (0, len(_BODY), _ORIGIN),
     ),
     "take_classic_send": (_take_classic_send, True),
+    "take_vsr_send": (_take_vsr_send, True),
     "spread_ids": (lambda walk: crc32(walk.spread_ids(bytes(range(16)), 5, 3)), 0xAED1FE88),
     "frames_from_classic": (_frames_from_classic, ((0, _STARTS, _CHECKSUMS), _BODY)),
 }

@@ -12,7 +12,7 @@ from courser.api.replies import LoggedIn, Polled, Reply, Sent, TopicDetails
 from courser.errors import CourserError, ErrorCode, InvalidBatch
 from courser.model.buffers import Buffer
 from courser.records.checksum import xxh3
-from courser.records.frame_walk import is_compiled
+from courser.records.frame_walk import is_compiled, take_vsr_send
 from courser.wire import vsr_headers as headers
 from courser.wire.codec import FrameRefused, Incoming
 from courser.wire.reading import Malformed, Reader
@@ -42,6 +42,7 @@ from courser.wire.vsr_requests import (
     read_poll,
     read_send,
     read_send_head,
+    read_usual_send,
 )
 
 _UNFRAMED = frozenset({NON_REPLICATED, LOGOUT, SEND_MESSAGES})
@@ -158,6 +159,10 @@ class VsrCodec:
         self._is_first = False
         if len(frame) < HEADER_SIZE:
             return _hang_up(VsrIncoming(None), "a frame without a complete header")
+        if frame[headers.OPERATION_POSITION] == SEND_MESSAGES and is_logged_in and not self._verify_frames:
+            usual = self._usual_send(frame)
+            if usual is not None:
+                return usual
         size, command, client, checksum, request, operation, session, code = headers.unpack_request(frame)
         incoming = VsrIncoming(None, None, "", False, False, client, checksum, request, operation)
         if command != headers.COMMAND_REQUEST or size != len(frame):
@@ -190,6 +195,18 @@ class VsrCodec:
         except InvalidBatch as error:
             incoming.answer, incoming.reason = self._refuse(incoming, error.code, str(error)), str(error)
         return incoming
+
+    def _usual_send(self, frame: memoryview) -> VsrIncoming | None:
+        """A send in one compiled step; None if anything about it is unusual or wrong, or if it is repeated."""
+        taken = take_vsr_send(frame)
+        command = None if taken is None else read_usual_send(taken)
+        if taken is None or command is None:
+            return None
+        client, checksum, request, content = taken[:4]
+        if self._duplicates.recall_write(request, SEND_MESSAGES, content) is not None:
+            return None
+        self._client = client
+        return VsrIncoming(command, None, "", False, False, client, checksum, request, SEND_MESSAGES, content)
 
     def _refuse(self, incoming: VsrIncoming, code: int, reason: str) -> Sequence[Buffer]:
         return (_status(incoming, code, write_reason(reason) if self._is_own else b""),)

@@ -17,6 +17,7 @@ FRAME_SIZE_MAX = 64 * 1024 * 1024
 SIZE_POSITION = 48
 """All bytes before it are zero in requests of SDKs."""
 COMMAND_POSITION = 60
+OPERATION_POSITION = 176
 _SIZE = Struct("<I")
 
 COMMAND_REQUEST = 5

@@ -13,7 +13,9 @@ from courser.api import commands as c
 from courser.errors import ErrorCode, InvalidBatch
 from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.model.messaging import ByKey, Partitioning
-from courser.records.batch import parse_batch
+from courser.records.batch import Batch, parse_batch
+from courser.records.frame_walk import TakenSend
+from courser.records.frames import FrameLayout
 from courser.records.layout import EXTENSION_POSITION
 from courser.wire import writing
 from courser.wire.layouts import layout_of
@@ -111,6 +113,19 @@ def read_send(head: bytes, body: memoryview, verify_frames: bool) -> c.SendMessa
             ErrorCode.INVALID_MESSAGES_COUNT, f"the request says {count} messages, but the batch has {batch.count}"
         )
     return c.SendMessages(stream, topic, partitioning, [batch])
+
+
+def read_usual_send(taken: TakenSend) -> c.SendMessages | None:
+    """The send that ``take_vsr_send`` found; None if its destination is invalid, or promises other messages."""
+    _, _, _, _, metadata, origin_timestamp, count, body, frame_size, starts, checksums = taken
+    try:
+        stream, topic, partitioning, promised_count = _route_of_send(metadata)
+    except Malformed:
+        return None
+    if promised_count != count:
+        return None
+    frames = FrameLayout(count, frame_size, starts, len(body))
+    return c.SendMessages(stream, topic, partitioning, [Batch(origin_timestamp, count, body, frames, checksums)])
 
 
 def read_offset_content(body: memoryview) -> bytes:
