@@ -42,11 +42,12 @@ class FrameBuffer:
         """Whether frames must be consumed before more can be received."""
         return self._end == len(self._buffer)
 
-    def room(self) -> memoryview:
-        """Where to put the next bytes. Empty only if ``is_full``."""
+    def room(self, size_hint: int = -1) -> memoryview:
+        """Where to put the next bytes, as many as there may be. Empty only if ``is_full``."""
+        del size_hint
         if self.borrowed > _LARGE_SIZE:
             return self._buffer[self._end : self._end + _PIECE_SIZE]
-        return self._buffer[self._end :]
+        return self._buffer[self._end :] if self._end else self._buffer
 
     def received(self, count: int) -> None:
         """Note that ``count`` bytes were put there."""

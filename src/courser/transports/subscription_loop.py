@@ -96,8 +96,9 @@ class SubscriptionLoop:
 
     # --- requests ---
 
-    def room(self) -> memoryview:
+    def room(self, size_hint: int = -1) -> memoryview:
         """Where the next bytes of a request go."""
+        del size_hint
         return self._buffer[self._size :]
 
     def received(self, count: int) -> None:

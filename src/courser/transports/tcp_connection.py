@@ -18,8 +18,8 @@ _CHUNK_SIZE = 64 * 1024
 class Receiver(Protocol):
     """Takes the bytes of a connection."""
 
-    def room(self) -> memoryview:
-        """Where the next bytes go."""
+    def room(self, size_hint: int = -1) -> memoryview:
+        """Where the next bytes go, whatever the event loop says of their number."""
 
     def received(self, count: int) -> None:
         """So many bytes were put into the room."""
@@ -38,6 +38,11 @@ def assemble_plain(services: Services, session: Session, connection: "TcpConnect
 class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
     """A connection without TLS. The kernel writes into the buffer of the session loop, or of the layer before it."""
 
+    get_buffer: Callable[[int], memoryview]  # type: ignore[assignment] # a method of the base class
+    """Where the next bytes go."""
+    buffer_updated: Callable[[int], None]  # type: ignore[assignment]
+    """Called when they came."""
+
     def __init__(
         self,
         services: Services,
@@ -54,8 +59,6 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
         self._assemble = assemble
         self._transport: asyncio.Transport | None = None
         self._is_writable = True
-        self._room: Callable[[], memoryview]
-        self._received: Callable[[int], None]
         self.host = "unknown"
         """The address of the client, without the port."""
         self.is_aborted = False
@@ -78,17 +81,10 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
             transport.abort()
             return
         self.loop, receiver = self._assemble(self._services, session, self)
-        # By name: these are called for every request.
-        self._room, self._received = receiver.room, receiver.received
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to put the next bytes."""
-        del sizehint
-        return self._room()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Handle received bytes."""
-        self._received(nbytes)
+        # These are called for every request. The event loop looked them up before, so it is told to do that again.
+        self.get_buffer = receiver.room
+        self.buffer_updated = receiver.received
+        transport.set_protocol(self)
 
     def eof_received(self) -> bool:
         """Handle the end of the client's data. Requests that can be answered at once are still answered."""

@@ -99,8 +99,9 @@ class WebSocketLayer:
 
     # --- receiving ---
 
-    def room(self) -> memoryview:
+    def room(self, size_hint: int = -1) -> memoryview:
         """Where the next bytes go."""
+        del size_hint
         return self._buffer[self._end :]
 
     def received(self, count: int) -> None:
