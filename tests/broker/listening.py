@@ -8,7 +8,7 @@ from courser.server.codecs import CodecChooser
 from courser.server.proven_dialects import ProvenDialects
 from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory
-from courser.transports.session_loop import Services
+from courser.transports.services import Services
 from courser.transports.settings import ConnectionSettings, TcpSettings
 from courser.transports.tcp import TcpListener
 

@@ -22,7 +22,7 @@ from courser.server.proven_dialects import ProvenDialects
 from courser.storage.data_directory import DataDirectory
 from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory
-from courser.transports.session_loop import Services
+from courser.transports.services import Services
 from courser.transports.settings import ConnectionSettings
 from tests.http.serving import make_root
 

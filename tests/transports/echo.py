@@ -15,7 +15,8 @@ from courser.model.buffers import Buffer
 from courser.model.messaging import Transport
 from courser.testing.clocks import ManualClock
 from courser.transports.request_memory import RequestMemory
-from courser.transports.session_loop import Services, SessionLoop
+from courser.transports.services import Services
+from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import ConnectionSettings
 from courser.transports.turns import Turns
 from courser.wire.codec import Codec, FrameRefused, Incoming
@@ -82,6 +83,9 @@ class EchoCodec:
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
         assert isinstance(reply, Said)
         return [b"<", reply.text, b">"]
+
+    def sent_facts(self, incoming: Incoming) -> bytes:
+        return b"facts"
 
     def encode_failure(self, incoming: Incoming, error: CourserError) -> Sequence[Buffer]:
         return [b"failed: " + str(error).encode()]

@@ -14,7 +14,7 @@ from courser.model.messaging import Transport
 from courser.testing.clocks import ManualClock
 from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory
-from courser.transports.session_loop import Services
+from courser.transports.services import Services
 from courser.transports.settings import ConnectionSettings, SocketSettings, TcpSettings
 from courser.transports.tcp import TcpListener
 from courser.transports.tcp_connection import Assemble, assemble_plain

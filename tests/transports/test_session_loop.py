@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from courser.transports.session_loop import TRANSITIONS, SessionLoop, State
+from courser.transports.session_loop import SessionLoop
+from courser.transports.session_states import TRANSITIONS, State
 from courser.wire.codec import QUICK_SIZE_MAX
 from tests.transports.echo import GONE, REFUSED_SIZE, Peer, frame, settle
 

@@ -1,4 +1,5 @@
 import asyncio
+import os
 import socket
 import struct
 
@@ -38,6 +39,22 @@ async def test_more_connections_than_allowed_are_turned_away_and_the_others_are_
         assert await third.end() == b""
         assert server.connections.turned_away_count == 1
         assert await first.say(b"still here") == b"still here"
+
+
+@pytest.mark.parametrize("end", ["close", "abort"])
+async def test_a_connection_ends_for_its_client_even_if_another_process_has_a_copy_of_its_socket(end: str) -> None:
+    async with serving() as server:
+        client = await server.connect()
+        await client.say(b"hello")
+        (connection,) = server.connections
+        assert isinstance(connection, TcpConnection)
+        copy = os.dup(connection.descriptor)
+        try:
+            connection.is_lent = True
+            getattr(connection, end)()
+            assert await client.end() == b""
+        finally:
+            os.close(copy)
 
 
 async def socket_options(options: SocketSettings) -> dict[str, int]:

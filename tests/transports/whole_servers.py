@@ -23,7 +23,7 @@ from courser.server.listeners import Dependencies, Listeners
 from courser.storage.data_directory import DataDirectory
 from courser.storage.local_clock import SystemClock
 from courser.transports.connections import Connections
-from courser.transports.session_loop import Services
+from courser.transports.services import Services
 from courser.transports.settings import ConnectionSettings
 from tests.broker.listening import parts_of
 

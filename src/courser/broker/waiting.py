@@ -15,7 +15,13 @@ Result = TypeVar("Result")
 Other = TypeVar("Other")
 
 
-class Waiting(Generic[Result]):
+class Unanswered:
+    """In place of an answer that is not there yet."""
+
+    __slots__ = ()
+
+
+class Waiting(Unanswered, Generic[Result]):
     """What has to be done before a result may be used. Thousands of sends may wait for one sync: this is cheap."""
 
     __slots__ = ("_convert", "_explain", "_value", "future")

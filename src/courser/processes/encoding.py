@@ -22,7 +22,7 @@ from courser.processes.shared_memory import ForeignRegion, RequestRegion
 from courser.records.batch import Batch
 from courser.records.frames import FrameLayout
 
-CALL, NOTE, ANSWER, FAILURE, CANCELLED, INTERRUPT = range(6)
+CALL, NOTE, ANSWER, FAILURE, CANCELLED, INTERRUPT, SEND = range(7)
 """What a message is: its first value. Plain numbers: looking up members of an enum takes long."""
 COMMAND = "command"
 """The name of the calls that carry out a command for a connection of the caller."""
@@ -46,9 +46,8 @@ def encode(message: tuple[Any, ...], region: RequestRegion | None = None) -> tup
     if kind == CALL and message[2] == COMMAND:
         client, user_id, command = message[3]
         if type(command) is SendMessages and type(client) is int and len(command.batches) == 1:
-            batch = command.batches[0]
-            if type(batch) is Batch:
-                return _encode_send(message[1], client, user_id, command, batch, region)
+            if type(command.batches[0]) is Batch:
+                return encode_send(message[1], client, user_id, command, region)
         elif type(command) is PollMessages and type(client) is int:
             return marshal.dumps(_parts_of_poll(message[1], client, user_id, command)), ()
     elif kind == ANSWER:
@@ -77,7 +76,11 @@ def decode(data: memoryview, buffers: Sequence[memoryview], region: ForeignRegio
         else:
             assert region is not None, "the sender knows that it is mapped here"
             body = region.at(*parts[-1])
-        return CALL, call_id, COMMAND, (parts[2], parts[3], _decoded_send(parts, body))
+        command = _decoded_send(parts, body)
+        facts = parts[-2]
+        if facts is not None:
+            return SEND, call_id, parts[2], parts[3], command, facts
+        return CALL, call_id, COMMAND, (parts[2], parts[3], command)
     if form == _POLLED:
         _, _, partition_id, current_offset, message_count, size = parts
         return ANSWER, call_id, Polled(partition_id, current_offset, message_count, tuple(buffers), size)
@@ -87,14 +90,16 @@ def decode(data: memoryview, buffers: Sequence[memoryview], region: ForeignRegio
 # --- frequent messages --------------------------------------------------------------------------------
 
 
-def _encode_send(
+def encode_send(
     call_id: int,
     client: int,
     user_id: int | None,
     command: SendMessages,
-    batch: Batch,
     region: RequestRegion | None,
+    reply_facts: bytes | None = None,
 ) -> tuple[bytes, Sequence[memoryview]]:
+    """The bytes of a send with one batch. ``reply_facts``: what its owner needs to reply to the client itself."""
+    batch = command.batches[0]
     frames = batch.frames
     facts = batch.origin_timestamp, batch.count, batch.checksums, frames.frame_size, frames.packed_starts
     partitioning = command.partitioning
@@ -106,7 +111,7 @@ def _encode_send(
         if type(partitioning) is ByKey
         else None
     )
-    parts = (_SEND, call_id, client, user_id, command.stream, command.topic, where, *facts)
+    parts = (_SEND, call_id, client, user_id, command.stream, command.topic, where, *facts, reply_facts)
     body = batch.body
     if region is not None and len(body) >= _SHARED_SIZE_MIN and (position := region.position_of(body)) is not None:
         return marshal.dumps((*parts, (position, len(body)))), ()
@@ -114,7 +119,7 @@ def _encode_send(
 
 
 def _decoded_send(parts: tuple[Any, ...], body: memoryview) -> SendMessages:
-    _, _, _, _, stream, topic, where, origin_timestamp, count, checksums, frame_size, packed_starts, _ = parts
+    _, _, _, _, stream, topic, where, origin_timestamp, count, checksums, frame_size, packed_starts, _, _ = parts
     partitioning: Partitioning = _BALANCED
     if type(where) is int:
         partitioning = ToPartition(where)

@@ -16,6 +16,7 @@ from courser.broker.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.messaging import Transport
 from courser.processes.handles import Handles
+from courser.processes.lending import connection_of
 from courser.processes.links import Links
 from courser.processes.mirrors import Mirrors
 from courser.processes.ownership import FIRST
@@ -24,7 +25,6 @@ from courser.processes.router import Router
 from courser.transports.connections import Connections
 from courser.transports.session_loop import SessionLoop
 from courser.transports.tcp import TcpListener
-from courser.transports.tcp_connection import TcpConnection
 from courser.wire.codec import Codec
 
 _log = logging.getLogger(__name__)
@@ -99,12 +99,12 @@ class Moves:
         peer = self._links.peers.get(owner)
         if peer is None or session.ended is not None or self._connections is None:
             return
-        loop = getattr(session.on_end, "__self__", None)
-        connection = loop.link if isinstance(loop, SessionLoop) else None
-        # Not a subclass: TLS stays.
-        if not isinstance(loop, SessionLoop) or type(connection) is not TcpConnection:
+        connection = connection_of(session)
+        if connection is None:
             self._router.streaks.pop(session.client_id, None)
             return
+        loop = connection.loop
+        assert isinstance(loop, SessionLoop), "its session has ended otherwise"
         connection.send_held()
         if not loop.is_idle or connection.unsent_size:
             return

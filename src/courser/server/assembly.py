@@ -19,7 +19,7 @@ from courser.server.system_limits import connection_count_max, needs_more_files,
 from courser.transports.connection_slots import ConnectionSlots
 from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory, private_memory
-from courser.transports.session_loop import Services
+from courser.transports.services import Services
 
 _log = logging.getLogger(__name__)
 

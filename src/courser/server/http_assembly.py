@@ -16,7 +16,7 @@ from courser.transports.http import HttpListener
 from courser.transports.http_application import HttpApplication
 from courser.transports.http_commands import HttpServices
 from courser.transports.http_connection import Upgrade
-from courser.transports.session_loop import Services
+from courser.transports.services import Services
 
 _FETCH_DEADLINE = 5.0
 """Seconds until the keys of an issuer must be here."""

@@ -17,7 +17,7 @@ from courser.server.configuration.kinds import Address
 from courser.server.configuration.settings import ServerSettings, TlsSettings
 from courser.server.system_limits import check_address
 from courser.transports.connections import Connections
-from courser.transports.session_loop import Services
+from courser.transports.services import Services
 from courser.transports.tcp import TcpListener
 
 if TYPE_CHECKING:

@@ -9,14 +9,19 @@ from courser.broker.broker import Broker
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.messaging import Transport
+from courser.processes.borrowing import Borrower
+from courser.processes.handles import Handles
+from courser.processes.lending import SLOT_COUNT, Lender
 from courser.processes.links import Links
 from courser.processes.mirrors import Mirrors
 from courser.processes.peer import Peer
+from courser.processes.reply_board import ReplyBoard
 from courser.processes.router import Router
 from courser.processes.shared_memory import RequestRegion
 from courser.processes.shared_slots import SharedSlots
 from courser.server.proven_dialects import ProvenDialects
 from courser.transports.connections import Connections
+from courser.transports.services import Services
 from courser.transports.settings import ConnectionSettings
 from courser.wire.classic_dialect import LoginFields, Proof
 
@@ -96,6 +101,11 @@ def make_region(settings: ConnectionSettings) -> RequestRegion:
     return RequestRegion(_REGION_FACTOR * (settings.request_memory + settings.frame_size_max))
 
 
+def make_board() -> ReplyBoard:
+    """Where other processes note that they have answered clients of this one."""
+    return ReplyBoard(SLOT_COUNT)
+
+
 def share_region(region: RequestRegion) -> dict[str, Callable[..., None]]:
     """Refer to the memory of this process once another one has it mapped: the services of a ``Peer``."""
 
@@ -105,18 +115,49 @@ def share_region(region: RequestRegion) -> dict[str, Callable[..., None]]:
     return {"region_mapped": region_mapped}
 
 
-def map_regions(peer_of: Callable[[int], Peer | None]) -> dict[str, Callable[..., None]]:
-    """Map the memory of other processes: the services of ``Handles``."""
+def map_memory_of_others(peer_of: Callable[[int], Peer | None]) -> dict[str, Callable[..., None]]:
+    """Map what other processes share: the services of ``Handles``."""
 
-    def map_region(descriptors: Sequence[int], number: int) -> None:
+    def map_memory(descriptors: Sequence[int], number: int) -> None:
         peer = peer_of(number)
         if peer is None:
             # It has ended meanwhile.
-            os.close(descriptors[0])
+            for descriptor in descriptors:
+                os.close(descriptor)
         else:
-            peer.map_region(descriptors[0])
+            peer.map_memory(*descriptors)
 
-    return {"map_region": map_region}
+    return {"map_memory": map_memory}
+
+
+class Exchange:
+    """The connections that a process lends to others, and those that others have lent to it."""
+
+    def __init__(
+        self,
+        router: Router,
+        links: Links,
+        board: ReplyBoard,
+        *,
+        handles_of: Callable[[int], Handles],
+        peer_of: Callable[[int], Peer | None],
+    ) -> None:
+        self._router = router
+        self._lender = Lender(links, board, handles_of)
+        self.borrower = Borrower(router, links.number, peer_of)
+
+    @property
+    def services(self) -> dict[str, Callable[..., Any]]:
+        """For peers."""
+        return {**self._lender.services, **self.borrower.services}
+
+    def begin(self, services: Services) -> None:
+        """Connections are accepted from now on."""
+        self.borrower.begin(services.held_replies)
+        # Requests that are traced have to come back: their spans end with the reply.
+        if services.begin == self._router.begin:
+            self._router.lender = self._lender
+            self._lender.abort = self._router.abort
 
 
 def make_router(broker: Broker, links: Links) -> tuple[Router, Mirrors]:

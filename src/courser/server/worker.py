@@ -29,6 +29,7 @@ from courser.processes.moving import Moves
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Peer
 from courser.processes.reading_for_others import ReadingForOthers
+from courser.processes.reply_board import ReplyBoard
 from courser.processes.router import Router
 from courser.processes.shared_memory import RequestRegion
 from courser.processes.shared_slots import SharedSlots
@@ -39,10 +40,12 @@ from courser.server.background import BackgroundTasks, keep_own_tasks
 from courser.server.codecs import CodecChooser, CodecMoves
 from courser.server.configuration.settings import ServerSettings
 from courser.server.process_assembly import (
+    Exchange,
     abort_connection,
+    make_board,
     make_region,
     make_router,
-    map_regions,
+    map_memory_of_others,
     session_services,
     share_proofs,
     share_region,
@@ -95,11 +98,13 @@ class Worker:
             "link": self._link,
             "listen": self._listen,
             "slots": self._share_slots,
-            **map_regions(self._peer_of),
+            **map_memory_of_others(self._peer_of),
         }
         self._handles = {FIRST: Handles(handles, self._handle_services)}
         self._settings: ServerSettings
         self._region: RequestRegion
+        self._board: ReplyBoard
+        self._exchange: Exchange
         self._slots: SharedSlots
         self._links: Links
         self._broker: Broker
@@ -126,7 +131,8 @@ class Worker:
         self._settings = settings
         self._region = make_region(settings.connections)
         self._services.update(share_region(self._region))
-        self._handles[FIRST].send([self._region.descriptor], "map_region", self._number)
+        self._board = make_board()
+        self._share_memory(FIRST)
         root = logging.getLogger()
         root.addHandler(_Forwarder(peer))
         root.setLevel(settings.logging.levels.root)
@@ -149,6 +155,12 @@ class Worker:
             self._services.update(ArchiveServices(broker, broker.followed_archive).by_name())
         self._services.update(session_services(self._router, self._mirrors))
         self._calls[COMMAND] = self._router.command_for
+        self._exchange = Exchange(
+            self._router, self._links, self._board, handles_of=self._handles.__getitem__, peer_of=self._peer_of
+        )
+        self._services.update(self._exchange.services)
+        self._handle_services.update(self._exchange.borrower.handle_services)
+        peer.on_send = self._exchange.borrower.send
         reading = ReadingForOthers(broker, self._mirrors)
         self._services.update(reading.services())
         self._calls.update(reading.calls())
@@ -173,11 +185,17 @@ class Worker:
         """A channel to another further process."""
         channel, handles = (socket.socket(fileno=descriptor) for descriptor in descriptors)
         peer = Peer(number, channel, services=self._services, calls=self._calls, on_lost=self._lost)
+        peer.on_send = self._exchange.borrower.send
         if (old := self._handles.pop(number, None)) is not None:
             old.close()
         self._handles[number] = Handles(handles, self._handle_services)
         self._links.add(peer)
-        self._handles[number].send([self._region.descriptor], "map_region", self._number)
+        self._share_memory(number)
+
+    def _share_memory(self, number: int) -> None:
+        """Let another process have the memory of this one mapped."""
+        descriptors = [self._region.descriptor, self._board.descriptor]
+        self._handles[number].send(descriptors, "map_memory", self._number)
 
     def _peer_of(self, number: int) -> Peer | None:
         return self._first if number == FIRST else self._links.peers.get(number)
@@ -203,6 +221,7 @@ class Worker:
         connections = self._connections = make_connections(settings, broker, services, lambda: 0, self._slots)
         self._services["evict_stranger"] = share_slots(self._slots, connections, self._links)
         self._router.abort = partial(abort_connection, broker, connections)
+        self._exchange.begin(services)
         if pem is not None:
             # Import it only if TLS is enabled.
             from courser.server.certificates import context_of  # noqa: PLC0415
@@ -236,6 +255,7 @@ class Worker:
             os._exit(1)
         self._links.remove(peer)
         self._mirrors.home_lost(peer.number)
+        self._exchange.borrower.peer_lost(peer.number)
         self._router.peer_lost(peer.number)
 
     async def _say_goodbye(self, _: Peer, grace: float) -> None:

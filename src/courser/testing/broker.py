@@ -38,7 +38,8 @@ from courser.model.clock import Clock
 from courser.model.messaging import Transport
 from courser.storage.data_directory import DataDirectory
 from courser.transports.request_memory import RequestMemory
-from courser.transports.session_loop import Services, SessionLoop
+from courser.transports.services import Services
+from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import ConnectionSettings
 from courser.wire.vsr import VsrCodec
 

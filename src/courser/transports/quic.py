@@ -34,7 +34,8 @@ from courser.transports.pace import Pace
 from courser.transports.quic_requests import StreamedRequests, StreamRefused
 from courser.transports.quic_retry import RetryTokens
 from courser.transports.reply_progress import ReplyProgress
-from courser.transports.session_loop import Services, SessionLoop
+from courser.transports.services import Services
+from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import QuicSettings
 from courser.wire.codec import FrameRefused, Incoming
 

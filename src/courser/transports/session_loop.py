@@ -7,30 +7,24 @@ connection has at most one request and one reply in memory.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, cast
 
-from courser.api.commands import Command
 from courser.api.replies import Reply
 from courser.broker.sessions import Session
-from courser.broker.waiting import Waiting
+from courser.broker.waiting import Unanswered, Waiting
 from courser.errors import CourserError, ErrorCode
 from courser.model.buffers import Buffer
-from courser.model.clock import Clock
 from courser.transports.frame_buffer import FrameBuffer
-from courser.transports.held_replies import HeldReplies
 from courser.transports.pace import Pace
-from courser.transports.request_memory import RequestMemory
-from courser.transports.settings import ConnectionSettings
-from courser.transports.turns import REQUEST_COUNT_MAX, REQUEST_COUNT_PAUSE, TIME_MAX, Turns
+from courser.transports.reply_elsewhere import ReplyElsewhere
+from courser.transports.services import Services
+from courser.transports.session_states import State
+from courser.transports.turns import REQUEST_COUNT_MAX, REQUEST_COUNT_PAUSE, TIME_MAX
 from courser.wire.codec import QUICK_SIZE_MAX, Codec, FrameRefused, Incoming
 
 _log = logging.getLogger(__name__)
-Result = TypeVar("Result")
 
 _HEAD_SIZE_MAX = 256
 """Bytes that are enough to determine the size of a frame in both protocol generations."""
@@ -38,48 +32,9 @@ _HEAD_SIZE_MAX = 256
 
 RATE_TIME_MIN = 1_000_000
 """Microseconds that a client must have been sending before its rate is judged."""
-_CONVERSION_COUNT_MAX = 2
-"""Requests and replies that are converted at a time: one is in progress, and the next one is ready. More would only
-take memory that is not counted."""
+_LOOK_COUNT_MAX = 3
+"""Turns of the event loop in which a reply that is just being sent elsewhere is looked for, before it is asked for."""
 
-
-class State(Enum):
-    """What a connection is doing. Details of receiving, such as the size of the frame, are kept separately."""
-
-    RECEIVING = "receiving"
-    """The next request has not arrived, or not completely."""
-    YIELDING = "yielding"
-    """Other connections come first. It continues in its next turn with what is in its buffer."""
-    ANSWERING = "answering"
-    """A request is in progress."""
-    SENDING = "sending"
-    """The kernel has not accepted all of a reply."""
-    DISCARDING = "discarding"
-    """A frame was refused. The rest of it is dropped, so that the client finishes sending it and reads the reply."""
-    FINISHING = "finishing"
-    """A request is in progress, and the connection will be closed after its reply."""
-    CLOSED = "closed"
-    """No more requests are handled. A reply may still be in flight."""
-
-
-TRANSITIONS: dict[State, frozenset[State]] = {
-    # A whole request has arrived; the connection has used its share of the turn; the request is too large; the
-    # connection is closed or lost.
-    State.RECEIVING: frozenset({State.ANSWERING, State.YIELDING, State.DISCARDING, State.CLOSED}),
-    # Its turn has come; it is closed or lost.
-    State.YIELDING: frozenset({State.RECEIVING, State.CLOSED}),
-    # The kernel has accepted the reply, or only part of it; the connection is to be closed or is lost; the reply was
-    # the last one.
-    State.ANSWERING: frozenset({State.RECEIVING, State.SENDING, State.FINISHING, State.CLOSED}),
-    # The kernel has accepted the rest; the connection is closed or lost.
-    State.SENDING: frozenset({State.RECEIVING, State.CLOSED}),
-    # All of the frame has arrived; the connection is closed or lost.
-    State.DISCARDING: frozenset({State.CLOSED}),
-    # The reply is sent, or the client is gone.
-    State.FINISHING: frozenset({State.CLOSED}),
-    State.CLOSED: frozenset(),
-}
-"""All transitions between states. Tests check them; the loop does not, because that would slow down every request."""
 
 # Global names, because looking up the members of an enum is slow.
 _RECEIVING, _YIELDING, _ANSWERING = State.RECEIVING, State.YIELDING, State.ANSWERING
@@ -112,38 +67,6 @@ class SessionTransport(Protocol):
 
     def close(self, reason: str = "") -> None:
         """Send what is left, then close. The client is told the reason if the transport can."""
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What all connections share."""
-
-    begin: Callable[[Session, Command], Reply | Waiting[Any] | None]
-    """Carries out a command as far as possible without waiting: gives the reply, or what it waits for."""
-    choose_codec: Callable[[memoryview, Session], Codec | None]
-    """The codec for a connection that begins with these bytes; None if they are too few. Raises ``FrameRefused``."""
-    reply_sent: Callable[[Session], None]
-    """Told when a reply is with the kernel: its memory may be used again."""
-    clock: Clock
-    settings: ConnectionSettings
-    memory: RequestMemory
-    slow_work: Executor
-    """For requests and replies that take long to convert. One thread: more would keep the event loop waiting."""
-    reply_unread: Callable[[Session, int, bool], None] = lambda *_: None
-    """Told when the kernel has not taken all of a reply of so many bytes; and whether it is a copy of what was read."""
-    turns: Turns = field(default_factory=Turns)
-    held_replies: HeldReplies = field(default_factory=HeldReplies)
-    conversions: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, _CONVERSION_COUNT_MAX))
-
-    async def convert(self, work: Callable[[], Result]) -> Result:
-        """Do on another thread what would hold other connections up."""
-        async with self.conversions:
-            try:
-                done = asyncio.get_running_loop().run_in_executor(self.slow_work, work)
-            except RuntimeError as error:
-                # The server has stopped its threads. Nobody is left to read the answer.
-                raise asyncio.CancelledError from error
-            return await done
 
 
 def _last_request(reason: str) -> Incoming:
@@ -191,6 +114,8 @@ class SessionLoop:
         self._state = _RECEIVING
         self._is_paused = False
         self._task: asyncio.Task[Any] | None = None
+        self._elsewhere: tuple[Codec, Incoming, ReplyElsewhere] | None = None
+        """The request in progress, if another process sends its reply."""
         session.on_end = self.end
 
     # --- receiving ---
@@ -203,6 +128,8 @@ class SessionLoop:
         elif self._state is _DISCARDING:
             self._discard()
         else:
+            if self._elsewhere is not None:
+                self._chase_reply(self._elsewhere[2])
             self._control_flow()
 
     def _advance(self, is_admitted: bool = False) -> None:
@@ -357,9 +284,12 @@ class SessionLoop:
         try:
             # Cached in a local: Python 3.11 is slow at calling methods that are attributes.
             begin = self._begin
-            answer = begin(self.session, command)
-            if isinstance(answer, Waiting):
-                self._wait_for(codec, incoming, answer)
+            answer: Any = begin(self.session, command)
+            if isinstance(answer, Unanswered):
+                if isinstance(answer, Waiting):
+                    self._wait_for(codec, incoming, answer)
+                else:
+                    self._leave_reply(codec, incoming, cast("ReplyElsewhere", answer))
                 return
             if answer is not None and codec.encodes_slowly(answer):
                 self._task = asyncio.get_running_loop().create_task(self._reply_slowly(codec, incoming, answer))
@@ -472,6 +402,68 @@ class SessionLoop:
                 self._state = _RECEIVING
                 self._advance()
 
+    # --- replies that another process sends ---
+
+    def _leave_reply(self, codec: Codec, incoming: Incoming, reply: ReplyElsewhere) -> None:
+        """Have another process send the reply. It is looked after when more bytes come, or somebody needs to know."""
+        self._elsewhere = codec, incoming, reply
+        reply.on_done = self._reply_done
+        if self._buffer.size:
+            # The client does not wait for replies, so it will not tell by its next request that it has this one.
+            reply.begin(None)
+        else:
+            reply.receive_into(self._room_after_reply)
+            reply.begin(codec.sent_facts(incoming))
+
+    def _room_after_reply(self) -> memoryview:
+        """Where the next bytes go: usually those of the next request, because the client has its reply."""
+        self._look_for_reply()
+        return self._buffer.room()
+
+    def _look_for_reply(self) -> None:
+        """Note that the reply is sent, if it is, and nothing came since then."""
+        elsewhere = self._elsewhere
+        if elsewhere is not None and not self._buffer.size and elsewhere[2].look():
+            self._reply_done()
+
+    def _chase_reply(self, reply: ReplyElsewhere, count: int = 0) -> None:
+        """More bytes came, but the reply seems unsent."""
+        if self._elsewhere is None or self._elsewhere[2] is not reply:
+            return
+        if reply.look():
+            self._reply_done()
+        elif reply.is_being_sent and count < _LOOK_COUNT_MAX:
+            # The client has read it before its sender could note that it is sent.
+            asyncio.get_running_loop().call_soon(self._chase_reply, reply, count + 1)
+        else:
+            reply.watch()
+
+    def _reply_done(self) -> None:
+        """The other process has sent the reply, or leaves that to this one."""
+        if self._elsewhere is None:
+            return
+        codec, incoming, reply = self._elsewhere
+        self._elsewhere = None
+        reply.receive_into(self._buffer.room)
+        try:
+            # Even if it is sent: it may be asked for again.
+            buffers = codec.encode_reply(incoming, reply.result())
+        except asyncio.CancelledError:
+            # The server stops.
+            self._reply_sent(self.session)
+            return
+        except Exception as error:  # noqa: BLE001 - looked at in _failure
+            buffers = self._failure(codec, incoming, error)
+        if not reply.look():
+            self._send(incoming, (b"".join(buffers)[reply.sent_size :],) if reply.sent_size else buffers)
+        else:
+            self._reply_sent(self.session)
+            self._state = _RECEIVING if self._state is _ANSWERING else _CLOSED
+            if self._state is _CLOSED:
+                self._link.close()
+        if self._state is _RECEIVING:
+            self._advance()
+
     # --- slow clients ---
 
     def is_frame_overdue(self, now: int) -> bool:
@@ -513,18 +505,23 @@ class SessionLoop:
     @property
     def is_idle(self) -> bool:
         """Whether no request is being received or answered."""
+        self._look_for_reply()
         return self._state is _RECEIVING and not self._buffer.size
 
     @property
     def is_answering(self) -> bool:
         """Whether a request is being carried out."""
+        self._look_for_reply()
         return self._state is _ANSWERING or self._state is _FINISHING
 
     def end(self, error: CourserError) -> None:
         """Close the connection after the reply in progress."""
+        self._look_for_reply()
         state = self._state
         if state is _ANSWERING:
             self._state = _FINISHING
+            if self._elsewhere is not None:
+                self._elsewhere[2].watch()
             if self.session.waiting is not None:
                 # Cancelling a long poll loses nothing, and a stopping server would have to wait for it.
                 self.session.waiting.cancel()
@@ -581,6 +578,8 @@ class SessionLoop:
         """Handle the loss of the connection."""
         self._state = _FINISHING if self.is_answering else _CLOSED
         task = self._task
+        if self._elsewhere is not None:
+            self._elsewhere[2].watch()
         if task is None:
             if self.unsent_since is not None:
                 self._reply_sent(self.session)

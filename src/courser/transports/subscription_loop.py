@@ -21,7 +21,8 @@ from courser.broker.sessions import Session
 from courser.broker.subscriptions import DELIVERY_COUNT_MAX, AnySubscription, AnySubscriptions
 from courser.broker.waiting import Waiting
 from courser.errors import CommandRejected, CourserError, ErrorCode
-from courser.transports.session_loop import InternalFailure, Services, SessionTransport
+from courser.transports.services import Services
+from courser.transports.session_loop import InternalFailure, SessionTransport
 from courser.wire.codec import QUICK_SIZE_MAX
 from courser.wire.subscription_messages import (
     CreditRequest,

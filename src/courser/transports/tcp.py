@@ -10,7 +10,8 @@ from courser.broker.sessions import Session
 from courser.model.messaging import Transport
 from courser.transports.connections import Connections, Conversation
 from courser.transports.plain_door import PlainDoor, open_sockets
-from courser.transports.session_loop import Services, SessionLoop
+from courser.transports.services import Services
+from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import SocketSettings, TcpSettings
 from courser.transports.tcp_connection import Assemble, Receiver, TcpConnection, TlsConnection, assemble_plain
 from courser.transports.tls_door import TlsDoor

@@ -1,6 +1,8 @@
 """One TCP connection, with or without TLS: a thin shell around the session loop."""
 
 import asyncio
+import contextlib
+import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
@@ -9,7 +11,8 @@ from courser.broker.sessions import Session
 from courser.model.buffers import Buffer
 from courser.transports.connections import Connections, Conversation
 from courser.transports.reply_progress import ReplyProgress
-from courser.transports.session_loop import Services, SessionLoop
+from courser.transports.services import Services
+from courser.transports.session_loop import SessionLoop
 
 _CHUNK_SIZE = 64 * 1024
 """Bytes of a reply that are encrypted at a time."""
@@ -65,6 +68,8 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
         self._held_replies = services.held_replies
         self.is_held = False
         """Whether a reply is held until the end of the turn."""
+        self.is_lent = False
+        """Whether another process may have a copy of the socket."""
 
     # --- asyncio's side ---
 
@@ -105,6 +110,8 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
         """Handle the loss of the connection, whichever side closed it."""
         del exc
         if self.loop is not None:
+            if self.is_lent:
+                self._shut_down()
             self.loop.lost()
             self._on_lost(self)
         self._transport = None
@@ -118,6 +125,19 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
         assert self._transport is not None, "the connection is open"
         number: int = self._transport.get_extra_info("socket").fileno()
         return number
+
+    def receive_into(self, room: Callable[[], memoryview]) -> None:
+        """Ask this function where to put the next bytes."""
+        self._room = room
+
+    def _shut_down(self) -> None:
+        """End the connection for the client too: closing our copy of the socket would not."""
+        with contextlib.suppress(OSError):
+            ours = socket.socket(fileno=self.descriptor)
+            try:
+                ours.shutdown(socket.SHUT_RDWR)
+            finally:
+                ours.detach()
 
     def let_go(self) -> None:
         """Close our copy of the socket, without an end for the client: another process has the connection now."""
@@ -155,6 +175,11 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
         """Send now what is held until the end of the turn."""
         if self.is_held:
             self._held_replies.send_all()
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the kernel has all that was sent."""
+        return self._is_writable
 
     def _note_unread(self) -> bool:
         self.note_left_size()

@@ -19,7 +19,8 @@ from websockets.server import ServerProtocol
 from courser.broker.sessions import Session
 from courser.model.buffers import Buffer
 from courser.transports.connections import Conversation
-from courser.transports.session_loop import Services, SessionLoop, SessionTransport
+from courser.transports.services import Services
+from courser.transports.session_loop import SessionLoop, SessionTransport
 from courser.transports.subscription_loop import REQUEST_SIZE_MAX, SubscriptionLoop, SubscriptionServices
 from courser.transports.websocket_frames import (
     CODE_SIZE,

@@ -1,0 +1,82 @@
+"""Replies that other processes have sent to connections of this one: noted in memory that all of them have mapped.
+
+Each process has a board of its own, with a slot for every connection whose socket it has lent. The process that answers
+a request first writes what the reply says, then sends the reply, and then writes that it is sent. Nobody is woken for
+that: the process of the connection looks at the slot when it needs to know.
+
+A slot has one writer at a time, because a connection has one request at a time. No two requests have the same number.
+So a writer that comes late, after the slot was given to another connection, can only make a reply look unsent: whoever
+looks then asks the process that answers.
+"""
+
+import mmap
+import os
+from struct import Struct
+
+_WORD_COUNT = 8
+"""Words of 64 bits in a slot: a line of the processor's cache."""
+_SIZE = _WORD_COUNT * 8
+_SENT = 7
+"""The word that has the number of the request whose reply is sent. One store, so nobody reads half of it."""
+_FACTS = Struct("=QQQQQQ")
+"""Number of the request; stream, topic, partition and offset of the reply; a check of all of them."""
+_MASK = 2**64 - 1
+
+
+def _check(number: int, stream_id: int, topic_id: int, partition_id: int, base_offset: int) -> int:
+    """Processors may make stores visible in any order. What was not written together does not match this."""
+    return (number + 3 * stream_id + 5 * topic_id + 7 * partition_id + 11 * base_offset) & _MASK
+
+
+class ReplyBoard:
+    """The board of this process, to read."""
+
+    def __init__(self, slot_count: int) -> None:
+        self.descriptor = os.memfd_create("courser-replies", os.MFD_CLOEXEC)
+        os.ftruncate(self.descriptor, slot_count * _SIZE)
+        self._map = mmap.mmap(self.descriptor, slot_count * _SIZE)
+        self._words = memoryview(self._map).cast("Q")
+        self._free = list(range(slot_count - 1, -1, -1))
+
+    def take(self) -> int | None:
+        """A slot for a connection; None if all are taken."""
+        return self._free.pop() if self._free else None
+
+    def give_back(self, slot: int) -> None:
+        """A slot is not needed any more."""
+        self._free.append(slot)
+
+    def is_sent(self, slot: int, number: int) -> bool:
+        """Whether the reply to a request is sent."""
+        return self._words[slot * _WORD_COUNT + _SENT] == number
+
+    def is_begun(self, slot: int, number: int) -> bool:
+        """Whether the reply to a request is sent, or is being sent right now."""
+        return self._words[slot * _WORD_COUNT] == number
+
+    def read(self, slot: int, number: int) -> tuple[int, int, int, int] | None:
+        """Stream, topic, partition and offset of the reply to a request; None if they are not all there yet."""
+        found, *facts, check = _FACTS.unpack_from(self._map, slot * _SIZE)
+        if found != number or check != _check(number, *facts):
+            return None
+        return facts[0], facts[1], facts[2], facts[3]
+
+
+class ForeignBoard:
+    """The board of another process, to write."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Takes over the descriptor."""
+        try:
+            self._map = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+        finally:
+            os.close(descriptor)
+        self._words = memoryview(self._map).cast("Q")
+
+    def begin(self, slot: int, number: int, facts: tuple[int, int, int, int]) -> None:
+        """The reply to a request is about to be sent."""
+        _FACTS.pack_into(self._map, slot * _SIZE, number, *facts, _check(number, *facts))
+
+    def note_sent(self, slot: int, number: int) -> None:
+        """The reply is sent."""
+        self._words[slot * _WORD_COUNT + _SENT] = number
