@@ -144,13 +144,22 @@ def test_replies_come_in_order_when_a_client_does_not_wait_at_all(shared_server:
             taken += 1
 
 
+def connect_narrowly(address: tuple[str, int], timeout: float | None = None) -> socket.socket:
+    """A connection that takes few bytes that nobody reads. It has to be told before it is made."""
+    narrow = socket.socket()
+    narrow.settimeout(timeout)
+    narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+    narrow.connect(address)
+    return narrow
+
+
 @pytest.mark.parametrize("preferred", [0, 1])
 def test_a_client_that_does_not_read_gets_every_reply_once_it_does(
-    shared_server: RunningServer, preferred: int
+    shared_server: RunningServer, preferred: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = make_topics(shared_server)
+    monkeypatch.setattr(socket, "create_connection", connect_narrowly)
     with closing(VsrWire(target(shared_server))) as client, closing(VsrWire(target(shared_server))) as other:
-        line_of(client).setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         requests = requests_of(client, places)
         alternate(client, requests)
         expected = [other.topic_figures(place)[1] for place in places]
