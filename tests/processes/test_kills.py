@@ -1,6 +1,7 @@
 """Single processes of a server are killed. Every acknowledged message is there, and the others go on."""
 
 import asyncio
+import itertools
 import os
 import signal
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from tests.torture.process import until
 
 PROCESS_COUNT = 3
 PATIENCE = 120.0
+PRODUCER_COUNT = 3
 
 
 @pytest.fixture
@@ -122,6 +124,51 @@ async def test_acknowledged_messages_survive_the_kill_of_any_single_process(serv
     async with asyncio.timeout(PATIENCE), connect(url(server)) as client:
         for topic in topics:
             assert set(acknowledged[topic]) <= set(await read(client, topic))
+
+
+async def test_owners_that_answer_clients_themselves_may_be_killed_at_any_time(server: RunningServer) -> None:
+    """Connections that work with topics of all processes in turn stay where they are; owners have their sockets."""
+    acknowledged: dict[str, list[int]] = {}
+    news = asyncio.Event()
+    stopping = asyncio.Event()
+
+    async def produce(first_number: int) -> None:
+        number = first_number
+        while not stopping.is_set():
+            try:
+                async with connect(url(server), reconnect=False) as client:
+                    for topic in itertools.cycle(acknowledged):
+                        for _ in range(STREAK_COUNT // 2):
+                            number += PRODUCER_COUNT
+                            await client.send_messages(topic, None, 0, [str(number)])
+                            acknowledged[topic].append(number)
+                        news.set()
+                        if stopping.is_set():
+                            break
+            except CourserError:
+                continue
+
+    async with asyncio.timeout(PATIENCE), connect(url(server)) as client:
+        topics = await make_topics(client)
+        acknowledged.update((topic, []) for topic in topics)
+        producers = [asyncio.create_task(produce(number)) for number in range(PRODUCER_COUNT)]
+        for number in (1, 2, 1):
+            goals = {topic: len(numbers) + 200 for topic, numbers in acknowledged.items()}
+            while any(len(acknowledged[topic]) < goal for topic, goal in goals.items()):
+                news.clear()
+                await news.wait()
+            await kill_and_wait(server, number)
+        stopping.set()
+        await asyncio.gather(*producers)
+        for topic in topics:
+            found = [int(text) for text in await read(client, topic)]
+            assert len(found) == len(set(found))
+            for first_number in range(PRODUCER_COUNT):
+                mine = [number for number in found if number % PRODUCER_COUNT == first_number]
+                assert mine == sorted(mine)
+                assert {number for number in acknowledged[topic] if number % PRODUCER_COUNT == first_number} <= set(
+                    mine
+                )
 
 
 async def test_other_connections_do_not_notice(server: RunningServer) -> None:
