@@ -70,7 +70,7 @@ class _Copy:
     def reply(self, facts: bytes, sent: Sent, number: int) -> None:
         """Send a reply, now or at the end of the turn."""
         self._number, self._sent = number, sent
-        self._board.begin(self._slot, number, (sent.stream_id, sent.topic_id, sent.partition_id, sent.base_offset))
+        self._board.begin(self._slot, number, sent.stream_id, sent.topic_id, sent.partition_id, sent.base_offset)
         data = (reply_to_send(facts, sent),)
         held = self._held_replies
         if held.last is self or not held.hold(self, data):

@@ -84,7 +84,9 @@ class SendElsewhere(ReplyElsewhere):
     )
 
     def __init__(self, lender: "Lender", lent: _Lent, peer: Peer, session: Session, command: SendMessages) -> None:
-        super().__init__()
+        # Not ``super``: one is made for every request.
+        self.on_done = None
+        self.sent_size = 0
         self._lender = lender
         self._lent = lent
         self._peer = peer
@@ -118,9 +120,9 @@ class SendElsewhere(ReplyElsewhere):
         lent = self._lent
         if lent.pending is not self:
             return False
-        slot, number, board = lent.slot, self._number, self._lender.board
-        assert slot is not None, "lent connections have one"
-        if not board.is_sent(slot, number) or (facts := board.read(slot, number)) is None:
+        assert lent.slot is not None, "lent connections have one"
+        facts = self._lender.board.read(lent.slot, self._number)
+        if facts is None:
             return False
         self._sent = Sent(*facts)
         self._peer.forget(self._call_id)

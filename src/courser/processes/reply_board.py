@@ -19,13 +19,13 @@ _SIZE = _WORD_COUNT * 8
 _SENT = 7
 """The word that has the number of the request whose reply is sent. One store, so nobody reads half of it."""
 _FACTS = Struct("=QQQQQQ")
-"""Number of the request; stream, topic, partition and offset of the reply; a check of all of them."""
+"""Number of the request; stream, topic, partition and offset of the reply; a check of all of them.
+
+Processors may make stores visible in any order. What was not written together does not match the check.
+"""
 _MASK = 2**64 - 1
-
-
-def _check(number: int, stream_id: int, topic_id: int, partition_id: int, base_offset: int) -> int:
-    """Processors may make stores visible in any order. What was not written together does not match this."""
-    return (number + 3 * stream_id + 5 * topic_id + 7 * partition_id + 11 * base_offset) & _MASK
+_pack_facts = _FACTS.pack_into
+_unpack_slot = Struct("=QQQQQQ8xQ").unpack_from
 
 
 class ReplyBoard:
@@ -46,20 +46,18 @@ class ReplyBoard:
         """A slot is not needed any more."""
         self._free.append(slot)
 
-    def is_sent(self, slot: int, number: int) -> bool:
-        """Whether the reply to a request is sent."""
-        return self._words[slot * _WORD_COUNT + _SENT] == number
-
     def is_begun(self, slot: int, number: int) -> bool:
         """Whether the reply to a request is sent, or is being sent right now."""
         return self._words[slot * _WORD_COUNT] == number
 
     def read(self, slot: int, number: int) -> tuple[int, int, int, int] | None:
-        """Stream, topic, partition and offset of the reply to a request; None if they are not all there yet."""
-        found, *facts, check = _FACTS.unpack_from(self._map, slot * _SIZE)
-        if found != number or check != _check(number, *facts):
+        """Stream, topic, partition and offset of the reply to a request; None if it is not sent."""
+        found, stream_id, topic_id, partition_id, base_offset, check, sent = _unpack_slot(self._map, slot * _SIZE)
+        if sent != number or found != number:
             return None
-        return facts[0], facts[1], facts[2], facts[3]
+        if check != (number + 3 * stream_id + 5 * topic_id + 7 * partition_id + 11 * base_offset) & _MASK:
+            return None
+        return stream_id, topic_id, partition_id, base_offset
 
 
 class ForeignBoard:
@@ -73,9 +71,10 @@ class ForeignBoard:
             os.close(descriptor)
         self._words = memoryview(self._map).cast("Q")
 
-    def begin(self, slot: int, number: int, facts: tuple[int, int, int, int]) -> None:
+    def begin(self, slot: int, number: int, stream_id: int, topic_id: int, partition_id: int, base_offset: int) -> None:
         """The reply to a request is about to be sent."""
-        _FACTS.pack_into(self._map, slot * _SIZE, number, *facts, _check(number, *facts))
+        check = (number + 3 * stream_id + 5 * topic_id + 7 * partition_id + 11 * base_offset) & _MASK
+        _pack_facts(self._map, slot * _SIZE, number, stream_id, topic_id, partition_id, base_offset, check)
 
     def note_sent(self, slot: int, number: int) -> None:
         """The reply is sent."""

@@ -116,6 +116,8 @@ class SessionLoop:
         self._task: asyncio.Task[Any] | None = None
         self._elsewhere: tuple[Codec, Incoming, ReplyElsewhere] | None = None
         """The request in progress, if another process sends its reply."""
+        self._looks_first = False
+        """Whether bytes are only received after a look for that reply."""
         session.on_end = self.end
 
     # --- receiving ---
@@ -412,12 +414,15 @@ class SessionLoop:
             # The client does not wait for replies, so it will not tell by its next request that it has this one.
             reply.begin(None)
         else:
-            reply.receive_into(self._room_after_reply)
+            if not self._looks_first:
+                self._looks_first = True
+                reply.receive_into(self._room_after_reply)
             reply.begin(codec.sent_facts(incoming))
 
     def _room_after_reply(self) -> memoryview:
         """Where the next bytes go: usually those of the next request, because the client has its reply."""
-        self._look_for_reply()
+        if self._elsewhere is not None:
+            self._look_for_reply()
         return self._buffer.room()
 
     def _look_for_reply(self) -> None:
@@ -444,7 +449,6 @@ class SessionLoop:
             return
         codec, incoming, reply = self._elsewhere
         self._elsewhere = None
-        reply.receive_into(self._buffer.room)
         try:
             # Even if it is sent: it may be asked for again.
             buffers = codec.encode_reply(incoming, reply.result())
