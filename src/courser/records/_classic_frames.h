@@ -85,7 +85,8 @@ typedef struct {
 /* Make the frames. Return whether the messages filled the room exactly.
  *
  * The room may be that of the section itself: a frame is shorter than its message, and the index comes first, so no
- * frame reaches a message that was not read. Within a message, all of its header is read before anything is written.
+ * frame reaches a message that was not read. Within a message, all of its header is read before anything is written,
+ * and the rest moves towards the beginning by more than eight bytes.
  */
 static int
 frames_from_messages(Run messages, Run ids, Run frames, uint64_t count, uint64_t header_size, uint64_t first_origin,
@@ -103,24 +104,20 @@ frames_from_messages(Run messages, Run ids, Run frames, uint64_t count, uint64_t
             frame_size > (uint64_t)(frames.end - frames.at))
             return 0;
         uint8_t *const frame = frames.at;
-        uint8_t id[ID_SIZE];
-        memcpy(id, message + ID_POSITION, ID_SIZE);
+        const uint8_t *id = message + ID_POSITION;
         if (has_no_id(message)) {
             if (ids.end - ids.at < ID_SIZE)
                 return 0;
-            memcpy(id, ids.at, ID_SIZE);
+            id = ids.at;
             ids.at += ID_SIZE;
         }
-        const uint32_t delta = (uint32_t)(load64(message + CLASSIC_ORIGIN_POSITION) - first_origin);
-        const uint32_t offset_delta = (uint32_t)number;
-        memmove(frame + FRAME_HEADER_SIZE, message + header_size, tail_size);
-        memcpy(frame + ID_POSITION, id, ID_SIZE);
-        memcpy(frame + OFFSET_DELTA_POSITION, &offset_delta, sizeof offset_delta);
-        memcpy(frame + TIMESTAMP_DELTA_POSITION, &delta, sizeof delta);
-        memcpy(frame + LENGTHS_POSITION, &lengths, sizeof lengths);
-        memset(frame + RESERVED_POSITION, 0, FRAME_HEADER_SIZE - RESERVED_POSITION);
-        const uint64_t checksum = xxh3_64(frame + ID_POSITION, frame_size - ID_POSITION);
+        const uint32_t timestamp_delta = (uint32_t)(load64(message + CLASSIC_ORIGIN_POSITION) - first_origin);
+        /* All of the header behind the checksum: id, both deltas, both lengths, reserved. */
+        const uint64_t head[] = {load64(id), load64(id + 8), (uint32_t)number | (uint64_t)timestamp_delta << 32, lengths,
+                                 0};
+        const uint64_t checksum = chosen_copy_tail(frame + FRAME_HEADER_SIZE, message + header_size, tail_size, head);
         memcpy(frame, &checksum, sizeof checksum);
+        memcpy(frame + CHECKSUM_SIZE, head, sizeof head);
         memcpy(checksums + 8 * number, &checksum, sizeof checksum);
         starts[number] = frame - body;
         if (!number)

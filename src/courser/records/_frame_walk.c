@@ -391,6 +391,18 @@ done:
     return result;
 }
 
+/* For tests: the hash of bytes that are copied, in one way. Another hash if the copy is wrong. */
+static uint64_t
+hash_of_copy(const uint8_t *data, uint64_t size, CopyTail *copy, uint8_t *scratch)
+{
+    uint64_t head[XXH3_HEAD_SIZE / 8];
+    const uint64_t tail_size = size - XXH3_HEAD_SIZE;
+    memcpy(head, data, XXH3_HEAD_SIZE);
+    memcpy(scratch + 8, data + XXH3_HEAD_SIZE, tail_size);
+    const uint64_t hash = copy(scratch, scratch + 8, tail_size, head);
+    return memcmp(scratch, data + XXH3_HEAD_SIZE, tail_size) ? ~hash : hash;
+}
+
 /* For tests: the hash in every way that this processor has. */
 static PyObject *
 xxh3(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
@@ -401,12 +413,17 @@ xxh3(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
         return NULL;
     const uint64_t size = (uint64_t)data.len;
     Accumulate *ways[XXH3_WAYS_MAX];
-    const int count = list_ways(ways);
-    PyObject *const hashes = PyTuple_New(count);
-    for (int i = 0; hashes != NULL && i < count; i++) {
-        const uint64_t hash = size > 240 ? xxh3_long(data.buf, size, ways[i]) : xxh3_64(data.buf, size);
+    CopyTail *copy_ways[XXH3_WAYS_MAX];
+    const int count = list_ways(ways), copy_count = size < XXH3_HEAD_SIZE ? 0 : list_copy_ways(copy_ways);
+    uint8_t *const scratch = PyMem_Malloc(size + 8);
+    PyObject *const hashes = scratch == NULL ? PyErr_NoMemory() : PyTuple_New(count + copy_count);
+    for (int i = 0; hashes != NULL && i < count + copy_count; i++) {
+        const uint64_t hash = i >= count   ? hash_of_copy(data.buf, size, copy_ways[i - count], scratch)
+                              : size > 240 ? xxh3_long(data.buf, size, ways[i])
+                                           : xxh3_64(data.buf, size);
         PyTuple_SetItem(hashes, i, PyLong_FromUnsignedLongLong(hash));
     }
+    PyMem_Free(scratch);
     PyBuffer_Release(&data);
     return hashes;
 }

@@ -163,9 +163,9 @@ add_stripe(uint64_t *lanes, const uint8_t *data, const uint8_t *secret)
 }
 
 static void
-accumulate(uint64_t *lanes, const uint8_t *data, uint64_t stripe_count)
+accumulate_from(uint64_t *lanes, const uint8_t *data, uint64_t stripe_count, const uint8_t *secret)
 {
-    const uint8_t *secret = xxh3_secret, *const last_secret = xxh3_secret + XXH3_LAST_SECRET_POSITION;
+    const uint8_t *const last_secret = xxh3_secret + XXH3_LAST_SECRET_POSITION;
     for (; stripe_count; stripe_count--, data += XXH3_STRIPE_SIZE) {
         add_stripe(lanes, data, secret);
         secret += XXH3_SECRET_STEP;
@@ -175,6 +175,12 @@ accumulate(uint64_t *lanes, const uint8_t *data, uint64_t stripe_count)
             secret = xxh3_secret;
         }
     }
+}
+
+static void
+accumulate(uint64_t *lanes, const uint8_t *data, uint64_t stripe_count)
+{
+    accumulate_from(lanes, data, stripe_count, xxh3_secret);
 }
 
 #ifdef COURSER_X86
@@ -230,30 +236,38 @@ list_ways(Accumulate **ways)
     return count;
 }
 
+static void
+begin_lanes(uint64_t *lanes)
+{
+    const uint64_t first[XXH3_LANE_COUNT] = {PRIME32_3, PRIME64_1, PRIME64_2, PRIME64_3,
+                                             PRIME64_4, PRIME32_2, PRIME64_5, PRIME32_1};
+    memcpy(lanes, first, sizeof first);
+}
+
 static uint64_t
-xxh3_long(const uint8_t *data, uint64_t size, Accumulate *accumulate_stripes)
+merged(const uint64_t *lanes, uint64_t size)
 {
     const uint8_t *const secret = xxh3_secret;
-    uint64_t lanes[XXH3_LANE_COUNT] = {PRIME32_3, PRIME64_1, PRIME64_2, PRIME64_3,
-                                       PRIME64_4, PRIME32_2, PRIME64_5, PRIME32_1};
-    accumulate_stripes(lanes, data, (size - 1) / XXH3_STRIPE_SIZE);
-    /* The last 64 bytes once more, whole, wherever the stripes end. */
-    add_stripe(lanes, data + size - XXH3_STRIPE_SIZE, secret + XXH3_LAST_SECRET_POSITION - 7);
     uint64_t hash = size * PRIME64_1;
     for (int i = 0; i < XXH3_LANE_COUNT; i += 2)
         hash += folded_product(lanes[i] ^ load64(secret + 11 + 8 * i), lanes[i + 1] ^ load64(secret + 19 + 8 * i));
     return avalanche(hash);
 }
 
+static uint64_t
+xxh3_long(const uint8_t *data, uint64_t size, Accumulate *accumulate_stripes)
+{
+    const uint8_t *const secret = xxh3_secret;
+    uint64_t lanes[XXH3_LANE_COUNT];
+    begin_lanes(lanes);
+    accumulate_stripes(lanes, data, (size - 1) / XXH3_STRIPE_SIZE);
+    /* The last 64 bytes once more, whole, wherever the stripes end. */
+    add_stripe(lanes, data + size - XXH3_STRIPE_SIZE, secret + XXH3_LAST_SECRET_POSITION - 7);
+    return merged(lanes, size);
+}
+
 /* Chosen once, when the module is loaded. */
 static Accumulate *chosen_accumulate = accumulate;
-
-static void
-choose_way(void)
-{
-    Accumulate *ways[XXH3_WAYS_MAX];
-    chosen_accumulate = ways[list_ways(ways) - 1];
-}
 
 static inline uint64_t
 xxh3_64(const void *data, uint64_t size)
@@ -261,6 +275,156 @@ xxh3_64(const void *data, uint64_t size)
     if (size > 240)
         return xxh3_long(data, size, chosen_accumulate);
     return size > 16 ? xxh3_up_to_240(data, size) : xxh3_up_to_16(data, size);
+}
+
+/* --- a hash of bytes that are copied --- */
+
+enum { XXH3_HEAD_SIZE = 40 };
+
+/* Copy a tail of so many bytes. Return the hash of `head`, which is not copied, and the tail behind it.
+ *
+ * The hash comes from where the tail was: what was just written could not be read again at once. The tail may move
+ * within its memory, by eight bytes or more towards the beginning.
+ */
+typedef uint64_t CopyTail(uint8_t *into, const uint8_t *tail, uint64_t tail_size, const uint64_t *head);
+
+/* Inputs from 129 to 240 bytes, as `xxh3_up_to_240`. */
+static uint64_t
+copy_short_tail(uint8_t *into, const uint8_t *tail, uint64_t tail_size, const uint64_t *head)
+{
+    const uint8_t *const secret = xxh3_secret;
+    const uint64_t size = XXH3_HEAD_SIZE + tail_size;
+    uint64_t hash = size * PRIME64_1;
+    hash += folded_product(head[0] ^ load64(secret), head[1] ^ load64(secret + 8));
+    hash += folded_product(head[2] ^ load64(secret + 16), head[3] ^ load64(secret + 24));
+    hash += folded_product(head[4] ^ load64(secret + 32), load64(tail) ^ load64(secret + 40));
+    for (uint64_t i = 3; i < 8; i++)
+        hash += mix16(tail + 16 * i - XXH3_HEAD_SIZE, secret + 16 * i);
+    hash = avalanche(hash);
+    for (uint64_t i = 8; i < size / 16; i++)
+        hash += mix16(tail + 16 * i - XXH3_HEAD_SIZE, secret + 16 * (i - 8) + 3);
+    hash = avalanche(hash + mix16(tail + tail_size - 16, secret + 136 - 17));
+    memmove(into, tail, tail_size);
+    return hash;
+}
+
+static uint64_t
+copy_tail(uint8_t *into, const uint8_t *tail, uint64_t tail_size, const uint64_t *head)
+{
+    const uint64_t size = XXH3_HEAD_SIZE + tail_size;
+    if (size > 128 && size <= 240)
+        return copy_short_tail(into, tail, tail_size, head);
+    uint8_t first[240];
+    if (size <= 240) {
+        memcpy(first, head, XXH3_HEAD_SIZE);
+        memcpy(first + XXH3_HEAD_SIZE, tail, tail_size);
+        memmove(into, tail, tail_size);
+        return xxh3_64(first, size);
+    }
+    /* The first stripe has the head in it. */
+    const uint8_t *const secret = xxh3_secret;
+    const uint64_t in_first = XXH3_STRIPE_SIZE - XXH3_HEAD_SIZE;
+    memcpy(first, head, XXH3_HEAD_SIZE);
+    memcpy(first + XXH3_HEAD_SIZE, tail, in_first);
+    uint64_t lanes[XXH3_LANE_COUNT];
+    begin_lanes(lanes);
+    add_stripe(lanes, first, secret);
+    accumulate_from(lanes, tail + in_first, (size - 1) / XXH3_STRIPE_SIZE - 1, secret + XXH3_SECRET_STEP);
+    add_stripe(lanes, tail + tail_size - XXH3_STRIPE_SIZE, secret + XXH3_LAST_SECRET_POSITION - 7);
+    memmove(into, tail, tail_size);
+    return merged(lanes, size);
+}
+
+#ifdef COURSER_X86
+
+/* The lanes of a processor with AVX2: two halves. */
+typedef struct {
+    __m256i low;
+    __m256i high;
+} Halves;
+
+__attribute__((target("avx2"))) static inline Halves
+with_stripe_avx2(Halves sums, __m256i first, __m256i second, const uint8_t *secret)
+{
+    const __m256i key = _mm256_xor_si256(first, _mm256_loadu_si256((const __m256i *)secret));
+    const __m256i next_key = _mm256_xor_si256(second, _mm256_loadu_si256((const __m256i *)secret + 1));
+    sums.low = _mm256_add_epi64(sums.low, _mm256_shuffle_epi32(first, _MM_SHUFFLE(1, 0, 3, 2)));
+    sums.high = _mm256_add_epi64(sums.high, _mm256_shuffle_epi32(second, _MM_SHUFFLE(1, 0, 3, 2)));
+    sums.low = _mm256_add_epi64(sums.low, _mm256_mul_epu32(key, _mm256_srli_epi64(key, 32)));
+    sums.high = _mm256_add_epi64(sums.high, _mm256_mul_epu32(next_key, _mm256_srli_epi64(next_key, 32)));
+    return sums;
+}
+
+__attribute__((target("avx2"))) static uint64_t
+copy_tail_avx2(uint8_t *into, const uint8_t *tail, uint64_t tail_size, const uint64_t *head)
+{
+    const uint64_t size = XXH3_HEAD_SIZE + tail_size;
+    if (size <= 240)
+        return copy_tail(into, tail, tail_size, head);
+    const uint8_t *secret = xxh3_secret, *const last_secret = xxh3_secret + XXH3_LAST_SECRET_POSITION;
+    uint64_t lanes[XXH3_LANE_COUNT];
+    begin_lanes(lanes);
+    Halves sums = {_mm256_loadu_si256((const __m256i *)lanes), _mm256_loadu_si256((const __m256i *)lanes + 1)};
+    /* Loaded first: what is written before them may be the place where they were. */
+    const __m256i start = _mm256_loadu_si256((const __m256i *)tail);
+    const uint8_t *const end = tail + tail_size;
+    const __m256i last = _mm256_loadu_si256((const __m256i *)(end - XXH3_STRIPE_SIZE));
+    const __m256i very_last = _mm256_loadu_si256((const __m256i *)(end - XXH3_STRIPE_SIZE) + 1);
+    const __m256i first = _mm256_set_epi64x((int64_t)head[3], (int64_t)head[2], (int64_t)head[1], (int64_t)head[0]);
+    const __m256i second = _mm256_set_epi64x((int64_t)load64(tail + 16), (int64_t)load64(tail + 8),
+                                             (int64_t)load64(tail), (int64_t)head[4]);
+    sums = with_stripe_avx2(sums, first, second, secret);
+    _mm256_storeu_si256((__m256i *)into, start);
+    uint64_t position = XXH3_STRIPE_SIZE - XXH3_HEAD_SIZE;
+    for (uint64_t count = (size - 1) / XXH3_STRIPE_SIZE - 1; count; count--, position += XXH3_STRIPE_SIZE) {
+        const __m256i one = _mm256_loadu_si256((const __m256i *)(tail + position));
+        const __m256i other = _mm256_loadu_si256((const __m256i *)(tail + position) + 1);
+        _mm256_storeu_si256((__m256i *)(into + position), one);
+        _mm256_storeu_si256((__m256i *)(into + position) + 1, other);
+        secret += XXH3_SECRET_STEP;
+        if (secret == last_secret) {
+            sums.low = scrambled_avx2(sums.low, last_secret);
+            sums.high = scrambled_avx2(sums.high, last_secret + 32);
+            secret = xxh3_secret;
+        }
+        sums = with_stripe_avx2(sums, one, other, secret);
+    }
+    if (secret + XXH3_SECRET_STEP == last_secret) {
+        sums.low = scrambled_avx2(sums.low, last_secret);
+        sums.high = scrambled_avx2(sums.high, last_secret + 32);
+    }
+    _mm256_storeu_si256((__m256i *)(into + tail_size - XXH3_STRIPE_SIZE), last);
+    _mm256_storeu_si256((__m256i *)(into + tail_size - XXH3_STRIPE_SIZE) + 1, very_last);
+    sums = with_stripe_avx2(sums, last, very_last, last_secret - 7);
+    _mm256_storeu_si256((__m256i *)lanes, sums.low);
+    _mm256_storeu_si256((__m256i *)lanes + 1, sums.high);
+    return merged(lanes, size);
+}
+
+#endif
+
+static CopyTail *chosen_copy_tail = copy_tail;
+
+/* As `list_ways`. */
+static int
+list_copy_ways(CopyTail **ways)
+{
+    int count = 0;
+    ways[count++] = copy_tail;
+#ifdef COURSER_X86
+    if (__builtin_cpu_supports("avx2"))
+        ways[count++] = copy_tail_avx2;
+#endif
+    return count;
+}
+
+static void
+choose_way(void)
+{
+    Accumulate *ways[XXH3_WAYS_MAX];
+    CopyTail *copy_ways[XXH3_WAYS_MAX];
+    chosen_accumulate = ways[list_ways(ways) - 1];
+    chosen_copy_tail = copy_ways[list_copy_ways(copy_ways) - 1];
 }
 
 #endif
