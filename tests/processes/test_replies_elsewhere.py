@@ -312,6 +312,17 @@ async def test_an_owner_that_ends_before_it_replies_takes_the_connection_with_it
         reply.result()
 
 
+async def test_an_owner_that_has_just_ended_takes_the_connection_with_it(world: World) -> None:
+    world.at_owner.close()
+    # Nobody has noticed.
+    reply = world.begin()
+    await world.until_done()
+    assert world.aborted == [world.session]
+    assert not reply.look()
+    with pytest.raises(ProcessGone):
+        reply.result()
+
+
 async def test_an_owner_that_ends_after_it_replied_is_not_missed(world: World) -> None:
     reply = world.begin()
     assert await world.received(len(REPLY)) == REPLY

@@ -135,7 +135,7 @@ class Channel:
         sent = 0
         if not self._left:
             try:
-                sent = self._socket.sendmsg(pieces)
+                sent = self._socket.send(pieces[0]) if len(pieces) == 1 else self._socket.sendmsg(pieces)
             except BlockingIOError:
                 sent = 0
             except OSError:

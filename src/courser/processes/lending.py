@@ -27,8 +27,8 @@ from courser.transports.tcp_connection import TcpConnection
 
 _log = logging.getLogger(__name__)
 
-SLOT_COUNT = 4096
-"""Connections of a process that can be lent at a time."""
+SLOT_COUNT = 1024
+"""Connections of a process that can be lent at a time. Each takes a descriptor in the processes that have a copy."""
 _SEND_COUNT_MIN = 4
 """Sends to another process before the socket is lent to it."""
 _OWNER_BITS = 16
@@ -110,8 +110,9 @@ class SendElsewhere(ReplyElsewhere):
         else:
             # What is sent next has to wait here.
             facts = None
-        self._call_id = call_id = peer.send(self, session.client_id, session.user_id, self._command, facts)
+        self._call_id = call_id = peer.new_call()
         self._number = request_number(call_id, peer.number)
+        peer.send(call_id, self, session.client_id, session.user_id, self._command, facts)
 
     def look(self) -> bool:
         """See ``ReplyElsewhere``."""

@@ -145,23 +145,28 @@ class Peer:
         self._channel.send((CALL, call_id, name, arguments))
         return future
 
+    def new_call(self) -> int:
+        """The number of a call that is made soon."""
+        self._next_id += 1
+        return self._next_id
+
     def send(
         self,
+        call_id: int,
         asker: Asker,
         client_id: int,
         user_id: int | None,
         command: SendMessages,
         facts: bytes | None,
-    ) -> int:
-        """Have messages appended, and the client answered; without ``facts`` the answer comes here. Returns the call.
+    ) -> None:
+        """Have messages appended, and the client answered; without ``facts`` the answer comes here.
 
-        The peer must be open. ``asker`` gets an answer if there is one, and ``ProcessGone`` if there can be none.
+        ``call_id`` is one of ``new_call``. ``asker`` gets an answer if there is one, and ``ProcessGone`` if there can
+        be none any more: perhaps before this returns.
         """
-        self._next_id = call_id = self._next_id + 1
         # The other process may read the memory of the command as long as it has not answered.
         self._asked[call_id] = asker, command
         self._channel.send_messages(call_id, client_id, user_id, command, facts)
-        return call_id
 
     def asked(self, call_id: int) -> "Asker | None":
         """Who waits for the answer to a call of ours."""
