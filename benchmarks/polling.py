@@ -1,6 +1,6 @@
 """What a large poll costs the server: readers that follow one partition together, and ways from a file to a socket.
 
-Polls copy: a file is read, verified, and sent (ADR 0023). The rows of the second part compare this with ``sendfile``,
+Polls copy: a file is read, verified, and sent (ADR 0024). The rows of the second part compare this with ``sendfile``,
 which copies nothing but verifies nothing either, on a bare socket. Its gain has to be large to pay for a proof that the
 bytes are still those that were verified.
 """

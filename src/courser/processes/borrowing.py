@@ -136,6 +136,9 @@ class Borrower:
     # --- copies ---
 
     def _lend(self, descriptors: Sequence[int], home: int, client_id: int, slot: int) -> None:
+        if not descriptors:
+            # This process has as many as it may have: the kernel has dropped it.
+            return
         peer = self._peer_of(home)
         if (
             peer is None
