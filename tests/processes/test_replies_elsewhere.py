@@ -15,7 +15,6 @@ from courser.broker.sessions import Session
 from courser.broker.waiting import Waiting
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.messaging import ToPartition, Transport
-from courser.processes import lending
 from courser.processes.borrowing import Borrower
 from courser.processes.channel import socket_pair
 from courser.processes.handles import Handles, handle_pair
@@ -54,6 +53,12 @@ class Connection:
     def descriptor(self) -> int:
         return self.ours.fileno()
 
+    def send_held(self) -> None:
+        pass
+
+    def receive_into(self, room: Callable[[], memoryview]) -> None:
+        pass
+
 
 class Owner:
     """In place of the ``Router`` of the other process: what its answers are."""
@@ -81,17 +86,18 @@ class Owner:
 class World:
     """Two processes in one event loop: number 0 has a connection, number 1 owns the topic."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.client, ours = socket.socketpair()
         self.client.setblocking(False)
         ours.setblocking(False)
         self.connection = Connection(ours)
-        monkeypatch.setattr(lending, "connection_of", lambda _: self.connection)
         self.session = Session(CLIENT_ID, Transport.TCP, "127.0.0.1:1", now=0)
         self.session.user_id = 5
         self.board = ReplyBoard(2)
         ends, handle_ends = socket_pair(), handle_pair()
-        self.lender = Lender(Links(0, 2), self.board, lambda _: self.handles[0])
+        self.lender = Lender(
+            Links(0, 2), self.board, lambda _: self.handles[0], find_connection=lambda _: self.connection
+        )
         self.aborted: list[Session] = []
         self.lender.abort = self.aborted.append
         self.owner = Owner()
@@ -150,8 +156,8 @@ class World:
 
 
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    world = World(monkeypatch)
+async def world() -> AsyncIterator[World]:
+    world = World()
     await world.lend()
     yield world
     world.close()

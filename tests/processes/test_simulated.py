@@ -22,6 +22,8 @@ async def run(victim: int, last_step: int | None) -> tuple[int, int]:
         await script.run()
         await script.check()
         step_count = world.processes[victim - 1].life.step_count
+        # Most sends to further processes were answered by them.
+        assert sum(process.replies.count for process in world.processes) > PROCESS_COUNT
         restart_count = len(world.processes) - (PROCESS_COUNT - 1)
         await world.stop()
         # A data directory belongs to no number of processes.

@@ -11,7 +11,7 @@ The other side is ``borrowing``. Connections with TLS are not lent: the state of
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from courser.api.commands import SendMessages
 from courser.api.replies import Sent
@@ -39,6 +39,29 @@ def request_number(call_id: int, owner: int) -> int:
     return call_id << _OWNER_BITS | owner
 
 
+class Lendable(Protocol):
+    """A connection whose socket can be passed on."""
+
+    is_held: bool
+    """Whether a reply waits for the end of the turn."""
+    is_lent: bool
+    """Whether others may have a copy of the socket."""
+
+    @property
+    def descriptor(self) -> int:
+        """Of the socket."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the kernel has all that was sent."""
+
+    def send_held(self) -> None:
+        """Send now what waits for the end of the turn."""
+
+    def receive_into(self, room: Callable[[], memoryview]) -> None:
+        """Ask this function where to put the next bytes."""
+
+
 def connection_of(session: Session) -> TcpConnection | None:
     """The connection of a session, if its socket can be passed on: TCP without TLS."""
     loop = getattr(session.on_end, "__self__", None)
@@ -52,7 +75,7 @@ class _Lent:
 
     __slots__ = ("connection", "counts", "is_over", "offered", "pending", "ready", "slot")
 
-    def __init__(self, connection: TcpConnection) -> None:
+    def __init__(self, connection: Lendable) -> None:
         self.connection = connection
         self.counts: dict[Peer, int] = {}
         """Sends to processes that do not have the socket."""
@@ -196,10 +219,20 @@ class SendElsewhere(ReplyElsewhere):
 class Lender:
     """Of one process."""
 
-    def __init__(self, links: Links, board: ReplyBoard, handles_of: Callable[[int], Handles]) -> None:
+    def __init__(
+        self,
+        links: Links,
+        board: ReplyBoard,
+        handles_of: Callable[[int], Handles],
+        *,
+        find_connection: Callable[[Session], Lendable | None] = connection_of,
+        send_count_min: int = _SEND_COUNT_MIN,
+    ) -> None:
         self.board = board
         self._links = links
         self._handles_of = handles_of
+        self._find_connection = find_connection
+        self._send_count_min = send_count_min
         self._lent: dict[int, _Lent] = {}
         """By client id."""
         self.abort: Callable[[Session], None] = lambda _: None
@@ -226,12 +259,12 @@ class Lender:
     def _count(self, peer: Peer, session: Session, lent: _Lent | None) -> None:
         """Lend the socket of a connection that keeps sending."""
         if lent is None:
-            connection = connection_of(session)
+            connection = self._find_connection(session)
             if connection is None:
                 return
             lent = self._lent[session.client_id] = _Lent(connection)
         lent.counts[peer] = count = lent.counts.get(peer, 0) + 1
-        if count < _SEND_COUNT_MIN or peer in lent.offered or not peer.is_open:
+        if count < self._send_count_min or peer in lent.offered or not peer.is_open:
             return
         if lent.slot is None:
             lent.slot = self.board.take()
