@@ -7,8 +7,9 @@ import pytest
 
 from courser.archive.disk_store import DiskStore
 from courser.archive.reader import ArchiveReader
+from courser.archive.restore_need import is_empty, is_unfinished
 from courser.archive.restore_plan import Selection, plan_restore
-from courser.archive.restoring import Restorer, is_empty, is_unfinished
+from courser.archive.restoring import Restorer
 from courser.archive.store import Store
 from courser.catalog.opening import open_catalog
 from courser.catalog.partitions import open_partition_log

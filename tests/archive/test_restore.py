@@ -11,8 +11,9 @@ import pytest
 
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure
 from courser.archive.reader import ArchiveReader, find_clusters
+from courser.archive.restore_need import is_unfinished
 from courser.archive.restore_plan import OFFSET_LEAP, Selection, plan_restore
-from courser.archive.restoring import Restorer, is_unfinished
+from courser.archive.restoring import Restorer
 from courser.archive.store import Store
 from courser.client.client import Client
 from courser.client.messages import PollingStrategy, SendMessage

@@ -18,6 +18,7 @@ from courser.archive.errors import ArchiveDamaged
 from courser.archive.keys import ArchiveKeys
 from courser.archive.objects import Piece
 from courser.archive.pacing import Pace
+from courser.archive.restore_need import is_empty, is_unfinished
 from courser.archive.restore_plan import PlannedPartition, RestorePlan
 from courser.archive.store import Store
 from courser.archive.uploading import Range, hash_file
@@ -73,16 +74,6 @@ from courser.storage.snapshot import write_snapshot
 _REPLACED = "replaced"
 """Where a forced restore moves what was there."""
 _MOVED = (METADATA, STREAMS, STAGING, SESSION, ARCHIVE_STATE)
-
-
-def is_unfinished(file_system: FileSystem, directory: Path) -> bool:
-    """Whether a restore into this directory was interrupted."""
-    return any(entry.name == RESTORE_MARKER for entry in list_if_there(file_system, directory))
-
-
-def is_empty(file_system: FileSystem, directory: Path) -> bool:
-    """Whether a directory has no data of a server."""
-    return not any(entry.name in (METADATA, STREAMS) for entry in list_if_there(file_system, directory))
 
 
 @dataclass(frozen=True, slots=True)

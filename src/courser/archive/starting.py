@@ -12,8 +12,9 @@ from courser.archive.disk_store import DiskStore
 from courser.archive.errors import ArchiveFailure, ObjectMissing
 from courser.archive.keys import VERSION
 from courser.archive.reader import ArchiveReader, choose_cluster, find_clusters, open_store
+from courser.archive.restore_need import is_empty, is_unfinished
 from courser.archive.restore_plan import RestorePlan, Selection, plan_restore
-from courser.archive.restoring import Restorer, is_empty, is_unfinished
+from courser.archive.restoring import Restorer
 from courser.archive.settings import ArchiveSettings
 from courser.archive.store import Store
 from courser.errors import StartRefused

@@ -14,9 +14,7 @@ from courser.archive.care import Removal, plan_removals, remove
 from courser.archive.errors import ArchiveFailure, ArchiveInterrupted
 from courser.archive.reader import ArchiveReader
 from courser.broker.archiving import Archiver
-from courser.model import metric_table as m
 from courser.model.clock import Clock
-from courser.model.metrics import Registry
 
 _log = logging.getLogger(__name__)
 
@@ -99,10 +97,3 @@ def _prune(reader: ArchiveReader, since: int, count: Callable[[Removal], None]) 
     removals = plan_removals(reader, since)
     remove(reader, removals, count)
     return len(removals), sum(removal.size for removal in removals)
-
-
-def register_prune_metrics(registry: Registry, pruner: ArchivePruner | None) -> None:
-    """Name the figures. Without an archive, they are zero."""
-    counters = pruner.counters if pruner is not None else PruneCounters()
-    registry.value_of(m.ARCHIVE_PRUNED, lambda: counters.object_count)
-    registry.value_of(m.ARCHIVE_PRUNED_BYTES, lambda: counters.size)

@@ -25,9 +25,7 @@ from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.partition_survey import Pause, let_others_run
 from courser.errors import CourserError
-from courser.model import metric_table as m
 from courser.model.identifiers import TopicAddress
-from courser.model.metrics import Registry
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory
 from courser.storage.ledger import DamagedRange, SegmentFacts
@@ -312,15 +310,3 @@ async def _try(partition: Partition, work: Callable[[], Awaitable[None]]) -> Non
     except CourserError as error:
         # It is archived as far as it is synced and sealed.
         _log.debug("not ready to be archived partition=%s reason=%s", partition.log.directory, error)
-
-
-def register_archive_metrics(registry: Registry, share: ArchiveShare | None) -> None:
-    """Name the figures of the archive. Without one, they are zero."""
-    counters = share.counters if share is not None else ArchiveCounters()
-    registry.value_of(m.ARCHIVE_UPLOADS, lambda: counters.upload_count)
-    registry.value_of(m.ARCHIVE_UPLOADED_BYTES, lambda: counters.upload_size)
-    registry.value_of(m.ARCHIVE_FAILURES, lambda: counters.failure_count)
-    if share is not None:
-        registry.surveys.append(share.survey)
-    registry.value_of(m.ARCHIVE_BACKLOG, lambda: share.backlog.size if share is not None else 0)
-    registry.value_of(m.ARCHIVE_OLDEST_AGE, lambda: share.oldest_age() if share is not None else 0)

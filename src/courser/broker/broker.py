@@ -13,15 +13,12 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from courser.api.replies import Node
-from courser.archive.starting import prepare_directory
-from courser.archive.store import Store
+from courser.archive.restore_need import may_need_restore
 from courser.broker.access import AccessControl
-from courser.broker.archive_pruning import ArchivePruner, register_prune_metrics
-from courser.broker.archive_share import ArchiveShare, OtherArchiveShares, register_archive_metrics
-from courser.broker.archiving import Archiver
+from courser.broker.archive_metrics import register_archive_metrics, register_prune_metrics, register_read_metrics
 from courser.broker.authentication import Authentication
 from courser.broker.catalog_service import CatalogService
 from courser.broker.condenser import Condenser
@@ -34,7 +31,6 @@ from courser.broker.disk_watch import DiskWatch
 from courser.broker.elsewhere import First, Others, Owns, owns_all
 from courser.broker.figures import Figures
 from courser.broker.finding import Finder
-from courser.broker.followed_archive import FollowedArchive
 from courser.broker.groups import ConsumerGroups
 from courser.broker.history import FigureHistory
 from courser.broker.lag import Lags
@@ -61,7 +57,6 @@ from courser.broker.statistics import Machine
 from courser.broker.stored_offsets import StoredOffsets
 from courser.broker.subscriptions import AnySubscriptions, Subscriptions
 from courser.broker.sync_ways import SyncWays
-from courser.broker.tiered_reads import TieredReads, register_read_metrics
 from courser.broker.tokens import Tokens
 from courser.broker.topic_figures import TopicFigureTable
 from courser.catalog.changes import UserCreation
@@ -76,6 +71,14 @@ from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory
 from courser.storage.recovery_cases import StopKind
 
+if TYPE_CHECKING:
+    # Most servers have no archive: they do not import it.
+    from courser.archive.store import Store
+    from courser.broker.archive_pruning import ArchivePruner
+    from courser.broker.archive_share import ArchiveShare, OtherArchiveShares
+    from courser.broker.archiving import Archiver
+    from courser.broker.followed_archive import FollowedArchive
+
 _log = logging.getLogger(__name__)
 
 
@@ -83,7 +86,7 @@ class OtherProcesses(Others, Protocol):
     """The other processes, and when they start and stop."""
 
     @property
-    def archive_shares(self) -> OtherArchiveShares:
+    def archive_shares(self) -> "OtherArchiveShares":
         """Their partitions, as the archiver sees them."""
 
     async def open_all(self, broker: "Broker", lost: AbstractSet[Path]) -> frozenset[PartitionIdentity]:
@@ -131,7 +134,7 @@ class Broker:
         pool: Executor,
         opened: OpenedCatalog,
         draw: Callable[[int], bytes],
-        archive_store: Store | None = None,
+        archive_store: "Store | None" = None,
         place: Place = ALONE,
     ) -> None:
         self.data = data
@@ -217,32 +220,38 @@ class Broker:
             archive=self.archive_share.guard if self.archive_share is not None else None,
         )
 
-    def _make_archive_share(self, draw: Callable[[int], bytes], store: Store | None) -> ArchiveShare | None:
-        share, settings, place = None, self.settings.archive, self._place
+    def _make_archive_share(self, draw: Callable[[int], bytes], store: "Store | None") -> "ArchiveShare | None":
         self.archiver: Archiver | None = None
         """Writes the archive, in the first process."""
         self.followed_archive: FollowedArchive | None = None
         """What another process knows of the archive."""
-        if settings is not None and place.first is not None:
-            self.followed_archive = FollowedArchive(self.data, self.partitions, settings, place.first.hurry_archive)
-            share = self.followed_archive.share
-        elif settings is not None:
-            others = None if place.others is None else place.others.archive_shares
-            self.archiver = Archiver(
-                self.data, self.catalog, self.partitions, settings, draw=draw, store=store, others=others
-            )
-            share = self.archiver.share
-        if share is not None and settings is not None:
+        share, settings, place = None, self.settings.archive, self._place
+        if settings is not None:
+            from courser.broker import archiving, followed_archive, tiered_reads  # noqa: PLC0415 -- only with an archive
+
+            if place.first is not None:
+                self.followed_archive = followed_archive.FollowedArchive(
+                    self.data, self.partitions, settings, place.first.hurry_archive
+                )
+                share = self.followed_archive.share
+            else:
+                others = None if place.others is None else place.others.archive_shares
+                self.archiver = archiving.Archiver(
+                    self.data, self.catalog, self.partitions, settings, draw=draw, store=store, others=others
+                )
+                share = self.archiver.share
             self.retention.guard = share.guard
             self.catalog.purge_end_of = share.guard.purgeable_end
-            self.partitions.past = TieredReads(share.archive_of, settings.cache_size)
+            self.partitions.past = tiered_reads.TieredReads(share.archive_of, settings.cache_size)
         register_archive_metrics(self.metrics, share)
         register_read_metrics(self.metrics, self.partitions.past)
         return share
 
-    def _make_archive_pruner(self) -> ArchivePruner | None:
+    def _make_archive_pruner(self) -> "ArchivePruner | None":
         archiver, settings, pruner = self.archiver, self.settings.archive, None
         if archiver is not None and settings is not None and settings.retention:
+            from courser.broker.archive_pruning import ArchivePruner  # noqa: PLC0415 -- only with an archive
+
             pruner = ArchivePruner(archiver, self.clock, settings.retention, self.retention.expiry_time)
         register_prune_metrics(self.metrics, pruner)
         return pruner
@@ -340,7 +349,7 @@ class Broker:
         *,
         make_root: Callable[[], RootUser],
         draw: Callable[[int], bytes] = os.urandom,
-        archive_store: Store | None = None,
+        archive_store: "Store | None" = None,
         place: Place = ALONE,
     ) -> "Broker":
         """Open all that a data directory holds.
@@ -488,8 +497,12 @@ def _partition_count(state: CatalogState, stream_id: int, topic_id: int) -> int:
     return 0 if topic is None else len(topic.partitions)
 
 
-def _prepare(data: DataDirectory, settings: BrokerSettings, nonce: bytes, store: Store | None) -> None:
+def _prepare(data: DataDirectory, settings: BrokerSettings, nonce: bytes, store: "Store | None") -> None:
     """Fill a directory from an archive, if that is wanted."""
+    if not may_need_restore(data.file_system, data.path, settings.archive):
+        return
+    from courser.archive.starting import prepare_directory  # noqa: PLC0415 -- only for a restore
+
     prepare_directory(
         data.file_system,
         data.path,

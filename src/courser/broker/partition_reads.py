@@ -9,14 +9,17 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from courser.broker.segment_verification import SegmentCheck, SegmentVerification
-from courser.broker.tiered_reads import TieredReads
 from courser.broker.waiting import Waiting, attempt
 from courser.errors import StorageFailure
 from courser.storage.partition_log import PartitionLog
 from courser.storage.read_result import LargeRead, ReadBuffer, ReadResult
+
+if TYPE_CHECKING:
+    # A server without an archive does not import it.
+    from courser.broker.tiered_reads import TieredReads
 
 LARGE_READ_COUNT_MAX = 2
 """Large reads of all partitions that run at a time: the other threads of the pool are for syncs, and more threads would
@@ -36,7 +39,7 @@ class ReadablePartition:
         log: PartitionLog,
         pool: Executor,
         verification: SegmentVerification | None,
-        past: TieredReads | None,
+        past: "TieredReads | None",
         large_reads: asyncio.Semaphore | None,
     ) -> None:
         self.log = log

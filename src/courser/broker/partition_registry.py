@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from courser.api.replies import Deletion
 from courser.broker.elsewhere import Owns, owns_all
@@ -21,7 +22,6 @@ from courser.broker.partition_reads import LARGE_READ_COUNT_MAX
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.settings import BrokerSettings
 from courser.broker.sync_ways import SyncWays
-from courser.broker.tiered_reads import TieredReads
 from courser.broker.topic_settings import effective_options, log_settings, persists_offsets, size_limit
 from courser.catalog import entities
 from courser.catalog.directories import Directories, identity_of
@@ -38,6 +38,10 @@ from courser.storage.identity_search import ForeignPartition
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
 from courser.storage.segment import Segment
+
+if TYPE_CHECKING:
+    # A server without an archive does not import it.
+    from courser.broker.tiered_reads import TieredReads
 
 _log = logging.getLogger(__name__)
 

@@ -17,8 +17,6 @@ from courser.archive.objects import Piece
 from courser.archive.reader import PartitionArchive
 from courser.broker.waiting import Waiting, attempt
 from courser.errors import StorageFailure
-from courser.model import metric_table as m
-from courser.model.metrics import Registry
 from courser.storage.partition_log import PartitionLog
 from courser.storage.read_result import ReadBuffer, ReadResult, SkipReason
 
@@ -181,13 +179,3 @@ class TieredReads:
 
 async def _waited(found: ReadResult | Waiting[ReadResult]) -> ReadResult:
     return await found if isinstance(found, Waiting) else found
-
-
-def register_read_metrics(registry: Registry, past: TieredReads | None) -> None:
-    """Name the figures of reads from the archive. Without one, they are zero."""
-    counters = past.counters if past is not None else CacheCounters()
-    registry.value_of(m.ARCHIVE_READS, lambda: past.read_count if past is not None else 0)
-    registry.value_of(m.ARCHIVE_CACHE_HITS, lambda: counters.hit_count)
-    registry.value_of(m.ARCHIVE_CACHE_MISSES, lambda: counters.miss_count)
-    registry.value_of(m.ARCHIVE_FETCHED_BYTES, lambda: counters.fetch_size)
-    registry.value_of(m.ARCHIVE_FETCH_FAILURES, lambda: counters.failure_count)
