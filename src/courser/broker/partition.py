@@ -10,13 +10,12 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 from courser.broker.disk_lane import DiskLane
 from courser.broker.disk_pool import Run
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.broker.partition_metrics import PartitionMetrics
-from courser.broker.partition_reads import Found, ReadablePartition
+from courser.broker.partition_reads import Found, Past, ReadablePartition
 from courser.broker.preparing import Preparation
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.sync_ways import SyncWays
@@ -38,10 +37,6 @@ from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
-
-if TYPE_CHECKING:
-    # A server without an archive does not import it.
-    from courser.broker.tiered_reads import TieredReads
 
 _UPKEEP_SIZE_MIN = 512 * 1024
 """Bytes appended between two checks for due upkeep in a small segment: half of the smallest allocation."""
@@ -68,7 +63,7 @@ class Partition(ReadablePartition):
         verification: SegmentVerification | None = None,
         metrics: PartitionMetrics | None = None,
         sync_ways: SyncWays | None = None,
-        past: "TieredReads | None" = None,
+        past: Past = None,
         large_reads: asyncio.Semaphore | None = None,
     ) -> None:
         """``verification``, if any, checks each sealed segment before its first read.

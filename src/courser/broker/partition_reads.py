@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from courser.broker.segment_verification import SegmentCheck, SegmentVerification
 from courser.broker.waiting import Waiting, attempt
@@ -29,6 +29,8 @@ Question = tuple[int, int, int, int]
 messages, as numbering may begin again after a purge."""
 _NOTHING_ASKED: tuple[Question | None, int] = (None, 0)
 Found = TypeVar("Found")
+Past: TypeAlias = "TieredReads | None"
+"""What reads messages that only the archive still has, if there is one."""
 
 
 class ReadablePartition:
@@ -39,7 +41,7 @@ class ReadablePartition:
         log: PartitionLog,
         pool: Executor,
         verification: SegmentVerification | None,
-        past: "TieredReads | None",
+        past: Past,
         large_reads: asyncio.Semaphore | None,
     ) -> None:
         self.log = log

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from courser.api.replies import Deletion
 from courser.broker.elsewhere import Owns, owns_all
@@ -18,7 +17,7 @@ from courser.broker.lost_partitions import lost_partition_log, offline_partition
 from courser.broker.partition import Partition
 from courser.broker.partition_figures import PartitionCounters, counters_of, sums_of
 from courser.broker.partition_metrics import PartitionMetrics
-from courser.broker.partition_reads import LARGE_READ_COUNT_MAX
+from courser.broker.partition_reads import LARGE_READ_COUNT_MAX, Past
 from courser.broker.segment_verification import SegmentVerification
 from courser.broker.settings import BrokerSettings
 from courser.broker.sync_ways import SyncWays
@@ -38,10 +37,6 @@ from courser.storage.identity_search import ForeignPartition
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
 from courser.storage.segment import Segment
-
-if TYPE_CHECKING:
-    # A server without an archive does not import it.
-    from courser.broker.tiered_reads import TieredReads
 
 _log = logging.getLogger(__name__)
 
@@ -138,7 +133,7 @@ class PartitionRegistry:
         self._large_reads = asyncio.Semaphore(LARGE_READ_COUNT_MAX)
         self._purge_end = purge_end
         self.owns = owns
-        self.past: TieredReads | None = None
+        self.past: Past = None
         """Reads what only the archive still has. Set before the first partition is opened."""
         self.topics: dict[tuple[int, int], OpenTopic] = {}
         """By stream and topic id."""
