@@ -56,7 +56,7 @@ class Connection:
     def send_held(self) -> None:
         pass
 
-    def receive_into(self, room: Callable[[], memoryview]) -> None:
+    def receive_into(self, room: Callable[[int], memoryview]) -> None:
         pass
 
 

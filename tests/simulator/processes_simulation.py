@@ -133,7 +133,7 @@ class _Connection:
     def send_held(self) -> None:
         """See ``Lendable``."""
 
-    def receive_into(self, room: Callable[[], memoryview]) -> None:
+    def receive_into(self, room: Callable[[int], memoryview]) -> None:
         """See ``Lendable``."""
 
     def close(self) -> None:

@@ -40,7 +40,7 @@ class FakeElsewhere(ReplyElsewhere):
     def watch(self) -> None:
         self.is_watched = True
 
-    def receive_into(self, room: Callable[[], memoryview]) -> None:
+    def receive_into(self, room: Callable[[int], memoryview]) -> None:
         self.peer.loop.room = room
 
     # --- what the other process does ---

@@ -57,6 +57,23 @@ async def test_a_connection_ends_for_its_client_even_if_another_process_has_a_co
             os.close(copy)
 
 
+async def test_a_connection_can_be_told_to_ask_somebody_else_where_its_bytes_go() -> None:
+    async with serving() as server:
+        client = await server.connect()
+        await client.say(b"hello")
+        (connection,) = server.connections
+        assert isinstance(connection, TcpConnection)
+        usual, asked = connection.get_buffer, []
+
+        def room(size_hint: int) -> memoryview:
+            asked.append(size_hint)
+            return usual(size_hint)
+
+        connection.receive_into(room)
+        assert await client.say(b"again") == b"again"
+        assert asked
+
+
 async def socket_options(options: SocketSettings) -> dict[str, int]:
     """What the kernel says of the server's end of a connection."""
     async with serving(options=options) as server:

@@ -58,7 +58,7 @@ class Lendable(Protocol):
     def send_held(self) -> None:
         """Send now what waits for the end of the turn."""
 
-    def receive_into(self, room: Callable[[], memoryview]) -> None:
+    def receive_into(self, room: Callable[[int], memoryview]) -> None:
         """Ask this function where to put the next bytes."""
 
 
@@ -172,7 +172,7 @@ class SendElsewhere(ReplyElsewhere):
             self._is_watched = True
             self._peer.note("watch_reply", self._session.client_id, self._call_id)
 
-    def receive_into(self, room: Callable[[], memoryview]) -> None:
+    def receive_into(self, room: Callable[[int], memoryview]) -> None:
         """See ``ReplyElsewhere``."""
         self._lent.connection.receive_into(room)
 

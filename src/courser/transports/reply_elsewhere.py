@@ -43,5 +43,5 @@ class ReplyElsewhere(Unanswered, ABC):
         """Have ``on_done`` called as soon as the reply is sent. Can be repeated."""
 
     @abstractmethod
-    def receive_into(self, room: Callable[[], memoryview]) -> None:
+    def receive_into(self, room: Callable[[int], memoryview]) -> None:
         """Have the connection ask this function where to put its next bytes."""

@@ -7,7 +7,7 @@ connection has at most one request and one reply in memory.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -95,7 +95,7 @@ class SessionLoop:
         self._turns = services.turns
         self._link = link
         self._buffer = FrameBuffer(services.memory, self._memory_came)
-        self.room = self._buffer.room
+        self.room: Callable[..., memoryview] = self._buffer.room
         """Where the next bytes go."""
         self._codec = codec
         self._frame_size: int | None = None
@@ -419,8 +419,9 @@ class SessionLoop:
                 reply.receive_into(self._room_after_reply)
             reply.begin(codec.sent_facts(incoming))
 
-    def _room_after_reply(self) -> memoryview:
+    def _room_after_reply(self, size_hint: int = -1) -> memoryview:
         """Where the next bytes go: usually those of the next request, because the client has its reply."""
+        del size_hint
         if self._elsewhere is not None:
             self._look_for_reply()
         return self._buffer.room()

@@ -86,10 +86,8 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
             transport.abort()
             return
         self.loop, receiver = self._assemble(self._services, session, self)
-        # These are called for every request. The event loop looked them up before, so it is told to do that again.
-        self.get_buffer = receiver.room
         self.buffer_updated = receiver.received
-        transport.set_protocol(self)
+        self.receive_into(receiver.room)
 
     def eof_received(self) -> bool:
         """Handle the end of the client's data. Requests that can be answered at once are still answered."""
@@ -126,9 +124,12 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
         number: int = self._transport.get_extra_info("socket").fileno()
         return number
 
-    def receive_into(self, room: Callable[[], memoryview]) -> None:
+    def receive_into(self, room: Callable[[int], memoryview]) -> None:
         """Ask this function where to put the next bytes."""
-        self._room = room
+        assert self._transport is not None, "the connection is open"
+        # It is called for every request. The event loop looked it up before, so it is told to do that again.
+        self.get_buffer = room
+        self._transport.set_protocol(self)
 
     def _shut_down(self) -> None:
         """End the connection for the client too: closing our copy of the socket would not."""
