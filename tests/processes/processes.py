@@ -31,6 +31,14 @@ def connection_counts(server: RunningServer) -> list[int]:
             inodes.add(words[9])
     counts = []
     for process_id in (server.process.pid, *children_of(server)):
-        links = [entry.readlink().name for entry in Path(f"/proc/{process_id}/fd").iterdir()]
+        links = [_target(entry) for entry in Path(f"/proc/{process_id}/fd").iterdir()]
         counts.append(sum(link.removeprefix("socket:[").rstrip("]") in inodes for link in links))
     return counts
+
+
+def _target(entry: Path) -> str:
+    try:
+        return entry.readlink().name
+    except FileNotFoundError:
+        # It was closed since the directory was listed.
+        return ""
