@@ -33,8 +33,7 @@ DEVELOPMENT := $(VENV)/.development-installed
 unexport PYTHONDONTWRITEBYTECODE
 
 ARGS ?=
-# Twice the processors of a small machine: tests also wait for processes, disks and deadlines. With three, the
-# processors were busy for three quarters of the time.
+# Twice the processors of a small machine: tests also wait for processes, disks and deadlines.
 JOBS ?= 4
 ROUNDS ?= 1000000
 SECONDS ?= 600

@@ -184,3 +184,19 @@ def test_a_large_buffer_counts_whole_while_a_small_reply_in_it_is_not_read() -> 
     assert buffers.leased_size == 8 * MIB
     buffers.give_back(one)
     assert buffers.leased_size == 0
+
+
+def test_a_shared_reply_needs_room_like_any_other() -> None:
+    buffers, one, two, three = ReadBuffers(leased_size_max=MIB), session(1), session(2), session(3)
+    lease(buffers, one, 128 * 1024)
+    held = buffers.hold(one)
+    assert held is not None
+    assert buffers.share(two, held), "the same memory, which is counted once"
+    assert buffers.leased_size == 128 * 1024
+    for each in (one, two):
+        buffers.give_back(each)
+    assert buffers.leased_size == 0
+    buffers.unread(three, MIB, is_copied=True)
+    assert not buffers.share(two, held)
+    buffers.give_back(three)
+    assert buffers.share(two, held)

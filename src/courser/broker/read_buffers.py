@@ -183,13 +183,16 @@ class ReadBuffers:
         buffer.is_held = True
         return buffer
 
-    def share(self, session: Session, buffer: LeasedBuffer) -> None:
-        """This session's reply is in a buffer that is held."""
+    def share(self, session: Session, buffer: LeasedBuffer) -> bool:
+        """This session's reply is in a buffer that is held. False: there is no room for it now."""
         self.give_back(session)
         if not buffer.lease_count:
+            if not self._has_room(buffer.leased_size, self.leased_size):
+                return False
             self.leased_size += buffer.leased_size
         buffer.lease_count += 1
         self._leases[session] = buffer
+        return True
 
     def release(self, buffer: LeasedBuffer) -> None:
         """What is in the buffer is needed for the replies that are on their way, and no longer."""

@@ -70,14 +70,15 @@ class RecentReads:
     def find(self, session: Session, partition: Partition, question: Question) -> ReadResult | None:
         """What was read for another reader. Its memory is leased to this session, too. None: it has to be read."""
         kept = self._kept.get((partition, question)) if self._kept else None
-        if kept is None or kept.client_id == session.client_id:
+        if kept is None:
             return None
         if not kept.holds_for(partition):
             self._let_go((partition, question))
             return None
+        if kept.client_id == session.client_id or not self._buffers.share(session, kept.buffer):
+            return None
         kept.is_used = True
         partition.followed_count = _FOLLOWED_COUNT
-        self._buffers.share(session, kept.buffer)
         return kept.result
 
     def note(
