@@ -171,8 +171,8 @@ check-stores: $(DEVELOPMENT)  ## the archive on emulators of Azure and of Google
 		$(PYTHON) -m pytest $(ARGS) tests/archive/test_azure.py tests/archive/test_gcs.py
 
 # Parts that `make --jobs=2` runs side by side; the last one needs no .venv.
-.PHONY: check check-style check-types check-imports
-check: check-style check-types check-imports check-console  ## format, lint, types, import contracts; changes nothing
+.PHONY: check check-style check-types check-imports check-documents
+check: check-style check-types check-imports check-documents check-console  ## format, lint, types, imports, documents; changes nothing
 
 check-style: $(DEVELOPMENT)
 	$(BIN)/ruff format --check
@@ -183,6 +183,10 @@ check-types: $(DEVELOPMENT)
 
 check-imports: $(DEVELOPMENT)
 	$(BIN)/lint-imports
+
+# The tests of the documents that only read them: lines, links, and whether commands and options exist.
+check-documents: $(DEVELOPMENT)
+	$(PYTHON) -m pytest -qq tests/test_tidy.py tests/docs/test_documents.py -k "not happens"
 
 # TypeScript reads the types in the comments of the console's scripts. Nothing of it is shipped.
 TYPESCRIPT := build/typescript
