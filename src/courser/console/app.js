@@ -252,7 +252,7 @@ let chordStart = 0;
 function onKey(event) {
   const target = /** @type {HTMLElement} */ (event.target);
   if (session === null || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-  if (target.closest("input, textarea, select, dialog, [contenteditable]") !== null) return;
+  if (target.closest("input, textarea, select, dialog[open], [contenteditable]") !== null) return;
   const isChord = Date.now() - chordStart < CHORD_TIME;
   chordStart = 0;
   if (isChord) {

@@ -10,7 +10,8 @@ import { dialog } from "./widgets.js";
 const SHOWN_COUNT_MAX = 12;
 
 export function openSearch() {
-  if (document.querySelector("dialog") !== null) return Promise.resolve(null);
+  // One that was just closed stays in the page until its close event.
+  if (document.querySelector("dialog[open]") !== null) return Promise.resolve(null);
   return dialog("Search", (/** @type {(result: true | null) => void} */ close) => {
     /** @type {Hit[]} */
     const all = VIEWS.filter((view) => view.title !== undefined)

@@ -125,6 +125,7 @@ export function dialog(title, make, options = {}) {
     element.append(content);
     document.body.append(element);
     element.showModal();
+    /** @type {HTMLElement | null} */ (content.querySelector("input, select, textarea"))?.focus();
   });
 }
 
