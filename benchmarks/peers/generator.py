@@ -1,4 +1,4 @@
-"""Load generators for servers that speak Iggy's protocols: Iggy's own ``iggy-bench``, and ours."""
+"""Load generators: what they have in common, and those for servers that speak Iggy's protocols."""
 
 import json
 import re
@@ -83,6 +83,42 @@ class StreamGenerator(ABC):
     @abstractmethod
     def run(self, load: Load, server: Running, kind: Kind, request_count: int) -> Speed:
         """So many requests of each connection."""
+
+
+class EqualSizesGenerator(ABC):
+    """A generator of other servers. All its messages have one size, and it reports how many there are per second."""
+
+    def covers(self, load: Load) -> bool:
+        """Whether the load can be put on a server."""
+        return load.message_sizes[0] == load.message_sizes[1]
+
+    def measure(self, load: Load, server: Running) -> dict[Measure, float]:
+        """Send, and read again if the load says so, on a server without data."""
+        found: dict[Measure, float] = {}
+        # A short run with the same connections is subtracted: what they cost, and what is created first.
+        short_cpu, _ = self._timed(load, server, SHORT_COUNT)
+        cpu, sent = self._timed(load, server, load.request_count)
+        found[load.sent] = _figure(load, _speed(load, sent))
+        if load.cpu is not None:
+            send_count = (load.request_count - SHORT_COUNT) * load.connection_count
+            found[load.cpu] = (cpu - short_cpu) * 1e6 / send_count
+        if load.polled is not None:
+            found[load.polled] = _figure(load, _speed(load, self.poll(load, server)))
+        return found
+
+    def _timed(self, load: Load, server: Running, request_count: int) -> tuple[float, float]:
+        """The CPU time of the server in seconds, and messages per second."""
+        before = server.cpu_seconds()
+        messages = self.send(load, server, request_count)
+        return server.cpu_seconds() - before, messages
+
+    @abstractmethod
+    def send(self, load: Load, server: Running, request_count: int) -> float:
+        """So many requests of each connection. Returns messages per second."""
+
+    @abstractmethod
+    def poll(self, load: Load, server: Running) -> float:
+        """Read what was sent. Returns messages per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +206,8 @@ def run_generator(command: Sequence[str]) -> str:
 
 def _figure(load: Load, speed: Speed) -> float:
     return speed.messages if load.is_single else speed.megabytes
+
+
+def _speed(load: Load, messages: float) -> Speed:
+    """The speed of so many messages per second, which all have one size."""
+    return Speed(messages * int(load.mean_size) / 1e6, messages)

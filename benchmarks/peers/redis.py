@@ -10,13 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.peers.generator import run_generator
-from benchmarks.peers.loads import Load, Measure
+from benchmarks.peers.generator import EqualSizesGenerator, run_generator
+from benchmarks.peers.loads import Load
 from benchmarks.peers.servers import PeerFailed, Running, clean_environment, free_port, serving
 
 ACKNOWLEDGED = "the write call has returned; Redis syncs once a second (`appendonly yes`)"
-SHORT_COUNT = 50
-"""Requests of each connection in a short run."""
 
 
 @contextmanager
@@ -30,37 +28,21 @@ def redis(program: Path, directory: Path) -> Iterator[Running]:
 
 
 @dataclass(frozen=True, slots=True)
-class RedisGenerator:
+class RedisGenerator(EqualSizesGenerator):
     """``redis-benchmark``."""
 
     program: Path
 
-    def covers(self, load: Load) -> bool:
-        """Whether the load can be put on a server. All messages of a run are the same: sizes cannot vary."""
-        return load.message_sizes[0] == load.message_sizes[1]
-
-    def measure(self, load: Load, server: Running) -> dict[Measure, float]:
-        """Send, and read again if the load says so, on a server without data."""
-        found: dict[Measure, float] = {}
-        short_cpu = self._send(load, server, SHORT_COUNT)[0] if load.cpu is not None else 0.0
-        cpu, speed = self._send(load, server, load.request_count)
-        found[load.sent] = _figure(load, speed)
-        if load.cpu is not None:
-            send_count = (load.request_count - SHORT_COUNT) * load.connection_count
-            found[load.cpu] = (cpu - short_cpu) * 1e6 / send_count
-        if load.polled is not None:
-            poll = ["XREAD", "COUNT", str(load.message_count), "STREAMS", _key(0), "0"]
-            polls = self._run(load, server, load.request_count * load.connection_count, 1, poll)
-            found[load.polled] = _figure(load, polls * load.message_count)
-        return found
-
-    def _send(self, load: Load, server: Running, request_count: int) -> tuple[float, float]:
-        """The CPU time of the server in seconds, and messages per second."""
+    def send(self, load: Load, server: Running, request_count: int) -> float:
+        """As in ``EqualSizesGenerator``."""
         count = request_count * load.connection_count * load.message_count
         add = ["XADD", "bench:__rand_int__", "*", "m", "x" * int(load.mean_size)]
-        before = server.cpu_seconds()
-        speed = self._run(load, server, count, load.message_count, add)
-        return server.cpu_seconds() - before, speed
+        return self._run(load, server, count, load.message_count, add)
+
+    def poll(self, load: Load, server: Running) -> float:
+        """As in ``EqualSizesGenerator``."""
+        read = ["XREAD", "COUNT", str(load.message_count), "STREAMS", _key(0), "0"]
+        return self._run(load, server, load.request_count * load.connection_count, 1, read) * load.message_count
 
     def _run(self, load: Load, server: Running, count: int, pipeline: int, words: list[str]) -> float:
         """Commands per second."""
@@ -89,7 +71,3 @@ def parse(output: str) -> float:
 
 def _key(number: int) -> str:
     return f"bench:{number:012}"
-
-
-def _figure(load: Load, messages: float) -> float:
-    return messages if load.is_single else messages * int(load.mean_size) / 1e6
