@@ -104,7 +104,7 @@ def test_a_full_disk_at_a_stop_and_a_start(small_disk: Path, tmp_path: Path) -> 
         with server, VsrClient(server.port).login() as client:
             assert client.ask(c.SendMessages("s", "big", ToPartition(0), []), [bytes(100_000)]).status == E.DISK_FULL
     except AssertionError as refusal:
-        if "make room on this disk" not in str(refusal):
+        if "free space on this disk" not in str(refusal):
             raise
     ballast.unlink()
     run("mount", "-o", "remount,size=44m", str(small_disk))

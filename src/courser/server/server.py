@@ -21,7 +21,7 @@ from courser.broker.credentials import Passwords
 from courser.broker.sessions import Session
 from courser.catalog.rules import ROOT_USER_ID
 from courser.configuration.loading import Configuration
-from courser.errors import CourserError, StartRefused
+from courser.errors import CourserError, DiskFull, StartRefused
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.messaging import Transport
 from courser.records.encryption import key_name
@@ -40,6 +40,7 @@ from courser.server.system_limits import (
     raise_file_limit,
 )
 from courser.storage.data_directory import DataDirectory
+from courser.storage.durable_files import storage_failure
 from courser.storage.paths import SESSION
 from courser.transports.request_memory import private_memory
 
@@ -254,8 +255,10 @@ class Server:
             self._write_certificates()
             write_configuration(directory, self._orders.configuration, addresses)
         except OSError as error:
+            if isinstance(failure := storage_failure("write", directory, error), DiskFull):
+                raise failure from error
             reason = f"cannot write to it: {error.strerror or error}"
-            raise StartRefused(directory, reason, "check system.runtime.path and the free space on its disk") from error
+            raise StartRefused(directory, reason, "check system.runtime.path") from error
 
     def _write_certificates(self) -> None:
         for transport, certificate in self._listeners.certificates.items():
