@@ -200,3 +200,18 @@ def test_a_shared_reply_needs_room_like_any_other() -> None:
     assert not buffers.share(two, held)
     buffers.give_back(three)
     assert buffers.share(two, held)
+
+
+def test_readers_of_a_shared_reply_that_are_cut_off_free_its_memory_once() -> None:
+    buffers, readers = ReadBuffers(leased_size_max=MIB), [session(number) for number in (1, 2, 3)]
+    lease(buffers, readers[0], 128 * 1024)
+    held = buffers.hold(readers[0])
+    assert held is not None
+    for reader in readers[1:]:
+        assert buffers.share(reader, held)
+    for reader in readers:
+        assert buffers.leased_size == 128 * 1024, "the others still need it"
+        buffers.drop(reader)
+    assert buffers.leased_size == 0
+    buffers.release(held)
+    assert buffers.kept_size == 0, "the kernel may still read it"

@@ -1,6 +1,7 @@
 """WebSocket as a carrier: the library ``websockets`` is the client, and a raw socket for what it would not send."""
 
 import asyncio
+import logging
 import random
 import ssl
 import struct
@@ -222,12 +223,15 @@ async def test_a_handshake_that_is_not_one_is_refused(request_head: bytes, statu
 
 
 @pytest.mark.parametrize("nonsense", [b"\x00" * 20_000, b"nonsense\r\n\r\n", frame(b"x" * 17_000)])
-async def test_other_protocols_are_cut_off(nonsense: bytes) -> None:
+async def test_other_protocols_are_cut_off(nonsense: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     async with websocket_serving() as server:
         client = await server.connect()
         client.writer.write(nonsense)
         assert await client.end() == b""
         assert await say_raw(await raw_client(server), b"hello") == b"<hello>"
+    assert [record.levelname for record in caplog.records if "handshake" in record.getMessage()] == ["INFO"]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 async def say_raw(client: Client, text: bytes) -> bytes:

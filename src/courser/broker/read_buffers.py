@@ -47,7 +47,7 @@ _SHORTAGE_INTERVAL = 0.1
 class LeasedBuffer(ReadBuffer):
     """A buffer that knows how large it is, and who needs it."""
 
-    __slots__ = ("is_held", "lease_count", "leased_size")
+    __slots__ = ("is_dropped", "is_held", "lease_count", "leased_size")
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,6 +56,8 @@ class LeasedBuffer(ReadBuffer):
         """Connections whose reply is in it."""
         self.is_held = False
         """Whether its contents must stay, even if no connection needs them now."""
+        self.is_dropped = False
+        """Whether somebody who is not counted any more may still use it: then nobody else ever does."""
 
     def lease(self, size: int) -> None:
         """It may be filled with so many bytes."""
@@ -170,7 +172,8 @@ class ReadBuffers:
         self._forget_copy(session)
         buffer = self._leases.pop(session, None)
         if buffer is not None:
-            self.leased_size -= buffer.leased_size
+            buffer.is_dropped = True
+            self._end_lease(buffer)
         self._serve()
 
     # --- replies that several connections get ---
@@ -283,7 +286,7 @@ class ReadBuffers:
 
     def _keep(self, buffer: LeasedBuffer) -> None:
         capacity = buffer.capacity
-        if self.kept_size + capacity <= self._kept_size_max:
+        if not buffer.is_dropped and self.kept_size + capacity <= self._kept_size_max:
             buffer.reset()
             self._free.append(buffer)
             self.kept_size += capacity

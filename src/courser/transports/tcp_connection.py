@@ -91,6 +91,7 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Handle the end of the client's data. Requests that can be answered at once are still answered."""
+        self.send_held()
         return False
 
     def pause_writing(self) -> None:
@@ -113,6 +114,7 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
             self.loop.lost()
             self._on_lost(self)
         self._transport = None
+        self._is_writable = False
         self._held_replies.forget(self)
 
     # --- moving to another process ---
@@ -160,7 +162,7 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
 
     def _send_now(self, buffers: Sequence[Buffer]) -> bool:
         self.write(buffers)
-        return self._is_writable or self._note_unread()
+        return self._is_writable or self._is_gone or self._note_unread()
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Hand bytes to the kernel now."""
@@ -181,6 +183,11 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
     def is_writable(self) -> bool:
         """Whether the kernel has all that was sent."""
         return self._is_writable
+
+    @property
+    def _is_gone(self) -> bool:
+        """Whether nobody is left to read a reply: it would be waited for in vain."""
+        return self._transport is None or self._transport.is_closing()
 
     def _note_unread(self) -> bool:
         self.note_left_size()

@@ -222,8 +222,9 @@ class WebSocketLayer:
             answer = self._answer_handshake(protocol, request)
             protocol.send_response(answer)
             self._is_open = answer.status_code == HTTPStatus.SWITCHING_PROTOCOLS
-        # An empty piece stands for the end.
-        self._carrier.send([data for data in protocol.data_to_send() if data])
+        # An empty piece stands for the end. What is no HTTP at all gets no answer.
+        if answer_data := [data for data in protocol.data_to_send() if data]:
+            self._carrier.send(answer_data)
         self._start += size
         if not self._is_open:
             self._end_handshake(f"its WebSocket handshake failed: {protocol.handshake_exc or 'wrong path'}")
