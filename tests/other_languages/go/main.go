@@ -48,8 +48,10 @@ func main() {
 func readsOnANewConnection() {
 	consumer := login(root, rootPassword)
 	defer func() { must(consumer.Close()) }()
-	polled := got(consumer.PollMessages(name("exchange"), name("messages"), single("go-reader"),
-		iggcon.FirstPollingStrategy(), 10, false, number(0)))
+	polled := notAtFirst(func() *iggcon.PolledMessage {
+		return got(consumer.PollMessages(name("exchange"), name("messages"), single("go-reader"),
+			iggcon.FirstPollingStrategy(), 10, false, number(0)))
+	})
 	equal(len(polled.Messages), 3, "messages of the Python SDK")
 	for index, expected := range []string{"plain", "with a header", "with two"} {
 		equal(string(polled.Messages[index].Payload), expected, "payload")
@@ -59,6 +61,16 @@ func readsOnANewConnection() {
 	equal(headersOf(polled.Messages[1]), "key=value ", "headers")
 	equal(headersOf(polled.Messages[2]), "first=ü second=2 ", "headers")
 	ok("reads on a new connection")
+}
+
+// The first poll of a new connection may get nothing: its messages could have the headers of another release. See
+// "Clients that do not say who they are" in docs/compatibility.md.
+func notAtFirst(poll func() *iggcon.PolledMessage) *iggcon.PolledMessage {
+	polled := poll()
+	if len(polled.Messages) == 0 {
+		polled = poll()
+	}
+	return polled
 }
 
 func wrongPassword() {
@@ -211,7 +223,8 @@ func permissions(c iggcon.Client) {
 	expect(read.Streams[id].Topics[topicID].PollMessages, "permission to poll")
 	expect(!read.Global.ReadStreams, "no permission for all streams")
 	user := login("gopher", "another one")
-	equal(string(payloads(poll(user, iggcon.FirstPollingStrategy(), 0, 1, false))[0]), "one", "message of the user")
+	polled := notAtFirst(func() *iggcon.PolledMessage { return poll(user, iggcon.FirstPollingStrategy(), 0, 1, false) })
+	equal(string(payloads(polled)[0]), "one", "message of the user")
 	refused(user.SendMessages(stream, topic, iggcon.None(), messages("not allowed")), "a send without permission")
 	must(user.Close())
 	must(c.DeleteUser(name("gopher")))
