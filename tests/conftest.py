@@ -10,6 +10,7 @@ import gc
 import os
 import random
 import re
+import signal
 import sys
 import zlib
 
@@ -102,6 +103,9 @@ settings.load_profile("default")
 
 
 def pytest_configure() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts background jobs so, and programs that tests interrupt would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Tests start hundreds of servers and commands. Without bytecode on disk, each of them compiles every module it
     # imports, and takes more than twice the CPU time to start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
