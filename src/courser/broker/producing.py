@@ -33,8 +33,6 @@ _EXCESS_SHARE = 4
 """By this share a topic may pass its limit before sends wait for what is deleted: a slow disk is not to be overrun."""
 _KEYED_COUNT_MAX = 1000
 """Messages that get their key on the event loop: some 10 us for each of them, if all have headers of their own."""
-
-
 _ELSEWHERE_COUNT_MIN = 100
 """Topics of other processes that are remembered before any are forgotten."""
 

@@ -16,7 +16,7 @@ from courser.storage.read_result import ReadResult
 
 _MIB = 1024 * 1024
 _SHARED_SIZE_MAX = 2 * _MIB
-"""Bytes of memory of one result."""
+"""Bytes of one result."""
 _HELD_SIZE_MAX = 8 * _MIB
 """Bytes of memory of all results: more would not stay in the caches of the processor."""
 _HOLD_TIME = 0.05
@@ -104,6 +104,10 @@ class RecentReads:
             return
         buffer = self._buffers.hold(session)
         if buffer is None:
+            return
+        if buffer.capacity > _HELD_SIZE_MAX:
+            # A small result in a large buffer that was used before: it would push out all others, and then itself.
+            self._buffers.release(buffer)
             return
         self._kept[place] = _Kept(result, session.client_id, buffer, visible_end)
         self._held_size += buffer.capacity

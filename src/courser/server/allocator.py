@@ -15,7 +15,8 @@ _MIB = 1024 * 1024
 _KEPT_SIZE_MAX = 64 * _MIB
 """Bytes that are free at the end of the heap before they are returned at once, and not by the next ``find_trim``."""
 _MAPPED_SIZE_MIN = 32 * _MIB
-"""Bytes from which a block is mapped on its own, and returned as soon as it is freed: the largest value of glibc."""
+"""Bytes from which a block is mapped on its own, and returned as soon as it is freed. By itself, glibc would not go
+above this value either."""
 
 
 def prepare_heap() -> None:

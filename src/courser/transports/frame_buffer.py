@@ -9,7 +9,7 @@ from collections.abc import Callable
 from courser.transports.request_memory import RequestMemory, private_memory
 
 BASE_SIZE = 64 * 1024
-"""Bytes of the buffer that every connection has. Untouched pages use no memory, so idle connections are cheap."""
+"""Bytes of the buffer that every connection has. Pages that were never touched use no memory."""
 _KEEP_SIZE_MAX = 4 * 1024 * 1024
 """Maximum size in bytes of a borrowed buffer that a connection keeps for its next request."""
 _LARGE_SIZE = 2 * 1024 * 1024
