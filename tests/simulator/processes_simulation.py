@@ -61,9 +61,10 @@ _ROOT = RootUser("root", "$argon2id$made up")
 _READER = Consumer(ConsumerKind.CONSUMER, 1)
 _CHANGING = frozenset(
     {"write_at", "sync", "truncate", "allocate", "reserve", "rename", "link", "unlink", "make_directory"}
-    | {"remove_directory", "sync_directory", "reply"}
+    | {"remove_directory", "sync_directory", "reply", "opening", "opened", "linked"}
 )
-"""Calls that change the disk, and replies to clients: a process may be killed before any of them."""
+"""Calls that change the disk, replies to clients, and how far a restart has come: a process may be killed before any of
+them."""
 _CLASSIC_REPLY = bytes(8)
 _SETTINGS = BrokerSettings(disk_thread_count=1, limits=BrokerLimits(change_retry_delay=0))
 
@@ -166,10 +167,11 @@ class _View:
 class _FurtherProcess:
     """A further process. Has the methods of ``Popen`` that are used."""
 
-    def __init__(self, world: "ProcessesWorld", number: int, last_step: int | None) -> None:
+    def __init__(self, world: "ProcessesWorld", number: int, last_step: int | None, *, is_restarted: bool) -> None:
         self.pid = 0
         self._world = world
-        self._number = number
+        self.number = number
+        self._is_restarted = is_restarted
         self._loop = asyncio.get_running_loop()
         self._thread = threading.current_thread()
         self.life = Life(last_step, self._killed)
@@ -177,6 +179,7 @@ class _FurtherProcess:
         self.child = Child(number, cast("Any", self), channel, handles)
         self._services: dict[str, Callable[..., Any]] = {"open": self._open, "close": self._close}
         self._calls: dict[str, Callable[..., None]] = {}
+        self._ends: list[socket.socket] = []
         self._peers = [self._peer(FIRST, self._channel)]
         self._handle_services: dict[str, Callable[..., None]] = {"link": self._link}
         self._handle_services.update(map_memory_of_others(lambda _: self._peers[0]))
@@ -186,30 +189,43 @@ class _FurtherProcess:
         self._links: Links | None = None
         self._broker: Broker | None = None
 
-    def _peer(self, number: int, end: Any) -> Peer:
+    def _peer(self, number: int, end: socket.socket) -> Peer:
+        self._ends.append(end)
         return Peer(number, end, services=self._services, calls=self._calls, on_lost=self._lost)
 
+    def _restart_step(self, name: str) -> None:
+        """Restarts write little, so they would take few steps otherwise. A first start that fails is another matter."""
+        if self._is_restarted:
+            self.life.step(name)
+
     async def _open(self, peer: Peer, orders: OpeningOrders) -> Any:
+        self._restart_step("opening")
         files = cast("Any", _View(self._world.disk, self.life, self._world.lock))
         lock = cast("DirectoryLock", _NoLock())
         broker = await open_follower(orders, lock, FirstProcess(peer), file_system=files, clock=self._world.clock)
         self._broker = broker
-        self._links = Links(self._number, orders.process_count)
+        self._links = Links(self.number, orders.process_count)
         router, mirrors = make_router(broker, self._links)
         self._services.update(FollowingServices(broker).by_name())
         self._services.update(session_services(router, mirrors))
         self._calls["command"] = router.command_for
-        borrower = self._borrower = Borrower(router, self._number, lambda _: self._peers[0])
+        borrower = self._borrower = Borrower(router, self.number, lambda _: self._peers[0])
         borrower.begin(self.replies)
         self._services.update(borrower.services)
         self._handle_services.update(borrower.handle_services)
         peer.on_send = borrower.send
         self._links.add(peer)
+        self._restart_step("opened")
         return broker.partitions.unopened
 
     def _link(self, descriptors: Sequence[int], number: int) -> None:
         channel, handles = (socket.socket(fileno=descriptor) for descriptor in descriptors)
         handles.close()
+        try:
+            self._restart_step("linked")
+        except OSError:
+            channel.close()
+            return
         peer = self._peer(number, channel)
         self._peers.append(peer)
         assert self._links is not None, "it was opened"
@@ -225,6 +241,10 @@ class _FurtherProcess:
 
     def _killed(self) -> None:
         """Nothing that it would send after this may get out, such as that the disk has refused something."""
+        for end in self._ends:
+            # At once: the event loop may be about to send it.
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
         if threading.current_thread() is self._thread:
             self._die()
         else:
@@ -248,7 +268,7 @@ class _FurtherProcess:
         """See ``Popen``. Nothing of it reaches the disk any more."""
         with self._world.lock:
             self.life.is_over = True
-        self._loop.call_soon_threadsafe(self._die)
+        self._killed()
 
     def wait(self, timeout: float | None = None) -> int:
         """See ``Popen``."""
@@ -267,13 +287,15 @@ class ProcessesWorld:
         self._random = random.Random(seed)
         self.processes: list[_FurtherProcess] = []
         """All further processes that were started, dead or alive."""
+        self._is_doubled = False
+        """Whether there were two processes with the same number at a time."""
         self._broker: Broker | None = None
         self._begin: Callable[..., Any] | None = None
         self.session = Session(0, Transport.TCP, "", now=0)
         self._connection: _Connection | None = None
 
-    async def start(self, process_count: int, *, victim: int = 0, last_step: int | None = None) -> None:
-        """Start a server. The first process with the number ``victim`` dies before its step ``last_step``."""
+    async def start(self, process_count: int, *, victim: int = 0, last_steps: Sequence[int] = ()) -> None:
+        """Start a server. Processes with the number ``victim`` die before these steps, one after the other."""
         stop = how_it_stopped(self.disk, _DATA)
         files = cast("Any", _View(self.disk, Life(None, lambda: None), self.lock))
         data = DataDirectory(_DATA, files, cast("DirectoryLock", _NoLock()), stop, self.clock)
@@ -282,11 +304,16 @@ class ProcessesWorld:
             broker = await Broker.open(data, _SETTINGS, make_root=lambda: _ROOT, draw=draw, place=ALONE)
             self._begin = Dispatcher(broker).begin
         else:
-            deaths = {victim: last_step}
+            deaths = iter(last_steps)
             links = Links(FIRST, process_count)
+            earlier = len(self.processes)
 
             def start_one(number: int) -> Child:
-                process = _FurtherProcess(self, number, deaths.pop(number, None))
+                same = [process for process in self.processes[earlier:] if process.number == number]
+                if not all(process.life.is_over for process in same):
+                    self._is_doubled = True
+                last_step = next(deaths, None) if number == victim else None
+                process = _FurtherProcess(self, number, last_step, is_restarted=bool(same))
                 self.processes.append(process)
                 return process.child
 
@@ -338,6 +365,8 @@ class ProcessesWorld:
     async def ask(self, command: c.Command) -> Any:
         """Have a command carried out."""
         assert self._begin is not None, "it runs"
+        if self._is_doubled:
+            raise BrokenPromise("two processes have the same partitions")
         answer = self._begin(self.session, command)
         if isinstance(answer, ReplyElsewhere):
             return await self._ask_elsewhere(answer)

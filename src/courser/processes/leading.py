@@ -45,7 +45,7 @@ _FIRST_PAUSE = 0.2
 _PAUSE_MAX = 30.0
 """Seconds before a process that ended is started again. The pause doubles each time."""
 _HEALTHY_AFTER = 60.0
-"""Seconds after which the pause is reset."""
+"""Seconds that a process has to live before the pause is reset."""
 
 
 class Companions:
@@ -86,13 +86,15 @@ class Companions:
         self._broker: Broker | None = None
         self._lost: frozenset[Path] = frozenset()
         self._restarts: dict[int, asyncio.Task[None]] = {}
-        self._pauses: dict[int, tuple[float, float]] = {}
-        """By process: the last pause, and when it was over."""
+        self._pauses: dict[int, float] = {}
+        """By process: seconds before it is started again the next time."""
+        self._ready_times: dict[int, float] = {}
+        """When processes were ready that were started again."""
         self._snapshots: dict[int, Snapshot] = {}
         """The metrics of each process, as of the last scrape."""
         self._retired: Snapshot = {}
         """What processes have counted that ended."""
-        self._is_closing = False
+        self._is_open = self._is_closing = False
 
     # --- starting ---
 
@@ -125,7 +127,12 @@ class Companions:
             self._link(one, other)
         for peer in self.connected.values():
             broker.start_findings.add(await peer.call("start_report"))
+        # One that ends before this has failed to start. From now on, it is started again.
+        self._is_open = True
+        for peer in self.connected.values():
             self.links.add(peer)
+            if not peer.is_open:
+                self._peer_lost(peer)
         return frozenset[PartitionIdentity]().union(*unopened)
 
     async def _open(
@@ -165,19 +172,24 @@ class Companions:
     def _peer_lost(self, peer: Peer) -> None:
         number = peer.number
         self.links.remove(peer)
-        if self._is_closing or self._broker is None:
+        if self._is_closing or self._broker is None or not self._is_open:
             return
-        _log.error("process %d has ended; starting it again", number)
         self._retired = grown(self._broker.metrics, self._retired, self._snapshots.pop(number, {}))
         self.on_lost(number)
-        self._restarts[number] = asyncio.get_running_loop().create_task(self._restart(number))
+        if number not in self._restarts:
+            # Otherwise it has ended again before it was ready, which whoever starts it notices.
+            self._restarts[number] = asyncio.get_running_loop().create_task(self._restart(number))
 
     async def _restart(self, number: int) -> None:
         loop = asyncio.get_running_loop()
         broker = self._broker
         assert broker is not None, "it was open"
+        if loop.time() - self._ready_times.get(number, 0.0) > _HEALTHY_AFTER:
+            self._pauses.pop(number, None)
         while not self._is_closing:
-            child = self._children[number]
+            peer, child = self.connected[number], self._children[number]
+            self.links.remove(peer)
+            peer.close()
             self._handles[number].close()
             # It may be that only its channel is broken. Nobody else may write to its partitions before it is gone.
             await loop.run_in_executor(None, child.kill)
@@ -188,29 +200,30 @@ class Companions:
                     break
             except (CourserError, OSError) as error:
                 _log.error("process %d could not be started again: %s", number, error)
-            self.connected[number].close()
+        self._ready_times[number] = loop.time()
         del self._restarts[number]
 
     async def _pause(self, number: int) -> None:
-        loop = asyncio.get_running_loop()
-        pause, ended = self._pauses.get(number, (self._first_pause, 0.0))
-        if loop.time() - ended > _HEALTHY_AFTER:
-            pause = self._first_pause
+        """Longer each time: one that ends again and again takes no more processor time than it has to."""
+        pause = self._pauses.get(number, self._first_pause)
+        self._pauses[number] = min(2 * pause, _PAUSE_MAX)
+        _log.error("process %d has ended; starting it again in %.1f s", number, pause)
         await asyncio.sleep(pause)
-        self._pauses[number] = min(2 * pause, _PAUSE_MAX), loop.time()
 
     async def _open_again(self, number: int, store: CatalogStore) -> bool:
-        """Between two changes. False if it is not possible now: a topic has no directory yet."""
+        """Between two changes. False if it is not possible now: a topic has no directory yet, or it has ended."""
         broker = self._broker
         assert broker is not None, "it was open"
         if not broker.catalog.is_settled:
             return False
+        peer = self.connected[number]
         # Only a process has ended: every completed write is there.
         await self._open(number, store.state.encode(), StopKind.KILLED, broker.data.unopened)
-        peer = self.connected[number]
         await self.archive_shares.introduce(peer)
         for other in self.links:
             self._link(number, other.number)
+        if not peer.is_open:
+            return False
         self.links.add(peer)
         if self.on_ready is not None:
             self.on_ready(peer, self._handles[number])
@@ -319,7 +332,7 @@ class Companions:
         assert broker is not None, "it is open"
         peers = tuple(self.links)
         for peer, result in zip(peers, await self._call_each(peers, "metrics"), strict=True):
-            if not isinstance(result, BaseException) and peer.number in self.links.peers:
+            if not isinstance(result, BaseException) and self.links.peers.get(peer.number) is peer:
                 self._snapshots[peer.number] = result
         return merged(broker.metrics, (*self._snapshots.values(), self._retired))
 
@@ -340,10 +353,7 @@ class Companions:
 
     async def close(self) -> bool:
         """See ``OtherProcesses``."""
-        self._is_closing = True
-        for restart in tuple(self._restarts.values()):
-            restart.cancel()
-        await asyncio.gather(*self._restarts.values(), return_exceptions=True)
+        await self._stop_restarts()
         peers = tuple(self.links)
         results = await self._call_each(peers, "close")
         is_clean = len(peers) == self.links.process_count - 1 and all(result is True for result in results)
@@ -352,8 +362,14 @@ class Companions:
 
     async def abandon(self) -> None:
         """End all processes now: the start failed."""
-        self._is_closing = True
+        await self._stop_restarts()
         await self._let_go(Child.kill)
+
+    async def _stop_restarts(self) -> None:
+        self._is_closing = True
+        for restart in self._restarts.values():
+            restart.cancel()
+        await asyncio.gather(*self._restarts.values(), return_exceptions=True)
 
     async def _let_go(self, end: Callable[[Child], None]) -> None:
         for peer in self.connected.values():

@@ -1,0 +1,135 @@
+"""The first process starts others again that end: one at a time, with pauses, whatever goes wrong meanwhile."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from courser.model.metrics import Registry
+from courser.processes.channel import socket_pair
+from courser.processes.children import Child
+from courser.processes.handles import Handles, handle_pair
+from courser.processes.leading import Companions
+from courser.processes.links import Links
+from courser.processes.ownership import FIRST
+from courser.processes.peer import Peer, Services
+
+PATIENCE = 60.0
+PAUSE = 0.001
+
+
+class Stage:
+    """A first process with one other, whose processes are parts of this one. Each lasts as long as a test wants."""
+
+    def __init__(self) -> None:
+        self.companions = Companions(Links(FIRST, 2), self._start, cast("Any", None), first_pause=PAUSE)
+        self.started: list[Peer] = []
+        """The ends of the processes, in the order in which they were started."""
+        self.alive = 0
+        self.most_alive = 0
+        self.on_start: Callable[[Peer], None] = lambda _: None
+        """Told of a process that was just started, with its end of the channel."""
+        self.on_open: Callable[[Peer], Any] = lambda _: frozenset()
+        """What a process does that has to open its partitions."""
+        self._turn = asyncio.Lock()
+        self._news = asyncio.Event()
+
+    def _start(self, number: int) -> Child:
+        (channel, their_channel), (handles, their_handles) = socket_pair(), handle_pair()
+        services: Services = {"open": lambda peer, _: self.on_open(peer), "start_report": lambda _: None}
+        end = Peer(FIRST, their_channel, services=services, calls={}, on_lost=lambda _: None)
+        is_alive = True
+
+        def kill() -> None:
+            nonlocal is_alive
+            self.alive -= is_alive
+            is_alive = False
+
+        self.started.append(end)
+        self.alive += 1
+        self.most_alive = max(self.most_alive, self.alive)
+        self._news.set()
+        self.on_start(end)
+        their_handles.close()
+        return Child(number, cast("Any", SimpleNamespace(kill=kill, wait=lambda *_: 0, pid=1)), channel, handles)
+
+    async def open(self) -> None:
+        """Start the server."""
+        self.companions.start()
+        broker: Any = SimpleNamespace(
+            metrics=Registry(),
+            catalog=SimpleNamespace(
+                state=SimpleNamespace(encode=lambda: b""), between_changes=self._between, is_settled=True
+            ),
+            data=SimpleNamespace(path=None, stop=None, unopened=frozenset()),
+            archiver=None,
+        )
+        for name in ("scrapes", "history", "disk_watch", "machine"):
+            setattr(broker, name, SimpleNamespace())
+        broker.start_findings = SimpleNamespace(add=lambda _: None)
+        await self.companions.open_all(broker, frozenset())
+
+    async def _between(self, look: Callable[[Any], Any]) -> Any:
+        async with self._turn:
+            return await look(SimpleNamespace(state=SimpleNamespace(encode=lambda: b"")))
+
+    async def until_started(self, count: int) -> None:
+        """Wait until so many processes were started."""
+        while len(self.started) < count:
+            self._news.clear()
+            await self._news.wait()
+
+    async def close(self) -> None:
+        await self.companions.abandon()
+        for end in self.started:
+            end.close()
+
+
+async def test_a_process_that_ends_while_it_is_started_again_is_not_started_twice(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whatever it has come to: just started, or asked to open its partitions."""
+    stage = Stage()
+    async with asyncio.timeout(PATIENCE):
+        await stage.open()
+        stage.on_start = lambda end: end.close()
+        stage.started[0].close()
+        await stage.until_started(4)
+        stage.on_start = lambda _: None
+        stage.on_open = lambda end: end.close()
+        await stage.until_started(8)
+        stage.on_open = lambda _: frozenset()
+        await stage.companions.links.wait_for(1)
+        assert not stage.companions._restarts
+    assert (stage.alive, stage.most_alive) == (1, 1)
+    said = [record.args for record in caplog.records if "again in" in record.msg]
+    pauses = [arguments[1] for arguments in said if isinstance(arguments, tuple)]
+    assert pauses == [PAUSE * 2**number for number in range(len(stage.started) - 1)], "each is longer than the last"
+    await stage.close()
+
+
+async def test_a_process_that_fails_when_it_is_ready_gets_no_requests(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    failures = [OSError("no memory"), OSError("no memory")]
+    seen: list[bool] = []
+
+    def listen(peer: Peer, _: Handles) -> None:
+        seen.append(stage.companions.links.peers.get(1) is peer)
+        if failures:
+            raise failures.pop()
+
+    caplog.set_level(logging.ERROR)
+    async with asyncio.timeout(PATIENCE):
+        await stage.open()
+        stage.companions.on_ready = listen
+        stage.started[0].close()
+        await stage.until_started(2)
+        await stage.companions.links.wait_for(1)
+    assert not failures, "nobody saw it before it was ready"
+    assert seen == [True, True, True]
+    assert stage.most_alive == 1
+    assert "could not be started again: no memory" in caplog.text
+    await stage.close()
