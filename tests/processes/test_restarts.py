@@ -1,7 +1,10 @@
 """The first process starts others again that end: one at a time, with pauses, whatever goes wrong meanwhile."""
 
 import asyncio
+import errno
 import logging
+import socket
+import subprocess
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from courser.model.metrics import Registry
+from courser.processes import children
 from courser.processes.channel import socket_pair
 from courser.processes.children import Child
 from courser.processes.handles import Handles, handle_pair
@@ -133,3 +137,50 @@ async def test_a_process_that_fails_when_it_is_ready_gets_no_requests(caplog: py
     assert stage.most_alive == 1
     assert "could not be started again: no memory" in caplog.text
     await stage.close()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EAGAIN, "no process"), ZeroDivisionError()])
+async def test_a_process_that_cannot_be_started_is_tried_again(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage()
+    failures = 3
+
+    def start(_: Peer) -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            stage.alive -= 1
+            raise error
+
+    async with asyncio.timeout(PATIENCE):
+        await stage.open()
+        stage.on_start = start
+        stage.started[0].close()
+        await stage.until_started(5)
+        await stage.companions.links.wait_for(1)
+    assert (failures, stage.alive, stage.most_alive) == (0, 1, 1)
+    assert caplog.text.count("could not be started again") == 3
+    await stage.close()
+
+
+def test_a_start_that_fails_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[socket.socket] = []
+
+    def note(make: Callable[[], tuple[socket.socket, socket.socket]]) -> Callable[[], Any]:
+        def noted() -> tuple[socket.socket, socket.socket]:
+            made.extend(ends := make())
+            return ends
+
+        return noted
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "no memory")
+
+    monkeypatch.setattr(children, "socket_pair", note(socket_pair))
+    monkeypatch.setattr(children, "handle_pair", note(handle_pair))
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(OSError, match="no memory"):
+        children.start_child(1, "no.module", 0)
+    assert len(made) == 4
+    assert all(end.fileno() == -1 for end in made), "all are closed"

@@ -42,18 +42,25 @@ def start_child(number: int, module: str, lock_descriptor: int) -> Child:
     """Start a process that runs a module. It begins with nothing of ours but its sockets and the lock.
 
     The lock of the data directory is shared with it: as long as it lives, no other server gets the directory.
+
+    Raises:
+        OSError: there is no memory for it, or no descriptor. Nothing is left open.
     """
-    (channel, their_channel), (handles, their_handles) = socket_pair(), handle_pair()
-    descriptors = (their_channel.fileno(), their_handles.fileno(), lock_descriptor)
-    try:
+    with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+        ends: list[socket.socket] = []
+        for make in (socket_pair, handle_pair):
+            end, their_end = make()
+            ours.callback(end.close)
+            theirs.callback(their_end.close)
+            ends += end, their_end
+        channel, their_channel, handles, their_handles = ends
+        descriptors = (their_channel.fileno(), their_handles.fileno(), lock_descriptor)
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(os.getpid()), str(number), *map(str, descriptors)],
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
         )
-    finally:
-        their_channel.close()
-        their_handles.close()
+        ours.pop_all()
     return Child(number, process, channel, handles)
 
 

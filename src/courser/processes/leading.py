@@ -194,12 +194,14 @@ class Companions:
             # It may be that only its channel is broken. Nobody else may write to its partitions before it is gone.
             await loop.run_in_executor(None, child.kill)
             await self._pause(number)
-            self._connect(self._start(number))
             try:
+                self._connect(self._start(number))
                 if await broker.catalog.between_changes(partial(self._open_again, number)):
                     break
             except (CourserError, OSError) as error:
                 _log.error("process %d could not be started again: %s", number, error)
+            except Exception:  # noqa: BLE001 - a defect, but its topics must not be away until somebody notices
+                _log.exception("process %d could not be started again", number)
         self._ready_times[number] = loop.time()
         del self._restarts[number]
 
