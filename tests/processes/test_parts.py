@@ -177,6 +177,34 @@ async def test_a_channel_delivers_messages_of_all_sizes_in_order() -> None:
     receiver.close()
 
 
+@pytest.mark.parametrize("piece_size", [20, 100, 2_000])
+async def test_a_channel_delivers_more_pieces_than_the_kernel_takes_at_once(piece_size: int) -> None:
+    """The largest ones do not fit into the buffers of the socket either."""
+    ours, theirs = socket_pair()
+    received: list[Any] = []
+    done = asyncio.Event()
+
+    def take(message: Any) -> None:
+        received.append([bytes(piece) for piece in message[2].pieces])
+        if len(received) == 4:
+            done.set()
+
+    sender = Channel(ours, lambda _: None, done.set)
+    receiver = Channel(theirs, take, done.set)
+    source = random.Random(3)
+    expected = []
+    for count in (1_022, 1_023, 1_024, 5_000):
+        pieces = [source.randbytes(piece_size) for _ in range(count)]
+        expected.append(pieces)
+        views = tuple(memoryview(piece) for piece in pieces)
+        sender.send((ANSWER, 1, Polled(0, 0, count, views, count * piece_size)))
+    async with asyncio.timeout(60):
+        await done.wait()
+    assert received == expected
+    sender.close()
+    receiver.close()
+
+
 async def test_a_channel_says_that_too_much_waits_for_the_other_end() -> None:
     ours, theirs = socket_pair()
     channel = Channel(ours, lambda _: None, lambda: None)

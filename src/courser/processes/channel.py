@@ -32,6 +32,8 @@ _SMALL_SIZE_MAX = 16 * 1024
 once for all of them, which takes longer than the copies."""
 UNREAD_SIZE_MAX = 64 * 1024 * 1024
 """Bytes that may wait for a process that does not read. Beyond that, requests that would add to them are refused."""
+_PIECE_COUNT_MAX = 1024
+"""Pieces of memory that the kernel takes in one call (``IOV_MAX``)."""
 _READ_COUNT_MAX = 4
 """Reads without a pause: connections have their turn in between."""
 
@@ -135,7 +137,7 @@ class Channel:
         sent = 0
         if not self._left:
             try:
-                sent = self._socket.send(pieces[0]) if len(pieces) == 1 else self._socket.sendmsg(pieces)
+                sent = self._socket.send(pieces[0]) if len(pieces) == 1 else self._send_pieces(pieces)
             except BlockingIOError:
                 sent = 0
             except OSError:
@@ -149,6 +151,22 @@ class Channel:
                 self._loop.add_writer(self._socket, self._write_left)
             self._left.append(memoryview(bytes(memoryview(piece)[sent:])))
             sent = 0
+
+    def _send_pieces(self, pieces: list[Any]) -> int:
+        """Send as much as the kernel takes now: the number of bytes."""
+        if len(pieces) <= _PIECE_COUNT_MAX:
+            return self._socket.sendmsg(pieces)
+        sent = 0
+        for start in range(0, len(pieces), _PIECE_COUNT_MAX):
+            some = pieces[start : start + _PIECE_COUNT_MAX]
+            try:
+                count = self._socket.sendmsg(some)
+            except BlockingIOError:
+                break
+            sent += count
+            if count < sum(map(len, some)):
+                break
+        return sent
 
     def _write_left(self) -> None:
         while self._left:
