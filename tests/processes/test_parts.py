@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -234,6 +235,50 @@ async def test_a_channel_tells_once_that_the_other_end_is_gone() -> None:
     channel.send((NOTE, "into the void", ()))
     channel.close()
     assert lost == [1]
+
+
+LARGE = memoryview(bytes(100_000))
+
+
+@pytest.mark.parametrize(
+    ("end", "is_lost"),
+    [
+        (lambda channel: channel.close(), False),
+        (lambda channel: channel.send((NOTE, "large", (LARGE,))), True),
+        (lambda channel: channel._receive(), True),
+    ],
+    ids=["closed", "sends", "receives"],
+)
+async def test_a_channel_ends_once_while_messages_of_this_turn_are_unsent(
+    end: Callable[[Channel], None], is_lost: bool
+) -> None:
+    """The other end is gone, but this one has not noticed it yet."""
+    ours, theirs = socket_pair()
+    lost: list[bool] = []
+    channel = Channel(ours, lambda _: None, lambda: lost.append(channel.is_open))
+    theirs.close()
+    channel.send((NOTE, "small", ()))
+    end(channel)
+    assert not channel.is_open
+    end(channel)
+    channel.send((NOTE, "small", ()))
+    await asyncio.sleep(0)
+    assert lost == ([False] if is_lost else []), "told once, and only by a channel that is closed"
+
+
+async def test_messages_of_this_turn_are_sent_before_a_channel_is_closed() -> None:
+    ours, theirs = socket_pair()
+    received: list[Any] = []
+    gone = asyncio.Event()
+    receiver = Channel(theirs, received.append, gone.set)
+    sender = Channel(ours, lambda _: None, lambda: None)
+    sender.send((NOTE, "first", ()))
+    sender.send((NOTE, "last", ()))
+    sender.close()
+    async with asyncio.timeout(60):
+        await gone.wait()
+    assert received == [(NOTE, "first", ()), (NOTE, "last", ())]
+    assert not receiver.is_open
 
 
 # --- calls ------------------------------------------------------------------------------------------------

@@ -93,16 +93,17 @@ class Channel:
         if buffers_size <= _SMALL_SIZE_MAX:
             self._send_soon(b"".join((head, sizes, data, *buffers)))
             return
-        self._write([b"".join((*self._small, head, sizes, data)), *buffers])
-        self._small.clear()
+        self._write([self._after_small(head, sizes, data), *buffers])
 
     def send_messages(
         self, call_id: int, client_id: int, user_id: int | None, command: SendMessages, facts: bytes | None
     ) -> None:
-        """Send a send with one batch (``encode_send``).
+        """Send a send with one batch (``encode_send``). Does nothing if the other end is gone.
 
         At once, if the client is the one that sent last: then there is nothing that it could be sent together with.
         """
+        if not self.is_open:
+            return
         data, buffers = encode_send(call_id, client_id, user_id, command, self.region, facts)
         if not buffers:
             message = _pack_head(len(data), 0, 0) + data
@@ -110,8 +111,7 @@ class Channel:
             size = len(buffers[0])
             head = _pack_head(len(data), 1, size) + _pack_size(size) + data
             if size > _SMALL_SIZE_MAX:
-                self._write([b"".join((*self._small, head)), *buffers])
-                self._small.clear()
+                self._write([self._after_small(head), *buffers])
                 return
             message = head + buffers[0]
         if self._last_client != client_id:
@@ -129,9 +129,12 @@ class Channel:
 
     def _flush(self) -> None:
         if self._small and self.is_open:
-            data = b"".join(self._small)
-            self._small.clear()
-            self._write([data])
+            self._write([self._after_small()])
+
+    def _after_small(self, *parts: bytes) -> bytes:
+        """What is sent next, after the small messages of this turn."""
+        small, self._small = self._small, []
+        return b"".join((*small, *parts))
 
     def _write(self, pieces: list[Any]) -> None:
         sent = 0
@@ -265,15 +268,21 @@ class Channel:
 
     def _lose(self) -> None:
         if self.is_open:
-            self.close()
+            self._shut()
             self._on_lost()
 
     def close(self) -> None:
-        """Send what is left, as far as the kernel takes it, and close this end. Can be repeated."""
+        """Send what is left of this turn, as far as the kernel takes it, and close this end. Can be repeated."""
         if self.is_open:
-            with contextlib.suppress(OSError):
-                self._flush()
-            self.is_open = False
-            self._loop.remove_reader(self._socket)
-            self._loop.remove_writer(self._socket)
-            self._socket.close()
+            if self._small and not self._left:
+                with contextlib.suppress(OSError):
+                    self._socket.send(self._after_small())
+            self._shut()
+
+    def _shut(self) -> None:
+        self.is_open = False
+        self._small.clear()
+        self._left.clear()
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        self._socket.close()
