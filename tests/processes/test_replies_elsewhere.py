@@ -104,13 +104,16 @@ class World:
         self.borrower = Borrower(cast("Any", self.owner), 1, lambda _: self.at_owner)
         self.borrower.begin(HeldReplies())
         services = {"region_mapped": lambda _: None, **self.lender.services}
-        self.to_owner = Peer(1, ends[0], services=services, calls={}, on_lost=lambda _: None)
+        self.to_owner = Peer(1, ends[0], services=services, calls={}, on_lost=self._owner_lost)
         self.at_owner = Peer(0, ends[1], services=self.borrower.services, calls={}, on_lost=self._home_lost)
         self.at_owner.on_send = self.borrower.send
         self.handles = Handles(handle_ends[0], {}), Handles(handle_ends[1], self.borrower.handle_services)
         region = RequestRegion(4096)
         self.at_owner.map_memory(os.dup(region.descriptor), os.dup(self.board.descriptor))
         self.done: list[SendElsewhere] = []
+
+    def _owner_lost(self, peer: Peer) -> None:
+        self.lender.peer_lost(peer.number)
 
     def _home_lost(self, peer: Peer) -> None:
         self.borrower.peer_lost(peer.number)
@@ -327,6 +330,34 @@ async def test_an_owner_that_has_just_ended_takes_the_connection_with_it(world: 
     assert not reply.look()
     with pytest.raises(ProcessGone):
         reply.result()
+
+
+async def test_the_next_request_does_not_begin_with_an_owner_that_has_ended(world: World) -> None:
+    """As a client has it that does not wait for replies."""
+    world.owner.answer = Waiting(asyncio.get_running_loop().create_future(), SENT)
+    reply = world.begin()
+    await world.until_seen()
+    next_ones: list[SendElsewhere | None] = []
+    reply.on_done = lambda: next_ones.append(world.lender.send(world.to_owner, world.session, COMMAND))
+    world.at_owner.close()
+    await until(lambda: bool(next_ones))
+    assert next_ones == [None]
+    assert not world.to_owner._asked
+
+
+async def test_a_request_that_begins_with_an_owner_that_has_ended_fails(world: World) -> None:
+    reply = world.lender.send(world.to_owner, world.session, COMMAND)
+    assert reply is not None
+    reply.on_done = lambda: world.done.append(reply)
+    world.at_owner.close()
+    await until(lambda: not world.to_owner.is_open)
+    reply.begin(FACTS)
+    await world.until_done()
+    with pytest.raises(ProcessGone):
+        reply.result()
+    # Its slot is free when its connection is gone.
+    world.lender.forget(CLIENT_ID)
+    assert None not in (world.board.take(), world.board.take())
 
 
 async def test_an_owner_that_ends_after_it_replied_is_not_missed(world: World) -> None:

@@ -103,7 +103,7 @@ class Call:
 
 
 class Peer:
-    """Another process. ``on_lost`` is called once, when it is gone."""
+    """Another process. ``on_lost`` is called once, when it is gone, before the calls fail that it has not answered."""
 
     def __init__(
         self,
@@ -164,6 +164,10 @@ class Peer:
         ``call_id`` is one of ``new_call``. ``asker`` gets an answer if there is one, and ``ProcessGone`` if there can
         be none any more: perhaps before this returns.
         """
+        if not self._channel.is_open:
+            # Not at once: it may be that whoever begins this is just being told so of another call.
+            self._loop.call_soon(asker.set_exception, ProcessGone())
+            return
         # The other process may read the memory of the command as long as it has not answered.
         self._asked[call_id] = asker, command
         self._channel.send_messages(call_id, client_id, user_id, command, facts)
@@ -271,8 +275,11 @@ class Peer:
             self._channel.send(message)
 
     def _lost(self) -> None:
-        self._forget_calls()
-        self._on_lost(self)
+        # First: whoever hears that a call has failed may make the next one at once, and must not make it here.
+        try:
+            self._on_lost(self)
+        finally:
+            self._forget_calls()
 
     def _forget_calls(self) -> None:
         asked, self._asked = self._asked, {}
