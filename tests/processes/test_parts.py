@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -194,11 +195,11 @@ async def test_a_channel_delivers_more_pieces_than_the_kernel_takes_at_once(piec
     receiver = Channel(theirs, take, done.set)
     source = random.Random(3)
     expected = []
-    for count in (1_022, 1_023, 1_024, 5_000):
-        pieces = [source.randbytes(piece_size) for _ in range(count)]
+    for piece_count in (1_022, 1_023, 1_024, 5_000):
+        pieces = [source.randbytes(piece_size) for _ in range(piece_count)]
         expected.append(pieces)
         views = tuple(memoryview(piece) for piece in pieces)
-        sender.send((ANSWER, 1, Polled(0, 0, count, views, count * piece_size)))
+        sender.send((ANSWER, 1, Polled(0, 0, piece_count, views, piece_count * piece_size)))
     async with asyncio.timeout(60):
         await done.wait()
     assert received == expected
@@ -286,8 +287,9 @@ async def test_messages_of_this_turn_are_sent_before_a_channel_is_closed() -> No
 
 def peers(services: dict[str, Any], calls: dict[str, Any] | None = None) -> tuple[Peer, Peer]:
     ours, theirs = socket_pair()
-    caller = Peer(1, ours, services={}, calls={}, on_lost=lambda _: None)
-    return caller, Peer(0, theirs, services=services, calls=calls or {}, on_lost=lambda _: None)
+    caller = Peer(1, ours, services={}, calls={}, call_ids=count(1), on_lost=lambda _: None)
+    other = Peer(0, theirs, services=services, calls=calls or {}, call_ids=count(1), on_lost=lambda _: None)
+    return caller, other
 
 
 async def test_a_call_gets_the_answer_of_a_function_or_a_coroutine() -> None:

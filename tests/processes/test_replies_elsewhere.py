@@ -18,7 +18,7 @@ from courser.model.messaging import ToPartition, Transport
 from courser.processes.borrowing import Borrower
 from courser.processes.channel import socket_pair
 from courser.processes.handles import Handles, handle_pair
-from courser.processes.lending import Lender, SendElsewhere, request_number
+from courser.processes.lending import Lender, SendElsewhere
 from courser.processes.links import Links
 from courser.processes.peer import Peer, ProcessGone
 from courser.processes.reply_board import ForeignBoard, ReplyBoard
@@ -94,23 +94,38 @@ class World:
         self.session = Session(CLIENT_ID, Transport.TCP, "127.0.0.1:1", now=0)
         self.session.user_id = 5
         self.board = ReplyBoard(2)
-        ends, handle_ends = socket_pair(), handle_pair()
         self.lender = Lender(
             Links(0, 2), self.board, lambda _: self.handles[0], find_connection=lambda _: self.connection
         )
         self.aborted: list[Session] = []
         self.lender.abort = self.aborted.append
         self.owner = Owner()
-        self.borrower = Borrower(cast("Any", self.owner), 1, lambda _: self.at_owner)
+        self.borrower = Borrower(cast("Any", self.owner), lambda _: self.at_owner)
         self.borrower.begin(HeldReplies())
+        self._region = RequestRegion(4096)
+        self._call_ids = itertools.count(1)
+        self.start_owner()
+        self.done: list[SendElsewhere] = []
+
+    def start_owner(self) -> None:
+        """Connect both processes. Can be repeated when the owner has ended."""
+        ends, handle_ends = socket_pair(), handle_pair()
         services = {"region_mapped": lambda _: None, **self.lender.services}
-        self.to_owner = Peer(1, ends[0], services=services, calls={}, on_lost=self._owner_lost)
-        self.at_owner = Peer(0, ends[1], services=self.borrower.services, calls={}, on_lost=self._home_lost)
+        calls: dict[str, Any] = {}
+        self.to_owner = Peer(
+            1, ends[0], services=services, calls=calls, call_ids=self._call_ids, on_lost=self._owner_lost
+        )
+        self.at_owner = Peer(
+            0,
+            ends[1],
+            services=self.borrower.services,
+            calls=calls,
+            call_ids=itertools.count(1),
+            on_lost=self._home_lost,
+        )
         self.at_owner.on_send = self.borrower.send
         self.handles = Handles(handle_ends[0], {}), Handles(handle_ends[1], self.borrower.handle_services)
-        region = RequestRegion(4096)
-        self.at_owner.map_memory(os.dup(region.descriptor), os.dup(self.board.descriptor))
-        self.done: list[SendElsewhere] = []
+        self.at_owner.map_memory(os.dup(self._region.descriptor), os.dup(self.board.descriptor))
 
     def _owner_lost(self, peer: Peer) -> None:
         self.lender.peer_lost(peer.number)
@@ -172,7 +187,7 @@ REPLY = reply_to_send(FACTS, SENT)
 def test_what_the_board_says() -> None:
     board = ReplyBoard(3)
     theirs = ForeignBoard(os.dup(board.descriptor))
-    number = request_number(70_000, 3)
+    number = 70_000
     assert not board.is_begun(1, number)
     theirs.begin(1, number, 1, 2, 3, 2**64 - 1)
     assert board.is_begun(1, number)
@@ -182,7 +197,7 @@ def test_what_the_board_says() -> None:
     # Others are not concerned.
     assert board.read(0, number) is None
     assert board.read(2, number) is None
-    assert board.read(1, request_number(70_000, 2)) is None
+    assert board.read(1, number - 1) is None
 
 
 def test_facts_that_were_not_written_together_do_not_count() -> None:
@@ -358,6 +373,26 @@ async def test_a_request_that_begins_with_an_owner_that_has_ended_fails(world: W
     # Its slot is free when its connection is gone.
     world.lender.forget(CLIENT_ID)
     assert None not in (world.board.take(), world.board.take())
+
+
+async def test_a_reply_of_an_owner_that_has_ended_is_not_taken_for_one_of_its_successor(world: World) -> None:
+    """The connection stays, with its slot, in which the last reply is still noted."""
+    reply = world.begin()
+    assert await world.received(len(REPLY)) == REPLY
+    assert reply.look()
+    for handles in world.handles:
+        handles.close()
+    world.at_owner.close()
+    await until(lambda: not world.to_owner.is_open)
+    world.borrower.peer_lost(0)
+    world.start_owner()
+    world.owner.answer = Waiting(asyncio.get_running_loop().create_future(), SENT)
+    await world.lend()
+    reply = world.begin()
+    assert not reply.look(), "it has not even arrived"
+    assert not reply.is_being_sent
+    await world.until_seen(2)
+    assert not reply.look(), "it is not carried out"
 
 
 async def test_an_owner_that_ends_after_it_replied_is_not_missed(world: World) -> None:

@@ -7,6 +7,7 @@ the kernel's memory. ``Script`` asks the server for one thing after the other, a
 
 import asyncio
 import contextlib
+import itertools
 import random
 import socket
 import threading
@@ -179,6 +180,7 @@ class _FurtherProcess:
         self.child = Child(number, cast("Any", self), channel, handles)
         self._services: dict[str, Callable[..., Any]] = {"open": self._open, "close": self._close}
         self._calls: dict[str, Callable[..., None]] = {}
+        self._call_ids = itertools.count(1)
         self._ends: list[socket.socket] = []
         self._peers = [self._peer(FIRST, self._channel)]
         self._handle_services: dict[str, Callable[..., None]] = {"link": self._link}
@@ -191,7 +193,8 @@ class _FurtherProcess:
 
     def _peer(self, number: int, end: socket.socket) -> Peer:
         self._ends.append(end)
-        return Peer(number, end, services=self._services, calls=self._calls, on_lost=self._lost)
+        parts: Any = {"services": self._services, "calls": self._calls, "call_ids": self._call_ids}
+        return Peer(number, end, **parts, on_lost=self._lost)
 
     def _restart_step(self, name: str) -> None:
         """Restarts write little, so they would take few steps otherwise. A first start that fails is another matter."""
@@ -209,7 +212,7 @@ class _FurtherProcess:
         self._services.update(FollowingServices(broker).by_name())
         self._services.update(session_services(router, mirrors))
         self._calls["command"] = router.command_for
-        borrower = self._borrower = Borrower(router, self.number, lambda _: self._peers[0])
+        borrower = self._borrower = Borrower(router, lambda _: self._peers[0])
         borrower.begin(self.replies)
         self._services.update(borrower.services)
         self._handle_services.update(borrower.handle_services)

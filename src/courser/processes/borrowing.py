@@ -16,7 +16,6 @@ from courser.api.replies import Sent
 from courser.broker.sessions import Session
 from courser.broker.waiting import Waiting
 from courser.model.buffers import Buffer
-from courser.processes.lending import request_number
 from courser.processes.peer import Peer
 from courser.processes.reply_board import ForeignBoard
 from courser.processes.router import Router
@@ -30,7 +29,6 @@ class _Copy:
     __slots__ = (
         "_board",
         "_held_replies",
-        "_number",
         "_sent",
         "_slot",
         "call_id",
@@ -58,19 +56,18 @@ class _Copy:
         self.is_held = False
         """Whether its reply is held until the end of the turn."""
         self.call_id = 0
-        """Of the request in progress; 0 if there is none."""
+        """Of the request in progress, which is its number on the board; 0 if there is none."""
         self.is_watched = False
         """Whether the other process wants to be told when the reply is sent."""
         self._slot = slot
         self._board = board
         self._held_replies = held_replies
-        self._number = 0
         self._sent: Sent
 
-    def reply(self, facts: bytes, sent: Sent, number: int) -> None:
+    def reply(self, facts: bytes, sent: Sent) -> None:
         """Send a reply, now or at the end of the turn."""
-        self._number, self._sent = number, sent
-        self._board.begin(self._slot, number, sent.stream_id, sent.topic_id, sent.partition_id, sent.base_offset)
+        self._sent = sent
+        self._board.begin(self._slot, self.call_id, sent.stream_id, sent.topic_id, sent.partition_id, sent.base_offset)
         data = (reply_to_send(facts, sent),)
         held = self._held_replies
         if held.last is self or not held.hold(self, data):
@@ -91,7 +88,7 @@ class _Copy:
             # The client is gone. Whoever has its connection notices it.
             size = len(data)
         if size == len(data):
-            self._board.note_sent(self._slot, self._number)
+            self._board.note_sent(self._slot, call_id)
             if self.is_watched:
                 self.is_watched = False
                 self.peer.note("reply_sent", call_id)
@@ -109,10 +106,8 @@ class _Copy:
 class Borrower:
     """Of one process."""
 
-    def __init__(self, router: Router, number: int, peer_of: Callable[[int], Peer | None]) -> None:
-        """``number`` is that of this process."""
+    def __init__(self, router: Router, peer_of: Callable[[int], Peer | None]) -> None:
         self._router = router
-        self._number = number
         self._peer_of = peer_of
         self._held_replies: HeldReplies | None = None
         self._copies: dict[tuple[Peer, int], _Copy] = {}
@@ -198,7 +193,7 @@ class Borrower:
             answer.future.add_done_callback(partial(self._settle, copy, facts, session, answer))
             return
         assert type(answer) is Sent, "as a send is answered"
-        copy.reply(facts, answer, request_number(call_id, self._number))
+        copy.reply(facts, answer)
         router.reply_sent(session)
 
     def _settle(self, copy: _Copy, facts: bytes, session: Session, answer: Waiting[Any], _: object) -> None:
@@ -209,7 +204,7 @@ class Borrower:
             copy.call_id, copy.is_watched = 0, False
             copy.peer.serve(call_id).fail(error)
         else:
-            copy.reply(facts, sent, request_number(call_id, self._number))
+            copy.reply(facts, sent)
         self._router.reply_sent(session)
 
     def _watch(self, peer: Peer, client_id: int, call_id: int) -> None:

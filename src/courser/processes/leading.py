@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
+from itertools import combinations, count
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,7 @@ class Companions:
         self.services: dict[str, Callable[..., Any]] = {}
         """What the others may ask this process for."""
         self.calls: dict[str, Callable[..., None]] = {}
+        self._call_ids = count(1)
         self.handle_services: dict[str, Callable[..., None]] = {}
         self.on_start: Callable[[Peer], None] = lambda _: None
         """Told of a process that was just started."""
@@ -106,7 +107,14 @@ class Companions:
     def _connect(self, child: Child) -> None:
         self._children[child.number] = child
         self._handles[child.number] = Handles(child.handles, self.handle_services)
-        peer = Peer(child.number, child.channel, services=self.services, calls=self.calls, on_lost=self._peer_lost)
+        peer = Peer(
+            child.number,
+            child.channel,
+            services=self.services,
+            calls=self.calls,
+            call_ids=self._call_ids,
+            on_lost=self._peer_lost,
+        )
         self.connected[child.number] = peer
         self.on_start(peer)
 

@@ -31,12 +31,6 @@ SLOT_COUNT = 1024
 """Connections of a process that can be lent at a time. Each takes a descriptor in the processes that have a copy."""
 _SEND_COUNT_MIN = 4
 """Sends to another process before the socket is lent to it."""
-_OWNER_BITS = 16
-
-
-def request_number(call_id: int, owner: int) -> int:
-    """The number of a request on the board: no two processes use the same."""
-    return call_id << _OWNER_BITS | owner
 
 
 class Lendable(Protocol):
@@ -100,7 +94,6 @@ class SendElsewhere(ReplyElsewhere):
         "_is_watched",
         "_lender",
         "_lent",
-        "_number",
         "_peer",
         "_sent",
         "_session",
@@ -115,7 +108,8 @@ class SendElsewhere(ReplyElsewhere):
         self._peer = peer
         self._session = session
         self._command = command
-        self._call_id = self._number = 0
+        self._call_id = 0
+        """Also the number of the request on the board."""
         self._sent: Sent | None = None
         self._error: BaseException | None = None
         self._is_watched = self._is_done = False
@@ -134,7 +128,6 @@ class SendElsewhere(ReplyElsewhere):
             # What is sent next has to wait here.
             facts = None
         self._call_id = call_id = peer.new_call()
-        self._number = request_number(call_id, peer.number)
         peer.send(call_id, self, session.client_id, session.user_id, self._command, facts)
 
     def look(self) -> bool:
@@ -145,7 +138,7 @@ class SendElsewhere(ReplyElsewhere):
         if lent.pending is not self:
             return False
         assert lent.slot is not None, "lent connections have one"
-        facts = self._lender.board.read(lent.slot, self._number)
+        facts = self._lender.board.read(lent.slot, self._call_id)
         if facts is None:
             return False
         self._sent = Sent(*facts)
@@ -164,7 +157,7 @@ class SendElsewhere(ReplyElsewhere):
     def is_being_sent(self) -> bool:
         """See ``ReplyElsewhere``."""
         lent = self._lent
-        return lent.pending is self and lent.slot is not None and self._lender.board.is_begun(lent.slot, self._number)
+        return lent.pending is self and lent.slot is not None and self._lender.board.is_begun(lent.slot, self._call_id)
 
     def watch(self) -> None:
         """See ``ReplyElsewhere``."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from courser.api.commands import SendMessages
@@ -36,7 +36,7 @@ class ProcessFailed(CourserError):
 
 
 Services: TypeAlias = Mapping[str, Callable[..., Any]]
-"""By name. Each gets the peer, and the arguments of the call; it gives the answer, a ``Waiting``, or a coroutine."""
+"""By name. Each gets the peer, and the arguments of the call; it gives the answer, or a coroutine."""
 
 
 class Asker(Protocol):
@@ -112,14 +112,21 @@ class Peer:
         *,
         services: Services,
         calls: Mapping[str, Callable[..., None]],
+        call_ids: Iterator[int],
         on_lost: Callable[["Peer"], None],
     ) -> None:
-        """``services`` give their answers; ``calls`` get a ``Call`` and answer it themselves."""
+        """``services`` give their answers; ``calls`` get a ``Call`` and answer it themselves.
+
+        ``call_ids`` are the numbers of calls of ours, one after the other: the same ones for all peers of a process, as
+        no two of its calls have the same number.
+        """
         self.number = number
         self._services = services
         self._calls = calls
         self._on_lost = on_lost
-        self._next_id = 0
+        self._call_ids = call_ids
+        self.last_call_id = 0
+        """Of the call that was made last."""
         self._asked: dict[int, tuple[Asker, object]] = {}
         """Calls of ours that are not answered, and their arguments: the other process may still read their memory."""
         self._serving: dict[int, Call] = {}
@@ -140,15 +147,15 @@ class Peer:
         if not self._channel.is_open:
             future.set_exception(ProcessGone())
             return future
-        self._next_id = call_id = self._next_id + 1
+        call_id = self.new_call()
         self._asked[call_id] = future, arguments
         self._channel.send((CALL, call_id, name, arguments))
         return future
 
     def new_call(self) -> int:
         """The number of a call that is made soon."""
-        self._next_id += 1
-        return self._next_id
+        self.last_call_id = call_id = next(self._call_ids)
+        return call_id
 
     def send(
         self,
@@ -189,11 +196,6 @@ class Peer:
     def is_congested(self) -> bool:
         """Whether the other process does not read what is sent to it."""
         return self._channel.is_congested
-
-    @property
-    def last_call_id(self) -> int:
-        """Of the call that was made last."""
-        return self._next_id
 
     def interrupt(self, call_id: int, flag: bool | None) -> None:
         """See ``Call.on_interrupt``."""

@@ -4,9 +4,10 @@ Each process has a board of its own, with a slot for every connection whose sock
 a request first writes what the reply says, then sends the reply, and then writes that it is sent. Nobody is woken for
 that: the process of the connection looks at the slot when it needs to know.
 
-A slot has one writer at a time, because a connection has one request at a time. No two requests have the same number.
-So a writer that comes late, after the slot was given to another connection, can only make a reply look unsent: whoever
-looks then asks the process that answers.
+A slot has one writer at a time, because a connection has one request at a time, and a slot is given to another one when
+nothing is pending. Requests are known by the numbers of calls, which a process uses once in its life, whomever it
+calls (``Peer``). So what a slot still says of an earlier request is never taken for the reply to a later one, also if
+the owner was restarted in between.
 """
 
 import mmap

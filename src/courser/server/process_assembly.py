@@ -144,7 +144,7 @@ class Exchange:
     ) -> None:
         self._router = router
         self._lender = Lender(links, board, handles_of)
-        self.borrower = Borrower(router, links.number, peer_of)
+        self.borrower = Borrower(router, peer_of)
 
     @property
     def services(self) -> dict[str, Callable[..., Any]]:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -93,7 +94,8 @@ class Worker:
             "close": self._close,
         }
         self._calls: dict[str, Callable[..., None]] = {}
-        self._first = Peer(FIRST, channel, services=self._services, calls=self._calls, on_lost=self._lost)
+        self._call_ids = count(1)
+        self._first = self._make_peer(FIRST, channel)
         self._handle_services: dict[str, Callable[..., None]] = {
             "link": self._link,
             "listen": self._listen,
@@ -184,13 +186,23 @@ class Worker:
     def _link(self, descriptors: Sequence[int], number: int) -> None:
         """A channel to another further process."""
         channel, handles = (socket.socket(fileno=descriptor) for descriptor in descriptors)
-        peer = Peer(number, channel, services=self._services, calls=self._calls, on_lost=self._lost)
+        peer = self._make_peer(number, channel)
         peer.on_send = self._exchange.borrower.send
         if (old := self._handles.pop(number, None)) is not None:
             old.close()
         self._handles[number] = Handles(handles, self._handle_services)
         self._links.add(peer)
         self._share_memory(number)
+
+    def _make_peer(self, number: int, channel: socket.socket) -> Peer:
+        return Peer(
+            number,
+            channel,
+            services=self._services,
+            calls=self._calls,
+            call_ids=self._call_ids,
+            on_lost=self._lost,
+        )
 
     def _share_memory(self, number: int) -> None:
         """Let another process have the memory of this one mapped."""
