@@ -18,8 +18,9 @@ from courser.model.durability import Durability
 from courser.records.batch import NewMessage, build_batch
 from courser.storage.limits import EngineLimits
 from courser.storage.settings import LogSettings
-from courser.testing.files import FakeFile, FakeFileSystem
-from tests.broker.open_partitions import ONE, GatedFileSystem, opened, send, settings, texts, until
+from courser.testing.clocks import ManualClock
+from courser.testing.files import FakeFile
+from tests.broker.open_partitions import MINUTE, ONE, GatedFileSystem, opened, send, settings, texts, until
 
 LARGE = "large " * 1000
 
@@ -28,8 +29,13 @@ def wanted(level: Durability = Durability.WRITTEN) -> LogSettings:
     return replace(settings(level), limits=EngineLimits(inline_size=2000))
 
 
-class HeldWrites(FakeFileSystem):
-    """A disk that holds large writes of logs up on their thread."""
+def timed() -> LogSettings:
+    """At `bounded`, and far from all bounds but that of time."""
+    return replace(settings(Durability.BOUNDED, interval=MINUTE), limits=EngineLimits(inline_size=2000))
+
+
+class HeldWrites(GatedFileSystem):
+    """A disk that holds large writes of logs up on their thread too."""
 
     def __init__(self, disk: GatedFileSystem) -> None:
         vars(self).update(vars(disk))
@@ -159,3 +165,31 @@ async def test_a_stop_waits_for_a_large_batch(held: HeldWrites, pool: Executor) 
             assert not closed.done()
         assert await large == 0
         assert await closed
+
+
+async def test_at_bounded_the_time_that_a_large_write_takes_counts(held: HeldWrites, pool: Executor) -> None:
+    clock = ManualClock()
+    async with opened(held, pool, timed(), clock) as partition:
+        with released(held):
+            large = await begin_large(partition, held)
+            clock.advance(MINUTE)
+        assert await large == 0
+        # It is as old as it was when its write began, so its sync is due.
+        await until(lambda: partition.log.marks.synced.offset == 1)
+
+
+async def test_at_bounded_a_write_that_takes_two_intervals_is_acknowledged_after_its_sync(
+    held: HeldWrites, pool: Executor
+) -> None:
+    clock = ManualClock()
+    async with opened(held, pool, timed(), clock) as partition:
+        held.gate.clear()
+        with released(held):
+            large = await begin_large(partition, held)
+            clock.advance(2 * MINUTE + 1)
+        behind = asyncio.create_task(send(partition, "behind"))
+        await until(held.waiting.is_set)
+        assert not large.done()
+        assert not behind.done()
+        held.gate.set()
+        assert (await large, await behind) == (0, 1)

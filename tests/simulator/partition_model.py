@@ -48,6 +48,7 @@ class SentBatch:
     timestamp: int
     policy: DurabilityPolicy
     written_at: int
+    """When its write began."""
     acknowledged_at: int | None = None
 
     @property

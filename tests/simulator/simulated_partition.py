@@ -131,7 +131,7 @@ class SimulatedPartition:
         appended: Appended | None = None
         try:
             if len(batch.body) > log.settings.limits.inline_size:
-                job = log.plan_append(batch, NO_PRODUCER, 0, 0, partial(self._appended, sent))
+                job = log.plan_append(batch, NO_PRODUCER, 0, 0, partial(self._large_appended, sent))
                 self._large_append = Flight(job)
                 return False
             appended = log.append(batch)
@@ -149,6 +149,11 @@ class SimulatedPartition:
         self.model.append(sent)
         self.model.in_flight = None
         self._admit(sent)
+
+    def _large_appended(self, sent: SentBatch, appended: Appended) -> None:
+        assert self._acknowledgements is not None
+        self._acknowledgements.write_began(sent.written_at)
+        self._appended(sent, appended)
 
     def _check_refused(self) -> None:
         """Check that a partition that has failed takes nothing more. A batch of before may still be in flight."""

@@ -112,6 +112,43 @@ def test_at_bounded_a_sync_that_takes_too_long_holds_them_as_well() -> None:
     assert acks.releasable(at(1), now=2002) == ["c"]
 
 
+def test_at_bounded_a_write_is_as_old_as_its_beginning() -> None:
+    acks = bounded(messages=1000, interval=1000)
+    acks.write_began(0)
+    assert send(acks, at(1), "slow", now=2000)
+    assert acks.sync_due_at() == 1000
+    assert not acks.is_free(at(2), now=2000), "a sync is due"
+    acks.sync_began(at(1))
+    assert not send(acks, at(2), "late", now=2001), "the sync of what was begun at 0 is still under way"
+    assert acks.releasable(at(1), now=2002) == ["late"]
+
+
+def test_at_bounded_a_write_that_takes_more_than_two_intervals_waits_for_its_own_sync() -> None:
+    acks = bounded(messages=1000, interval=1000)
+    acks.write_began(0)
+    assert not send(acks, at(1), "slow", now=2001)
+    assert acks.is_sync_due(ZERO, at(1), now=2001)
+    acks.sync_began(at(1))
+    assert acks.releasable(at(1), now=2002) == ["slow"]
+
+
+def test_at_bounded_a_slow_write_is_not_covered_by_a_sync_that_began_after_it() -> None:
+    acks = bounded(messages=1000, interval=1000)
+    assert send(acks, at(1), "before", now=0)
+    acks.sync_began(at(1))
+    assert acks.releasable(at(1), now=900) == []
+    acks.write_began(500)
+    assert not acks.admits(at(2), at(1), now=2501), "more than two intervals after 500"
+
+
+def test_at_bounded_a_slow_write_does_not_make_older_ones_younger() -> None:
+    acks = bounded(messages=1000, interval=1000)
+    assert send(acks, at(1), "before", now=0)
+    acks.write_began(500)
+    assert send(acks, at(2), "slow", now=1500)
+    assert acks.sync_due_at() == 1000
+
+
 def test_a_send_that_may_not_pass_keeps_those_behind_it_waiting() -> None:
     acks = bounded(messages=10)
     assert acks.admits(at(4), ZERO, now=0)

@@ -237,9 +237,11 @@ class Partition(ReadablePartition):
         The job goes on if the caller is cancelled, and is complete before anything else is appended.
         """
         self._large_append = asyncio.get_running_loop().create_future()
+        began_at = self._clock.monotonic()
         noted: list[Appended | Waiting[Appended]] = []
 
         def note(appended: Appended) -> None:
+            self._acknowledgements.write_began(began_at)
             noted.append(self._acknowledge(batch, appended, is_synced_later))
 
         with self._entrance.held():

@@ -42,6 +42,14 @@ class Acknowledgements(Generic[Waiter]):
         message_count, size, time = self._free
         return mark[1] < message_count and mark[2] < size and now < time
 
+    def write_began(self, time: int) -> None:
+        """Before ``admits``: note that the write began at ``time``, and that nothing else was written since then.
+
+        A large write may take longer than the interval, and the kernel may have it long before its job is complete.
+        """
+        if self._unsynced_since is None:
+            self._unsynced_since = time
+
     def admits(self, mark: Mark, synced: Mark, now: int) -> bool:
         """Note that a send was written up to ``mark``. Returns whether it may be acknowledged at once."""
         if self._unsynced_since is None:
