@@ -204,7 +204,9 @@ class Companions:
             await self._pause(number)
             try:
                 self._connect(self._start(number))
-                if await broker.catalog.between_changes(partial(self._open_again, number)):
+                is_ready = await broker.catalog.between_changes(partial(self._open_again, number))
+                # It may have ended since then. While it is started again, nobody else does that.
+                if is_ready and self.connected[number].is_open:
                     break
             except (CourserError, OSError) as error:
                 _log.error("process %d could not be started again: %s", number, error)
