@@ -15,7 +15,7 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
 from courser.storage.segment import SegmentState
 from courser.storage.settings import LogSettings
-from courser.storage.upkeep import plan_purge
+from courser.storage.upkeep import plan_purge, plan_trim
 from courser.storage.watched_clock import EARLIEST_TIME, WatchedClock
 from courser.testing.clocks import ManualClock
 from courser.testing.faults import FaultPlan
@@ -76,6 +76,38 @@ def assert_time_lookups_are_right(engine: Engine) -> None:
 
 
 # --- the partition ---
+
+
+@pytest.mark.parametrize("kind", [Engine, WatchedEngine])
+@pytest.mark.parametrize("removal", ["trim", "purge"])
+@pytest.mark.parametrize("step", [-HOUR, HOUR, TEN_YEARS])
+def test_a_removal_that_fails_brings_back_segments_that_have_followed_the_clock(
+    kind: type[Engine], removal: str, step: int
+) -> None:
+    engine = kind(SMALL)
+    engine.fill(3)
+    engine.roll()
+    engine.upkeep()
+    engine.fill(1)
+    before = stored_at(engine)
+    job = plan_trim(engine.log, 9) if removal == "trim" else plan_purge(engine.log)
+    assert job is not None
+    engine.clock.jump(step)
+    engine.log.follow_clock()
+    engine.disk.capacity = engine.disk.used
+    assert not perform(job)
+    engine.disk.capacity = None
+    after = stored_at(engine)
+    if kind is WatchedEngine:
+        assert after == [(first + step, last + step) for first, last in before]
+    assert max(last for _, last in after) <= engine.clock.now()
+    engine.fill(2)
+    assert_times_rise_within_segments(engine)
+    assert_time_lookups_are_right(engine)
+    # And the ledger learns of it.
+    engine.upkeep()
+    known = engine.log.ledger.state.corrections
+    assert known == {segment.base_offset: segment.correction for segment in engine.log.segments if segment.correction}
 
 
 def test_a_clock_set_back_a_little_leaves_the_time_standing() -> None:

@@ -228,12 +228,14 @@ class PartitionLog(PartitionState):
             return
         now, step = self._clock.now(), self._clock.step
         moved, self._clock_step = step - self._clock_step, step
-        self._corrections.follow(self.segments, now=now, moved=moved)
-        last = self.open_segment
-        if last is not None and (moved or last.correction):
+        # If a removal fails, its segments return, and the last of them may be the open one.
+        segments = (*self.departing, *self.segments)
+        self._corrections.follow(segments, now=now, moved=moved)
+        last = segments[-1] if segments and segments[-1].state is _OPEN else None
+        if last is not None and last.size and (moved or last.correction):
             # A correction applies to a whole segment, so the next message goes into another one.
-            self.roll()
-            last = self.open_segment
+            last.state = SegmentState.CLOSING
+            last = None
         if moved or self._last_timestamp > now + CLOCK_LEAD_MAX:
             self._last_timestamp = max(min(self._last_timestamp, now), last.last_timestamp if last is not None else 0)
 
