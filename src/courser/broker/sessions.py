@@ -41,6 +41,7 @@ class Session:
         "groups",
         "last_poll_size",
         "last_seen",
+        "move_count",
         "on_end",
         "request_count",
         "request_id",
@@ -77,6 +78,8 @@ class Session:
         """The client library that the last login named: one of ``SDKS``, ``OTHER`` or ``NO_SDK``."""
         self.session_number = 0
         """Number of the last login; increases with every login to this server."""
+        self.move_count = 0
+        """How often its connection was moved to another process of the server, as far as is known here."""
         self.failed_login_count = 0
         """Failed logins since the last successful one. Later attempts come after those of other connections."""
         self.groups: set[tuple[int, int, int]] = set()

@@ -6,6 +6,7 @@ stay where they are, because the state of their encryption cannot be passed on.
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ class MovedSession:
     token_name: str | None
     sdk: str
     session_number: int
+    move_count: int
+    """This move included."""
     known: frozenset[int]
     """The processes that have a mirror of it."""
     joined: frozenset[int]
@@ -85,7 +88,7 @@ class Moves:
     @property
     def services(self) -> Mapping[str, Callable[..., Any]]:
         """For peers."""
-        return {"moved": self._moved}
+        return {"moving": self._moving, "moved": self._moved}
 
     @property
     def handle_services(self) -> Mapping[str, Callable[..., None]]:
@@ -116,10 +119,9 @@ class Moves:
         if session.groups:
             joined.add(self._links.number)
         codec = self._pack(loop.codec)
+        facts = _facts_of(session, known - {owner}, joined - {owner})
         try:
-            self._handles_of(owner).send(
-                [connection.descriptor], "adopt", _facts_of(session, known - {owner}, joined - {owner}), codec
-            )
+            self._handles_of(owner).send([connection.descriptor], "adopt", facts, codec)
         except OSError as error:
             _log.info("could not move a connection to process %d: %s", owner, error)
             self._router.take_over(session, known, joined)
@@ -127,6 +129,11 @@ class Moves:
             return
         loop.give_up()
         connection.let_go()
+        session.move_count = facts.move_count
+        for number in facts.known - {self._links.number}:
+            # If the owner ends before it says that it has the connection, they must know whose it was.
+            if (other := self._links.peers.get(number)) is not None:
+                other.note("moving", session.client_id, owner, facts.move_count)
         if stays:
             self._mirrors.keep(owner, session)
         else:
@@ -136,12 +143,6 @@ class Moves:
     # --- here ---
 
     def _adopt(self, descriptors: Sequence[int], facts: MovedSession, codec_facts: object) -> None:
-        moved = socket.socket(fileno=descriptors[0])
-        moved.setblocking(False)
-        if self._listener is None:
-            # This process stops, or has just begun. The client comes back.
-            moved.close()
-            return
         session = self._broker.sessions.get(facts.client_id)
         if session is None:
             session = Session(facts.client_id, facts.transport, facts.address, now=facts.connected_at)
@@ -149,12 +150,22 @@ class Moves:
             self._mirrors.release(session)
         session.last_seen, session.user_id, session.token_name = facts.last_seen, facts.user_id, facts.token_name
         session.sdk, session.session_number = facts.sdk, facts.session_number
+        session.move_count = facts.move_count
         self._broker.sessions.adopt(session)
         joined = facts.joined | ({self._links.number} if session.groups else set())
         self._router.take_over(session, set(facts.known), set(joined))
         for number in facts.known:
             if (peer := self._links.peers.get(number)) is not None:
-                peer.note("moved", session.client_id)
+                peer.note("moved", session.client_id, session.move_count)
+        if not descriptors or self._listener is None:
+            # This process has as many descriptors as it may have, and the kernel has dropped this one; or it stops, or
+            # has just begun. The client comes back. All that know its session have to hear that it has ended.
+            for descriptor in descriptors:
+                os.close(descriptor)
+            self._broker.sessions.close(session)
+            return
+        moved = socket.socket(fileno=descriptors[0])
+        moved.setblocking(False)
         task = asyncio.get_running_loop().create_task(self._serve(moved, session, codec_facts))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -167,13 +178,27 @@ class Moves:
             # It was closed meanwhile.
             self._broker.sessions.close(session)
 
-    def _moved(self, peer: Peer, client_id: int) -> None:
+    def _moving(self, _: Peer, client_id: int, owner: int, move_count: int) -> None:
+        """The connection of a mirror is on its way to another process, which may never have it."""
+        session = self._broker.sessions.get(client_id)
+        if session is None or move_count <= session.move_count:
+            # That process, or one after it, was faster to say so.
+            return
+        session.move_count = move_count
+        if owner in self._links.peers:
+            self._mirrors.keep(owner, session)
+        else:
+            self._mirrors.close(client_id)
+
+    def _moved(self, peer: Peer, client_id: int, move_count: int) -> None:
         """The connection of a mirror is in another process now."""
         session = self._broker.sessions.get(client_id)
         if session is None:
             # It was ended here while it was on its way.
             peer.note("ended", client_id, CommandRejected(ErrorCode.UNAUTHENTICATED, "the session has ended"))
-        else:
+        elif move_count >= session.move_count:
+            # Otherwise it has moved on, and this comes late.
+            session.move_count = move_count
             self._mirrors.keep(peer.number, session)
 
 
@@ -188,6 +213,7 @@ def _facts_of(session: Session, known: set[int], joined: set[int]) -> MovedSessi
         session.token_name,
         session.sdk,
         session.session_number,
+        session.move_count + 1,
         frozenset(known),
         frozenset(joined),
     )
