@@ -224,6 +224,12 @@ class Peer:
     # --- theirs ---
 
     def _received(self, message: tuple[Any, ...]) -> None:
+        try:
+            self._handle(message)
+        except Exception:  # noqa: BLE001 - the messages after it are there already, and have to be handled
+            _log.exception("a message of process %d was not handled, for a reason that is a defect", self.number)
+
+    def _handle(self, message: tuple[Any, ...]) -> None:
         kind = message[0]
         if kind == SEND:
             assert self.on_send is not None, "it was lent a connection"

@@ -75,6 +75,8 @@ COLLECTED: frozenset[type[c.Command]] = frozenset(
 )
 """Commands that the first process carries out with figures of all others."""
 _LOGINS = frozenset({c.LoginUser, c.LoginWithToken, c.LogoutUser})
+_HERE_FOR_OTHERS = OWNED | {c.WaitForTopics}
+"""Commands that another process sends only to the process that carries them out."""
 _INTERRUPTIBLE = frozenset({c.WaitForMessages, c.WaitForArrivals, c.WaitForTopics})
 """Commands that wait for messages."""
 
@@ -350,15 +352,16 @@ class Router(Dispatcher):
     ) -> ArrivalsInTopics:
         """Each owner waits for its topics. The first arrival ends the wait of all."""
         waits: dict[asyncio.Future[Any], tuple[Session, list[int]]] = {}
-        for owner, numbers in shares.items():
-            stand_in = Session(0, Transport.HTTP, session.address, now=session.last_seen)
-            stand_in.user_id = session.user_id
-            share = msgspec.structs.replace(command, positions=tuple(command.positions[number] for number in numbers))
-            begin = self._here if owner == self._number else partial(self._forward, owner)
-            waits[asyncio.ensure_future(_result_of(begin(stand_in, share)))] = stand_in, numbers
         waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         session.waiting = waiting
         try:
+            for owner, numbers in shares.items():
+                stand_in = Session(0, Transport.HTTP, session.address, now=session.last_seen)
+                stand_in.user_id = session.user_id
+                positions = tuple(command.positions[number] for number in numbers)
+                share = msgspec.structs.replace(command, positions=positions)
+                begin = self._here if owner == self._number else partial(self._forward, owner)
+                waits[asyncio.ensure_future(_result_of(begin(stand_in, share)))] = stand_in, numbers
             await asyncio.wait((waiting, *waits), return_when=asyncio.FIRST_COMPLETED)
             for stand_in, _ in waits.values():
                 stand_in.hurry()
@@ -400,7 +403,7 @@ class Router(Dispatcher):
         """Begin a command of a connection of another process, with the mirror of its session."""
         session = self._mirror(client, user_id)
         session.last_seen = self._monotonic()
-        return session, (self._here if type(command) in OWNED else self.begin)(session, command)
+        return session, (self._here if type(command) in _HERE_FOR_OTHERS else self.begin)(session, command)
 
     def knows(self, client_id: int) -> bool:
         """Whether there is a session of that client."""

@@ -134,7 +134,13 @@ class SpreadSubscription:
         if part is None:
             peer = await self._links.wait_for(owner)
             part = self._parts.setdefault(owner, _Part(self._number, peer))
-        offsets = await part.add(self._session, selection)
+        try:
+            offsets = await part.add(self._session, selection)
+        except ProcessGone:
+            if owner not in self._turns and self._parts.get(owner) is part:
+                # Nothing waits for it. The next topic gets a part in the process that comes back.
+                del self._parts[owner]
+            raise
         if self._is_closed:
             # Meanwhile.
             part.close()

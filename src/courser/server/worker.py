@@ -186,6 +186,10 @@ class Worker:
     def _link(self, descriptors: Sequence[int], number: int) -> None:
         """A channel to another further process."""
         channel, handles = (socket.socket(fileno=descriptor) for descriptor in descriptors)
+        if (predecessor := self._links.peers.get(number)) is not None:
+            # Its end was not noticed yet. Later, what belongs to its successor would be taken for its own.
+            predecessor.close()
+            self._lost(predecessor)
         peer = self._make_peer(number, channel)
         peer.on_send = self._exchange.borrower.send
         if (old := self._handles.pop(number, None)) is not None:
