@@ -22,7 +22,9 @@ from courser.processes.shared_slots import SharedSlots
 from courser.server.proven_dialects import ProvenDialects
 from courser.transports.connections import Connections
 from courser.transports.services import Services
+from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import ConnectionSettings
+from courser.transports.tcp_connection import TcpConnection
 from courser.wire.classic_dialect import LoginFields, Proof
 
 _REGION_FACTOR = 2
@@ -49,6 +51,11 @@ def share_proofs(proven: ProvenDialects, links: Links) -> Callable[..., None]:
 
 def abort_connection(broker: Broker, connections: Connections, session: Session) -> None:
     """Close the connection of a session without an answer."""
+    loop = getattr(session.on_end, "__self__", None)
+    if isinstance(loop, SessionLoop) and isinstance(loop.link, TcpConnection):
+        # Nearly all. When a process ends, there may be many of them, so they are not searched for.
+        loop.link.abort()
+        return
     for connection in connections:
         if connection.loop is not None and connection.loop.session is session:
             connection.abort()
