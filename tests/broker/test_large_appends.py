@@ -12,7 +12,7 @@ import pytest
 
 from courser.broker.partition import Partition
 from courser.broker.waiting import Waiting
-from courser.errors import PartitionReadOnly
+from courser.errors import CommandRejected, PartitionReadOnly
 from courser.model.buffers import Buffer
 from courser.model.durability import Durability
 from courser.records.batch import NewMessage, build_batch
@@ -165,6 +165,24 @@ async def test_a_stop_waits_for_a_large_batch(held: HeldWrites, pool: Executor) 
             assert not closed.done()
         assert await large == 0
         assert await closed
+
+
+async def test_a_stop_refuses_a_large_batch_that_waits_for_another(held: HeldWrites, pool: Executor) -> None:
+    """It would be written while the files are closed."""
+    async with opened(held, pool, wanted()) as partition:
+        with released(held):
+            large = await begin_large(partition, held)
+            behind = asyncio.create_task(send(partition, LARGE))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            closed = asyncio.create_task(partition.close())
+            for _ in range(10):
+                await asyncio.sleep(0)
+        assert await large == 0
+        with pytest.raises(CommandRejected, match="stopping"):
+            await behind
+        assert await closed
+        assert partition.log.next_offset == 1
 
 
 async def test_at_bounded_the_time_that_a_large_write_takes_counts(held: HeldWrites, pool: Executor) -> None:

@@ -198,6 +198,21 @@ async def test_a_failed_sync_fails_every_waiting_send_and_all_later_ones(disk: G
         assert not await partition.close()
 
 
+async def test_a_sync_is_no_success_if_another_one_of_the_partition_failed_meanwhile(
+    disk: GatedFileSystem, pool: Executor
+) -> None:
+    """The kernel reports a failure once, so this sync may have succeeded without writing everything."""
+    async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
+        await send(partition, "first")
+        disk.gate.clear()
+        flushed = asyncio.create_task(partition.sync())
+        await until(disk.waiting.is_set)
+        partition.log.syncs.has_failed = True
+        disk.gate.set()
+        with pytest.raises(PartitionReadOnly):
+            await flushed
+
+
 async def test_a_lack_of_descriptors_delays_a_sync_and_fails_nobody(disk: GatedFileSystem, pool: Executor) -> None:
     async with opened(disk, pool, settings(Durability.SYNCED)) as partition:
         disk.plan = FaultPlan().fail("sync_directory", errno.EMFILE)

@@ -35,7 +35,7 @@ def test_at_written_a_send_is_acknowledged_at_once() -> None:
     acks: Acknowledgements[str] = Acknowledgements(DurabilityPolicy(level=Durability.WRITTEN))
     assert send(acks, at(10**6), "a", now=10**9)
     assert not acks.is_sync_due(ZERO, at(10**6), now=10**9)
-    assert acks.sync_due_at() is None
+    assert acks.sync_due_at(ZERO) is None
 
 
 def test_at_synced_a_send_waits_until_the_sync_has_passed_it() -> None:
@@ -84,9 +84,9 @@ def test_at_bounded_a_send_that_alone_passes_the_bound_waits_for_its_own_sync() 
 
 def test_at_bounded_a_sync_falls_due_after_the_interval_or_at_half_the_bound() -> None:
     acks = bounded(messages=10, interval=1000)
-    assert acks.sync_due_at() is None
+    assert acks.sync_due_at(ZERO) is None
     assert send(acks, at(1), "a", now=500)
-    assert acks.sync_due_at() == 1500
+    assert acks.sync_due_at(ZERO) == 1500
     assert not acks.is_sync_due(ZERO, at(1), now=1499)
     assert acks.is_sync_due(ZERO, at(1), now=1500)
     assert not acks.is_sync_due(ZERO, at(4), now=500)
@@ -116,7 +116,7 @@ def test_at_bounded_a_write_is_as_old_as_its_beginning() -> None:
     acks = bounded(messages=1000, interval=1000)
     acks.write_began(0)
     assert send(acks, at(1), "slow", now=2000)
-    assert acks.sync_due_at() == 1000
+    assert acks.sync_due_at(ZERO) == 1000
     assert not acks.is_free(at(2), now=2000), "a sync is due"
     acks.sync_began(at(1))
     assert not send(acks, at(2), "late", now=2001), "the sync of what was begun at 0 is still under way"
@@ -146,7 +146,7 @@ def test_at_bounded_a_slow_write_does_not_make_older_ones_younger() -> None:
     assert send(acks, at(1), "before", now=0)
     acks.write_began(500)
     assert send(acks, at(2), "slow", now=1500)
-    assert acks.sync_due_at() == 1000
+    assert acks.sync_due_at(ZERO) == 1000
 
 
 def test_a_send_that_may_not_pass_keeps_those_behind_it_waiting() -> None:
@@ -287,3 +287,12 @@ def test_a_sync_that_did_not_come_to_its_end_is_due_again_by_its_own_time() -> N
     assert not acks.admits(at(2), ZERO, now=2001), "two intervals after the first write, sends wait"
     acks.wait(at(2), "late")
     assert acks.releasable(at(1), now=2001) == ["late"]
+
+
+def test_at_bounded_a_sync_that_failed_for_a_while_is_due_at_the_time_of_what_it_should_have_covered() -> None:
+    acks = bounded(messages=1000, interval=1000)
+    assert send(acks, at(1), "a", now=500)
+    acks.sync_began(at(1))
+    assert acks.releasable(ZERO, now=600) == []
+    assert acks.sync_due_at(ZERO) == 1500
+    assert acks.sync_due_at(at(1)) is None

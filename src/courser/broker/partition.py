@@ -107,17 +107,12 @@ class Partition(ReadablePartition):
         self._is_closing = False
         """Whether ``close`` is running, which syncs everything."""
         self.sync_count = 0
-        self._begin_to_count(metrics)
-
-    def _begin_to_count(self, metrics: PartitionMetrics) -> None:
         self.append_count = self._sync_append_count = 0
         """Batches appended since the partition was opened; and how many the last sync that began covers."""
         self._append_sizes = metrics.append_sizes
         self._appends_per_sync = metrics.appends_per_sync
-        self.polled_count = 0
-        """Messages in replies to polls ..."""
-        self.polled_size = 0
-        """... and their bytes."""
+        self.polled_count = self.polled_size = 0
+        """Messages in replies to polls, and their bytes."""
 
     @property
     def is_unavailable(self) -> bool:
@@ -147,8 +142,7 @@ class Partition(ReadablePartition):
             PartitionReadOnly: it may or may not be kept; it was not acknowledged.
             CodecMissing: the partition compresses with a library that is not installed.
         """
-        log = self.log
-        settings = log.settings
+        log, settings = self.log, self.log.settings
         marks, level = log.marks, settings.durability.level
         ids: MessageIds | FewIds | None = None
         if settings.deduplication is not None and producer is NO_PRODUCER and not is_new:
@@ -255,6 +249,7 @@ class Partition(ReadablePartition):
         self, batch: Batch, producer: bytes, sequence: int, timestamp: int, note: Callable[[Appended], None]
     ) -> Job:
         try:
+            self._check_open()
             return self.log.plan_append(batch, producer, sequence, timestamp, note)
         except BaseException:
             self._end_large_append()
@@ -307,12 +302,9 @@ class Partition(ReadablePartition):
         return True
 
     async def ready_to_append(self, count: int) -> None:
-        """Wait until the next ``append`` can write ``count`` messages without waiting.
+        """Wait until the next ``append`` can write ``count`` messages without waiting. Raises ``CourserError``.
 
         For callers that decide at the last moment whether to append.
-
-        Raises:
-            CourserError: they cannot be appended.
         """
         if self._must_wait(count):
             with self._entrance.held():
@@ -345,6 +337,7 @@ class Partition(ReadablePartition):
             else:
                 log.check_writable()
                 await self._upkeep.do(partial(upkeep.plan_reservation, log, count))
+        self._check_open()
 
     async def settle(self) -> None:
         """Wait until every send that started before this call is written or has failed."""
@@ -401,7 +394,7 @@ class Partition(ReadablePartition):
     def _sync_due_at(self) -> int | None:
         """When the next sync is due if nothing more is written."""
         marks = self.log.marks
-        due = self._acknowledgements.sync_due_at() if marks.synced.offset < marks.written.offset else None
+        due = self._acknowledgements.sync_due_at(marks.synced) if marks.synced.offset < marks.written.offset else None
         if self._needs_recovery_point:
             due = min(due or self._disk_due, self._disk_due)
         return due
@@ -529,6 +522,7 @@ class Partition(ReadablePartition):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._syncs.wake()
 
     @asynccontextmanager
     async def held_writes(self) -> AsyncIterator[None]:
@@ -552,8 +546,7 @@ class Partition(ReadablePartition):
 
     async def work(self, work: Callable[[], Found]) -> Found:
         """Read or write temporary files in the pool. A stop waits for it, even if the caller is cancelled."""
-        if self._is_closing:
-            raise CommandRejected(ErrorCode.DISCONNECTED, "the server is stopping")
+        self._check_open()
         return await asyncio.shield(asyncio.ensure_future(self._in_pool(work)))
 
     async def do_upkeep(self, plan: Callable[[], Job | None]) -> None:
@@ -585,6 +578,11 @@ class Partition(ReadablePartition):
         """Mark the partition as deleted: waiting requests fail, and nothing more is written. Call ``close`` next."""
         self.is_deleted = True
         self.refuse_writes("it was deleted")
+
+    def _check_open(self) -> None:
+        """Begin nothing that ``close`` would not wait for."""
+        if self._is_closing:
+            raise CommandRejected(ErrorCode.DISCONNECTED, "the server is stopping")
 
     async def close(self) -> bool:
         """Sync and close everything. Returns whether this partition stopped cleanly."""

@@ -136,11 +136,12 @@ class Acknowledgements(Generic[Waiter]):
         is_many = 2 * (written.message_count - synced.message_count) >= policy.message_count_max
         return is_old or is_many or 2 * (written.size - synced.size) >= policy.size_max
 
-    def sync_due_at(self) -> int | None:
-        """When a sync is due by time alone."""
-        if self.policy.level is not Durability.BOUNDED or self._unsynced_since is None:
+    def sync_due_at(self, synced: Mark) -> int | None:
+        """When a sync is due by time alone. A sync that failed for a while leaves the time of what it should cover."""
+        since = self._oldest_since(synced)
+        if self.policy.level is not Durability.BOUNDED or since is None:
             return None
-        return self._unsynced_since + self.policy.interval
+        return since + self.policy.interval
 
     def drain(self) -> list[Waiter]:
         """Remove and return all waiting sends. The sync failed, so none of them may be acknowledged."""

@@ -174,7 +174,9 @@ class PartitionState:
         """Record that the planned data and everything before it survives a power cut."""
         self.is_syncing = False
         if self.syncs.has_failed:
-            # The sync of another job has failed, so this one may have succeeded without writing everything.
+            # The sync of another job has failed, so this one may have succeeded without writing everything. The kernel
+            # reports a failure once: whoever waits for this job must not take it for a success.
+            self.fail("an earlier sync failed", is_sync=True)
             return
         self.offsets.end_sync()
         self.synced_offsets = planned.offsets_mark
