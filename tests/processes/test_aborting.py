@@ -7,23 +7,14 @@ from courser.broker.sessions import Session
 from courser.model.messaging import Transport
 from courser.server.process_assembly import abort_connection
 from courser.transports.session_loop import SessionLoop
+from courser.transports.settings import ConnectionSettings
 from courser.transports.tcp_connection import TcpConnection
-
-
-class Connection(TcpConnection):
-    """One that notes whether it was aborted."""
-
-    def __init__(self) -> None:
-        self.is_aborted = False
-
-    def abort(self) -> None:
-        self.is_aborted = True
 
 
 class Loop(SessionLoop):
     """Of a session."""
 
-    def __init__(self, session: Session, connection: Connection) -> None:
+    def __init__(self, session: Session, connection: TcpConnection) -> None:
         self.session = session
         self._link = connection
         session.on_end = self.end
@@ -31,7 +22,8 @@ class Loop(SessionLoop):
 
 def test_the_connection_of_a_session_is_not_searched_for_among_all() -> None:
     session = Session(1, Transport.TCP, "", now=0)
-    connection = Connection()
+    services = cast("Any", SimpleNamespace(settings=ConnectionSettings(), held_replies=None))
+    connection = TcpConnection(services, cast("Any", None), lambda *_: session, lambda _: None)
     _ = Loop(session, connection)
     # It would fail to look at any of them.
     abort_connection(cast("Any", None), cast("Any", [None]), session)

@@ -22,18 +22,11 @@ from courser.processes.peer import Peer
 from courser.processes.router import Router
 from courser.testing.clocks import ManualClock
 from courser.transports.session_loop import SessionLoop
+from tests.broker.open_partitions import until
 
 PROCESS_COUNT = 3
 OLD_HOME, NEW_HOME, OTHER = range(PROCESS_COUNT)
 CLIENT_ID = 17
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        for _ in itertools.count():
-            if is_so():
-                return
-            await asyncio.sleep(0)
 
 
 class Loop(SessionLoop):

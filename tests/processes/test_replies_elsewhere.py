@@ -26,19 +26,12 @@ from courser.processes.shared_memory import RequestRegion
 from courser.records.batch import NewMessage, build_batch
 from courser.transports.held_replies import HeldReplies
 from courser.wire.sent_replies import pack_vsr_facts, reply_to_send
+from tests.broker.open_partitions import until
 
 SENT = Sent(1, 2, 3, 4)
 FACTS = pack_vsr_facts(b"c" * 16, b"s" * 16, 7)
 CLIENT_ID = 17
 COMMAND = SendMessages("a", "b", ToPartition(3), [build_batch([NewMessage(b"hello")])])
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        for _ in itertools.count():
-            if is_so():
-                return
-            await asyncio.sleep(0)
 
 
 class Connection:

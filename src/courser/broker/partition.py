@@ -522,6 +522,7 @@ class Partition(ReadablePartition):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        # If the sync before has failed, perhaps nothing else starts the next one.
         self._syncs.wake()
 
     @asynccontextmanager

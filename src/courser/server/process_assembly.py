@@ -11,7 +11,7 @@ from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.messaging import Transport
 from courser.processes.borrowing import Borrower
 from courser.processes.handles import Handles
-from courser.processes.lending import SLOT_COUNT, Lender
+from courser.processes.lending import SLOT_COUNT, Lender, connection_of
 from courser.processes.links import Links
 from courser.processes.mirrors import Mirrors
 from courser.processes.peer import Peer
@@ -22,9 +22,7 @@ from courser.processes.shared_slots import SharedSlots
 from courser.server.proven_dialects import ProvenDialects
 from courser.transports.connections import Connections
 from courser.transports.services import Services
-from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import ConnectionSettings
-from courser.transports.tcp_connection import TcpConnection
 from courser.wire.classic_dialect import LoginFields, Proof
 
 _REGION_FACTOR = 2
@@ -51,10 +49,9 @@ def share_proofs(proven: ProvenDialects, links: Links) -> Callable[..., None]:
 
 def abort_connection(broker: Broker, connections: Connections, session: Session) -> None:
     """Close the connection of a session without an answer."""
-    loop = getattr(session.on_end, "__self__", None)
-    if isinstance(loop, SessionLoop) and isinstance(loop.link, TcpConnection):
+    if (found := connection_of(session)) is not None:
         # Nearly all. When a process ends, there may be many of them, so they are not searched for.
-        loop.link.abort()
+        found.abort()
         return
     for connection in connections:
         if connection.loop is not None and connection.loop.session is session:
