@@ -38,7 +38,7 @@ JOBS ?= 4
 ROUNDS ?= 1000000
 SECONDS ?= 600
 USUAL := not slow and not root and not languages and not release and not tools
-CHECKED := src tests $(wildcard benchmarks)
+CHECKED := src tests tools $(wildcard benchmarks)
 
 # A copy of the package whose compiled part watches itself, and Python as it must be started for that: with the watchers
 # loaded before all else, and with memory that comes from them piece by piece. Python frees little when it ends: no leaks.
@@ -207,13 +207,7 @@ fix: $(DEVELOPMENT)  ## format, and repair what ruff can repair
 
 .PHONY: reference
 reference: $(DEVELOPMENT)  ## write the generated pages of docs/ again
-	$(PYTHON) -m courser.cli.reference docs/cli
-	$(PYTHON) -m courser.client.reference docs/reference
-	$(PYTHON) -m courser.wire.reference docs/formats/private-commands.md
-	$(PYTHON) -m courser.server.configuration.reference docs/configuration.md
-	$(PYTHON) -m courser.server.monitoring packaging/monitoring/grafana-dashboard.json docs/metrics.md
-	$(PYTHON) -m courser.spark.reference docs/spark/reading.md
-	$(PYTHON) -m courser.pipelines.keys docs/spark/pipelines.md
+	$(PYTHON) -m tools
 
 # As users see it, in a complete browser.
 screenshots console-speed: PROGRAMS := chromium
@@ -241,7 +235,7 @@ bench-peers: $(DEVELOPMENT)  ## compare with other servers, or an older checkout
 .PHONY: clean
 clean:  ## remove .venv and everything that was generated
 	rm -rf $(VENV) htmlcov .venv-sdks .languages build dist .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	find src tests $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests tools $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the environment ----------------------------------------------------------------------------------
 

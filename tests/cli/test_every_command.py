@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from courser.cli.reference import commands
 from tests.cli.commands import Cli
 from tests.cli.scenes import make_scene, make_sink, make_user, token
 from tests.servers import RunningServer
+from tools.command_pages import commands
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import pytest
 from courser import __version__
 from courser.cli.lazy import LazyGroup
 from courser.cli.main import run
-from courser.cli.reference import commands
 from courser.cli.tree import root
 from tests.cli.commands import COMMAND, courser, on_a_terminal
 from tests.inspect.partitions import Partition, flip, full_partition
+from tools.command_pages import commands
 
 COMMANDS = {" ".join(path): list(path) for path, _ in commands()}
 GROUPS = list(dict.fromkeys(path[0] for path in COMMANDS.values() if len(path) > 1))

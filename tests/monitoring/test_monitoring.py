@@ -20,10 +20,10 @@ from courser.model import metric_table as m
 from courser.model.messaging import ToPartition, Transport
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
-from courser.server import monitoring
 from tests.http.serving import HttpServer, serving
 from tests.monitoring.prometheus import Prometheus, find_program, running
 from tests.servers import PATIENCE, ROOT, RunningServer
+from tools import monitoring
 
 RULES = ROOT / "packaging" / "monitoring" / "courser-rules.yml"
 DASHBOARD = ROOT / "packaging" / "monitoring" / "grafana-dashboard.json"
@@ -40,12 +40,6 @@ def rules() -> list[dict[str, Any]]:
 
 
 # --- files ---
-
-
-def test_generated_files_are_current() -> None:
-    assert DASHBOARD.read_text() == monitoring.dashboard_text(), "make reference writes it"
-    page = PAGE.read_text()
-    assert page == monitoring.update_page(page), "make reference writes it"
 
 
 def test_no_file_names_a_metric_that_does_not_exist() -> None:

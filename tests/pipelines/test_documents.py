@@ -7,7 +7,7 @@ import pytest
 
 from courser.pipelines.checking import plan_columns, refuse_endless_groups
 from courser.pipelines.definition_file import load_definition, parse_definition
-from courser.pipelines.keys import KEYS, with_reference
+from courser.pipelines.keys import KEYS
 from tests.docs.blocks import ROOT, blocks_of
 
 if TYPE_CHECKING:
@@ -15,13 +15,6 @@ if TYPE_CHECKING:
 
 DOCUMENT = "docs/spark/pipelines.md"
 EXAMPLES = sorted((ROOT / "examples" / "pipelines").glob("*.toml"))
-
-
-def test_the_reference_is_current() -> None:
-    text = (ROOT / DOCUMENT).read_text("utf-8")
-    assert text == with_reference(text), f"run: python -m courser.pipelines.keys {DOCUMENT}"
-    with pytest.raises(ValueError, match="has no line"):
-        with_reference("# Pipelines")
 
 
 def test_every_default_is_one_that_its_key_takes() -> None:

@@ -1,11 +1,9 @@
-"""Every key of a pipeline file: table, kind, default and meaning. The reference is generated from it."""
+"""Every key of a pipeline file: table, kind, default and meaning. Its reference is generated from it (``tools``)."""
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from courser.model import setting_kinds as kinds
@@ -256,35 +254,3 @@ def alike(word: str, known: Iterable[str], table: str = "") -> str:
     if near:
         return f"; did you mean {f'{table}.' if table else ''}{near[0]}?"
     return f"; known: {', '.join(names)}"
-
-
-def reference_markdown() -> str:
-    """The reference of all keys as a Markdown table."""
-    lines = ["| key | default | kind | meaning |", "| --- | --- | --- | --- |"]
-    lines += [f"| `{key.path}` | {_default(key)} | {key.kind.name} | {key.help} |" for key in KEYS]
-    lines.append(
-        '| `spark."spark..."` | - | any | settings of the Spark session, such as `"spark.sql.shuffle.partitions" = 4` |'
-    )
-    return "\n".join(lines) + "\n"
-
-
-def _default(key: Key) -> str:
-    if key.is_required:
-        return "required"
-    return "-" if key.default in (None, ()) else f"`{key.kind.to_toml(key.default)}`"
-
-
-MARK = "<!-- keys: written by the code; python -m courser.pipelines.keys docs/spark/pipelines.md -->"
-
-
-def with_reference(document: str) -> str:
-    """The document with the current reference after the mark. Raises ``ValueError`` if there is no mark."""
-    head, mark, _ = document.partition(MARK)
-    if not mark:
-        raise ValueError(f"the document has no line {MARK}")
-    return f"{head}{mark}\n\n{reference_markdown()}"
-
-
-if __name__ == "__main__":
-    _document = Path(sys.argv[1])
-    _document.write_text(with_reference(_document.read_text("utf-8")), "utf-8")

@@ -1,19 +1,11 @@
-"""Generates what describes the metrics to others, from the table of metrics: a dashboard for Grafana, documentation.
-
-``python -m courser.server.monitoring DASHBOARD PAGE``
-"""
+"""What describes the metrics to others, from their table: a dashboard for Grafana, documentation."""
 
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from courser.model import metric_table as m
 from courser.model.metrics import Metric, MetricKind
-
-BEGIN, END = "<!-- metrics: generated -->\n", "<!-- end -->\n"
-"""Around the generated part of the page."""
 
 Json: TypeAlias = dict[str, Any]
 _DATA_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -174,23 +166,6 @@ def _table(section: m.Section) -> Iterator[str]:
         yield f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.help} |\n"
 
 
-def update_page(page: str) -> str:
-    """A page with its generated part as it has to be."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{tables()}\n{END}{after}"
-
-
 def dashboard_text() -> str:
     """The file with the dashboard."""
     return json.dumps(dashboard(), indent=2) + "\n"
-
-
-def main(dashboard_path: Path, page_path: Path) -> None:
-    """Write both."""
-    dashboard_path.write_text(dashboard_text(), encoding="utf-8")
-    page_path.write_text(update_page(page_path.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

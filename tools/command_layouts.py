@@ -1,7 +1,6 @@
 """The layouts in docs/formats/private-commands.md, from the rows and fields of the commands.
 
-``python -m courser.wire.reference docs/formats/private-commands.md`` regenerates them. The prose around them is written
-by hand; a command without a section gets one.
+The prose around them is written by hand. A command without a section gets one.
 """
 
 import ast
@@ -10,7 +9,6 @@ import re
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -129,12 +127,3 @@ def _field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
         if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
             docs[field.target.id] = " ".join(inspect.cleandoc(str(following.value.value)).split())
     return docs
-
-
-def main(path: Path) -> None:
-    """Regenerate the layouts in one document."""
-    path.write_text(with_layouts(path.read_text()))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

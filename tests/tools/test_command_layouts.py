@@ -1,18 +1,9 @@
-"""docs/formats/private-commands.md: its layouts come from the commands, and are current."""
-
-from pathlib import Path
+"""docs/formats/private-commands.md: its layouts come from the commands."""
 
 import pytest
 
 from courser.api.commands import COMMANDS
-from courser.wire.reference import with_layouts
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "formats" / "private-commands.md"
-
-
-def test_the_document_is_current() -> None:
-    text = DOCUMENT.read_text("utf-8")
-    assert text == with_layouts(text), "run: python -m courser.wire.reference docs/formats/private-commands.md"
+from tools.command_layouts import with_layouts
 
 
 def test_a_command_without_a_section_gets_one() -> None:

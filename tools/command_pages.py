@@ -1,13 +1,7 @@
-"""The reference of all commands as Markdown, generated from the commands so that it is never out of date.
-
-``python -m courser.cli.reference docs/cli`` writes it: one page for each group of commands, and the list of commands in
-``index.md`` after the line ``MARK``. The text before that line is written by hand.
-"""
+"""The reference of all commands: one page for each group, and a list of all for the index."""
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import click
 
@@ -16,7 +10,6 @@ from courser.cli.naming import TopicPathArgument
 from courser.cli.server_options import SERVER_EXITS, SERVER_NOTE
 from courser.cli.tree import root
 
-MARK = "<!-- everything below is written by: python -m courser.cli.reference docs/cli -->"
 INDEX = "index.md"
 
 _PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -157,26 +150,3 @@ def _epilog(text: str) -> Iterator[str]:
         else:
             yield " ".join(line.strip() for line in lines)
         yield ""
-
-
-def with_overview(document: str) -> str:
-    """The index with the part after ``MARK`` replaced."""
-    before, mark, _ = document.partition(MARK)
-    if not mark:
-        raise ValueError(f"the document has no line {MARK}")
-    return f"{before}{MARK}\n\n{overview()}"
-
-
-def main(directory: Path) -> None:
-    """Write all pages, and remove those of commands that no longer exist."""
-    index = directory / INDEX
-    written = {INDEX: with_overview(index.read_text("utf-8"))} | pages()
-    for file in directory.glob("*.md"):
-        if file.name not in written:
-            file.unlink()
-    for name, text in written.items():
-        (directory / name).write_text(text, "utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""docs/reference: written from the client, current and complete; its examples run."""
+"""docs/reference: written from the client, complete; its examples run."""
 
 import builtins
 import inspect
@@ -12,14 +12,12 @@ import pytest
 import courser
 from courser import errors
 from courser.client.client import Client
-from courser.client.public_names import ClassName, FunctionName, PublicName
-from courser.client.reference import INDEX, MARK, REPLIES, Reference, with_overview
 from courser.errors import NotFound
 from courser.testing.broker import SyncTestBroker, TestBroker
-from tests.docs.blocks import ROOT
 from tests.servers import RunningServer
+from tools.client_pages import REPLIES, Reference
+from tools.public_names import ClassName, FunctionName, PublicName
 
-DIRECTORY = ROOT / "docs" / "reference"
 REFERENCE = Reference()
 NAMES = {name.path: name for name in REFERENCE.names()}
 OWN = {path: name for path, name in NAMES.items() if name not in REFERENCE.pages[REPLIES]}
@@ -40,19 +38,6 @@ _PLAIN_TYPES = frozenset(
 )
 _ADDRESS = "127.0.0.1:8090"
 _PERMISSIONS = ("Permissions", "GlobalPermissions", "StreamPermissions", "TopicPermissions")
-
-
-def test_the_pages_are_current() -> None:
-    written = {path.name: path.read_text("utf-8") for path in DIRECTORY.glob("*.md")}
-    index = written.pop(INDEX)
-    expected = REFERENCE.files() | {INDEX: with_overview(index, REFERENCE)}
-    assert written | {INDEX: index} == expected, "run: make reference"
-
-
-def test_an_index_without_the_mark() -> None:
-    with pytest.raises(ValueError, match="no line"):
-        with_overview("# Client reference\n", REFERENCE)
-    assert MARK in (DIRECTORY / INDEX).read_text("utf-8")
 
 
 # --- complete -----------------------------------------------------------------------------------------

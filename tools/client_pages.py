@@ -1,17 +1,10 @@
-"""The reference of the client as Markdown, generated from signatures and docstrings so that it is never out of date.
-
-``python -m courser.client.reference docs/reference`` writes it: one page per subject, and the list of all names in
-``index.md`` after the line ``MARK``. The text before that line is written by hand.
-"""
+"""The reference of the client, from signatures and docstrings: one page per subject, and a list of all names."""
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-from courser.client.public_names import ClassName, FunctionName, PublicName, Value, named, names_in
+from tools.public_names import ClassName, FunctionName, PublicName, Value, named, names_in
 
-MARK = "<!-- everything below is written by: python -m courser.client.reference docs/reference -->"
 INDEX = "index.md"
 COMMON_ERRORS = f"[those of every request]({INDEX}#errors-of-every-request)"
 
@@ -298,24 +291,3 @@ def anchor_of(path: str) -> str:
 def _example(code: str) -> Iterator[str]:
     if code:
         yield from ("```python", code, "```", "")
-
-
-def with_overview(document: str, reference: Reference) -> str:
-    """The index with the part after ``MARK`` replaced."""
-    before, mark, _ = document.partition(MARK)
-    if not mark:
-        raise ValueError(f"the document has no line {MARK}")
-    return f"{before}{MARK}\n\n{reference.overview()}"
-
-
-def main(directory: Path) -> None:
-    """Write all pages."""
-    reference = Reference()
-    index = directory / INDEX
-    index.write_text(with_overview(index.read_text("utf-8"), reference), "utf-8")
-    for name, text in reference.files().items():
-        (directory / name).write_text(text, "utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""What Courser's own checkout needs and no user does: the generators of documentation and dashboards."""
