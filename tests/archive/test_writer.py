@@ -2,15 +2,19 @@
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import msgspec
 import pytest
 
+from courser.archive import writer
 from courser.archive.claiming import read_state
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveTakenOver
 from courser.archive.keys import segment_name
 from courser.archive.objects import Manifest, Piece, decode_body, encode_body
 from courser.archive.reader import ArchiveReader
+from courser.archive.writer import ConfirmedLog, confirmed_log
+from courser.storage.ledger import SegmentFacts
 from courser.storage.paths import LOG_SUFFIX, log_path
 from courser.testing.object_store import FakeStore, StoreFault, StoreKilled
 from tests.archive.writing import (
@@ -61,6 +65,35 @@ def test_sealed_segments_are_archived_once() -> None:
     assert process.confirmed == {IDENTITY: sizes_of((0, 10), (10, 25), (25, 40))}
     assert archived_bytes(store) == expected_bytes(0, 40)
     assert logs_in(store) == [(0, 10), (10, 25), (25, 40)]
+
+
+def test_a_run_does_not_walk_again_what_is_archived(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    walked: list[Manifest] = []
+    is_copy_of = Piece.is_copy_of
+
+    def compare(piece: Piece, segment: SegmentFacts) -> bool:
+        compared.append(piece.base_offset)
+        return is_copy_of(piece, segment)
+
+    def walk(manifest: Manifest) -> ConfirmedLog:
+        walked.append(manifest)
+        return confirmed_log(manifest)
+
+    monkeypatch.setattr(Piece, "is_copy_of", compare)
+    monkeypatch.setattr(writer, "confirmed_log", walk)
+    bounds = tuple(range(0, 101, 5))
+    store, file_system = store_of(), disk()
+    for first, end in pairwise(bounds):
+        plant_segment(file_system, first, end)
+    process = Process(store, file_system)
+    process.run(capture(captured(bounds)))
+    assert process.confirmed == {IDENTITY: sizes_of(*pairwise(bounds))}
+    assert not compared
+    assert len(walked) == 1
+    process.run(capture(captured(bounds), metadata=None))
+    assert compared == list(bounds[:-1]), "each segment is compared with its own object"
+    assert len(walked) == 1, "a root that names the same manifest does not need another walk"
 
 
 def test_the_open_segment_is_archived_in_pieces_and_merged_when_it_is_sealed() -> None:

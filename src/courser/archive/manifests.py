@@ -1,7 +1,8 @@
 """How the manifest of a partition follows from the one before: pure functions for the writer."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from itertools import islice, takewhile
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
@@ -62,6 +63,13 @@ def is_alike(before: CapturedPartition, now: CapturedPartition) -> bool:
         and before.start_offset <= now.start_offset
         and before.next_offset <= now.next_offset
     )
+
+
+def pieces_of(manifest: Manifest, base_offset: int) -> list[Piece]:
+    """The objects with messages of one segment, found without a walk over those of the others."""
+    pieces = manifest.pieces
+    number = bisect_left(pieces, base_offset, key=_first_offset)
+    return list(takewhile(lambda piece: piece.base_offset == base_offset, islice(pieces, number, None)))
 
 
 def with_piece(old: Manifest, piece: Piece) -> Manifest:

@@ -23,7 +23,14 @@ from courser.archive.checking import LocalDamage, check_batches
 from courser.archive.claiming import ArchiveState, check_epoch, claim, read_state
 from courser.archive.errors import ArchiveFailure
 from courser.archive.keys import ArchiveKeys, segment_name
-from courser.archive.manifests import empty_manifest, is_alike, versions_before, with_piece, without_the_gone
+from courser.archive.manifests import (
+    empty_manifest,
+    is_alike,
+    pieces_of,
+    versions_before,
+    with_piece,
+    without_the_gone,
+)
 from courser.archive.objects import (
     Manifest,
     ObjectKind,
@@ -96,6 +103,13 @@ class _Head:
     still come. So a key is never used for other bytes."""
     spent: list[RelativeKey] = field(default_factory=list)
     """Keys of objects that have other bytes than those that were wanted under their name."""
+    _confirmed: ConfirmedLog | None = None
+
+    def confirmed(self) -> ConfirmedLog:
+        """What is archived once a root names the manifest. Each manifest is walked once, however many roots name it."""
+        if self._confirmed is None or self._confirmed.manifest is not self.manifest:
+            self._confirmed = confirmed_log(self.manifest)
+        return self._confirmed
 
 
 class ArchiveWriter:
@@ -253,9 +267,9 @@ class ArchiveWriter:
 
     def _archive_sealed(self, partition: CapturedPartition, head: _Head, segment: CapturedSegment) -> None:
         facts = segment.facts
-        if any(piece.is_copy_of(facts) for piece in head.manifest.pieces):
+        parts = pieces_of(head.manifest, facts.base_offset)
+        if any(piece.is_copy_of(facts) for piece in parts):
             return
-        parts = [piece for piece in head.manifest.pieces if piece.base_offset == facts.base_offset]
         better = [damage for damage in segment.damages if any(piece.has_position(damage.position) for piece in parts)]
         if better:
             # The server knows that it has damage, but these bytes were archived before they were damaged.
@@ -266,7 +280,7 @@ class ArchiveWriter:
     def _archive_part(self, partition: CapturedPartition, head: _Head, segment: CapturedSegment) -> None:
         """Add what a segment that is still written, or is damaged, has more than its archived pieces."""
         facts = segment.facts
-        pieces = [piece for piece in head.manifest.pieces if piece.base_offset == facts.base_offset]
+        pieces = pieces_of(head.manifest, facts.base_offset)
         if any(piece.is_whole for piece in pieces):
             if pieces[-1].end_offset >= facts.end_offset:
                 # The segment was sealed after the capture that was archived last, or damaged after it was archived.
@@ -466,7 +480,7 @@ class ArchiveWriter:
             head.uploaded.clear()
             head.attempts.clear()
         heads = [(found.identity, self._heads.get(found.identity)) for found in capture.partitions]
-        self._on_confirmed({identity: confirmed_log(head.manifest) for identity, head in heads if head is not None})
+        self._on_confirmed({identity: head.confirmed() for identity, head in heads if head is not None})
 
     def _is_complete(self, partition: CapturedPartition) -> bool:
         """Whether all that a partition has is archived."""

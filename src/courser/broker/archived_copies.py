@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from courser.archive.downloading import file_steps, object_parts
+from courser.archive.manifests import pieces_of
 from courser.archive.objects import Piece
 from courser.archive.reader import PartitionArchive
 from courser.storage.durable_files import storage_failure
@@ -21,7 +22,7 @@ def find_copy(archive: PartitionArchive, log: PartitionLog, segment: Segment) ->
     A copy from before the segment was condensed is none: it would bring back messages whose tombstones may be gone.
     """
     facts = segment.facts()
-    pieces = [piece for piece in archive.manifest.pieces if piece.base_offset == facts.base_offset]
+    pieces = pieces_of(archive.manifest, facts.base_offset)
     if not pieces or (pieces[0].is_whole and not pieces[0].is_copy_of(facts)):
         return None
     return ArchivedCopy(archive, pieces, log_path(log.directory, facts.base_offset), facts.size)
