@@ -4,11 +4,13 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.broker import stored_offsets
 from courser.broker.consuming import consumer_key, group_key
 from courser.errors import ConsumerOffsetNotFound, ErrorCode, InvalidOffset
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind
-from tests.handlers.messaging import ME, add_topic, fill_segments, log_of, poll_command, send, texts
+from courser.storage.offset_table import ConsumerKey
+from tests.handlers.messaging import ME, add_topic, fill_segments, log_of, partition_of, poll_command, send, texts
 from tests.handlers.scenes import Scene
 
 GROUP = Consumer(ConsumerKind.GROUP, "g")
@@ -137,6 +139,29 @@ async def test_offsets_of_a_deleted_group_are_gone_also_for_one_of_the_same_name
         assert await texts(scene, poll_command(consumer=GROUP, commit=True)) == ["a"]
         await scene.ask(scene.root, c.DeleteConsumerGroup("s", "t", "g"))
         assert len(log_of(scene).offsets) == 0
+
+
+async def test_a_start_makes_the_keys_of_known_groups_once_for_each_topic(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add_topic(scene, partition_count=4)
+    for group_id in range(5):
+        await scene.ask(scene.root, c.CreateConsumerGroup("s", "t", f"g{group_id}"))
+    for partition_id in range(4):
+        await send(scene, "a", to=partition_id)
+        # The last one is of a group that was deleted just before a crash.
+        for group_id in range(6):
+            await partition_of(scene, partition_id).store_offset(group_key(group_id), 0)
+    made: list[int] = []
+
+    def make(group_id: int) -> ConsumerKey:
+        made.append(group_id)
+        return group_key(group_id)
+
+    monkeypatch.setattr(stored_offsets, "group_key", make)
+    await scene.broker.offsets.forget_unknown_groups(scene.broker.catalog.state)
+    assert sorted(made) == list(range(5))
+    assert [len(log_of(scene, partition_id).offsets) for partition_id in range(4)] == [5] * 4
 
 
 # --- resets -------------------------------------------------------------------------------------------

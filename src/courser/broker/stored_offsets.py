@@ -109,13 +109,15 @@ class StoredOffsets:
 
     async def forget_unknown_groups(self, state: CatalogState) -> None:
         """At a start: delete what deleted groups have stored. A crash may have come between the two deletions."""
-        left = [
-            (partition, consumer)
-            for topic in self._partitions
-            for partition in topic.partitions
-            for consumer, _ in partition.log.offsets.items()
-            if consumer.kind is ConsumerKind.GROUP and consumer not in _known_groups(state, topic)
-        ]
+        left: list[tuple[Partition, ConsumerKey]] = []
+        for topic in self._partitions:
+            known = _known_groups(state, topic)
+            left += [
+                (partition, consumer)
+                for partition in topic.partitions
+                for consumer, _ in partition.log.offsets.items()
+                if consumer.kind is ConsumerKind.GROUP and consumer not in known
+            ]
         await asyncio.gather(*(_forget(partition, consumer) for partition, consumer in left))
 
 
