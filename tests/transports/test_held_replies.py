@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from courser.model.buffers import Buffer
 from courser.transports.held_replies import SIZE_MAX, HeldReplies
 from tests.transports.echo import frame
@@ -17,11 +19,17 @@ class Connection:
 
     def __init__(self, name: str, sent: Sent) -> None:
         self.is_held = False
+        self.is_broken = self.is_aborted = False
         self._name = name
         self._sent = sent
 
     def write(self, buffers: Sequence[Buffer]) -> None:
+        if self.is_broken:
+            raise RuntimeError("a defect")
         self._sent.append((self._name, b"".join(buffers)))
+
+    def abort(self) -> None:
+        self.is_aborted = True
 
 
 async def test_replies_of_one_turn_are_sent_at_its_end_in_order() -> None:
@@ -62,6 +70,24 @@ async def test_many_replies_do_not_wait_for_the_end_of_the_turn() -> None:
     assert [name for name, _ in sent] == [str(number) for number in range(96)]
     await asyncio.sleep(0)
     assert len(sent) == 100
+
+
+async def test_a_connection_that_cannot_send_is_closed_and_the_others_get_their_replies(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    replies, sent = HeldReplies(), Sent()
+    one, broken, other = (Connection(name, sent) for name in ("one", "broken", "other"))
+    broken.is_broken = True
+    for connection in (one, broken, other):
+        replies.hold(connection, (b"x",))
+    await asyncio.sleep(0)
+    assert [name for name, _ in sent] == ["one", "other"]
+    assert [connection.is_held for connection in (one, broken, other)] == [False] * 3
+    assert [connection.is_aborted for connection in (one, broken, other)] == [False, True, False]
+    assert "a defect" in caplog.text
+    replies.hold(other, (b"y",))
+    await asyncio.sleep(0)
+    assert sent[-1] == ("other", b"y")
 
 
 async def test_connections_that_send_ahead_get_their_replies_in_order() -> None:

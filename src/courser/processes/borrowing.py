@@ -8,6 +8,7 @@ reply, and the reply to a request whose connection is gone.
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -95,6 +96,11 @@ class _Copy:
         else:
             self.is_watched = False
             self.peer.note("rest_unsent", call_id, self._sent, size)
+
+    def abort(self) -> None:
+        """End the connection for the client. Whoever has it notices that."""
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """The connection is gone, or another process has it now."""

@@ -10,10 +10,13 @@ that they are, as with any reply that is lost on the way.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Protocol
 
 from courser.model.buffers import Buffer
+
+_log = logging.getLogger(__name__)
 
 SIZE_MAX = 4 * 1024
 """Bytes of a reply that may be held. It is copied: the memory of a larger one is not free before it is sent."""
@@ -29,6 +32,9 @@ class Holder(Protocol):
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Hand bytes to the kernel now."""
+
+    def abort(self) -> None:
+        """Close now."""
 
 
 class HeldReplies:
@@ -71,7 +77,12 @@ class HeldReplies:
         held, self._held = self._held, []
         for connection, reply in held:
             connection.is_held = False
-            connection.write((reply,))
+            try:
+                connection.write((reply,))
+            except Exception:  # noqa: BLE001 - whatever it is, only this connection ends
+                # Its client would take the next reply for this one. The others are owed theirs.
+                _log.exception("a reply could not be sent; closing its connection")
+                connection.abort()
 
     def forget(self, connection: Holder) -> None:
         """A connection is gone."""
