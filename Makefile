@@ -57,7 +57,7 @@ run: $(RUNTIME)  ## start the server on its defaults; data in ./local_data (ARGS
 
 .PHONY: engine-demo
 engine-demo: $(RUNTIME)  ## show what the log engine survives: a kill, a flipped bit
-	$(BIN)/courser engine-demo
+	$(PYTHON) examples/engine.py
 
 .PHONY: demo
 demo: $(RUNTIME)  ## a pipeline on Spark, from orders to a lake; installs pyspark, and a Java if there is none

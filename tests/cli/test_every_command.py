@@ -196,7 +196,6 @@ ELSEWHERE = {
     "demo",
     "help",
     "completion",
-    "engine-demo",
     "user reset-root",
     *(f"context {verb}" for verb in ("list", "show", "create", "use", "delete")),
     *(f"config {verb}" for verb in ("show", "keys", "example")),

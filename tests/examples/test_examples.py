@@ -1,6 +1,7 @@
 """The examples run as they are, against a real server."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,20 @@ def run(command: list[str], place: Path, variables: Mapping[str, str]) -> str:
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def test_the_engine(tmp_path: Path) -> None:
+    said = run([sys.executable, str(EXAMPLES / "engine.py")], tmp_path, {"TMPDIR": str(tmp_path)})
+    for word in ("written", "bounded", "synced", "killed", "the body hash does not match", "courser inspect"):
+        assert word in said
+    acknowledged, recovered, more, readable = (
+        int(re.search(pattern, said)[1].replace(",", ""))  # type: ignore[index]  # it has to be there
+        for pattern in ("acknowledged (.*) messages", "found (.*) of them", "and (.*) that", "the other (.*) messages")
+    )
+    first, last = map(int, re.search(r"offsets (\d+) to (\d+)", said).groups())  # type: ignore[union-attr]  # likewise
+    assert acknowledged == recovered >= 5_000
+    assert readable + last - first + 1 == recovered + more
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -365,8 +365,6 @@ _MODULES = {
     **dict.fromkeys(("audit", "usage"), "audit_commands"),
     "demo": "demo_commands",
     "doctor": "doctor_commands",
-    **dict.fromkeys(("help", "completion"), "guide_commands"),
-    "engine-demo": "engine_demo",
 }
 
 
@@ -434,14 +432,13 @@ _SECTIONS = {
     "Help": {
         "help": "Print the help of a command.",
         "completion": "Print a shell completion script.",
-        "engine-demo": "Show how the log engine survives a kill and a flipped bit.",
     },
 }
 
 
 root = LazyGroup(
     "courser",
-    commands_module="courser.cli.engine_demo",
+    commands_module="courser.cli.guide_commands",
     summaries={name: summary for section in _SECTIONS.values() for name, summary in section.items()},
     sections={title: tuple(section) for title, section in _SECTIONS.items()},
     other_modules={name: f"courser.cli.{module}" for name, module in _MODULES.items()},
