@@ -69,7 +69,6 @@ class Connection:
 class SmallRouter:
     """What a ``Router`` knows of sessions."""
 
-    lender = None
     hand_over = Router.hand_over
     take_over = Router.take_over
     gone = Router._gone
@@ -114,14 +113,13 @@ class Process:
         self.services = dict(self.moves.services)
         self.services["closed"] = lambda _, client_id: self.mirrors.close(client_id)
         self.handle_services = dict(self.moves.handle_services)
-        self._call_ids = itertools.count(1)
 
     async def _serve(self, moved: socket.socket, session: Session, _: object) -> None:
         moved.close()
         self.served.append(session)
 
     def connect(self, number: int, channel: socket.socket, handles: socket.socket) -> None:
-        parts: Any = {"services": self.services, "calls": {}, "call_ids": self._call_ids, "on_lost": self._lost}
+        parts: Any = {"services": self.services, "calls": {}, "on_lost": self._lost}
         self.links.add(Peer(number, channel, **parts))
         self.handles[number] = Handles(handles, self.handle_services)
 

@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -289,8 +288,8 @@ async def test_messages_of_this_turn_are_sent_before_a_channel_is_closed() -> No
 
 def peers(services: dict[str, Any], calls: dict[str, Any] | None = None) -> tuple[Peer, Peer]:
     ours, theirs = socket_pair()
-    caller = Peer(1, ours, services={}, calls={}, call_ids=count(1), on_lost=lambda _: None)
-    other = Peer(0, theirs, services=services, calls=calls or {}, call_ids=count(1), on_lost=lambda _: None)
+    caller = Peer(1, ours, services={}, calls={}, on_lost=lambda _: None)
+    other = Peer(0, theirs, services=services, calls=calls or {}, on_lost=lambda _: None)
     return caller, other
 
 

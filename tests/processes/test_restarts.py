@@ -6,7 +6,6 @@ import logging
 import socket
 import subprocess
 from collections.abc import Callable
-from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -45,7 +44,7 @@ class Stage:
     def _start(self, number: int) -> Child:
         (channel, their_channel), (handles, their_handles) = socket_pair(), handle_pair()
         services: Services = {"open": lambda peer, _: self.on_open(peer), "start_report": lambda _: None}
-        end = Peer(FIRST, their_channel, services=services, calls={}, call_ids=count(1), on_lost=lambda _: None)
+        end = Peer(FIRST, their_channel, services=services, calls={}, on_lost=lambda _: None)
         is_alive = True
 
         def kill() -> None:

@@ -23,8 +23,6 @@ async def run(victim: int, last_steps: Sequence[int]) -> list[int]:
         await script.run()
         await script.check()
         step_counts = [process.life.step_count for process in world.processes if process.number == victim]
-        # Most sends to further processes were answered by them.
-        assert sum(process.replies.count for process in world.processes) > PROCESS_COUNT
         assert len(world.processes) == PROCESS_COUNT - 2 + len(step_counts), "nobody else was killed"
         await world.stop()
         # A data directory belongs to no number of processes.

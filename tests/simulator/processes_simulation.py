@@ -7,7 +7,6 @@ the kernel's memory. ``Script`` asks the server for one thing after the other, a
 
 import asyncio
 import contextlib
-import itertools
 import random
 import socket
 import threading
@@ -19,7 +18,7 @@ from typing import Any, cast
 
 from courser.api import commands as c
 from courser.api import staging_commands as s
-from courser.api.replies import Polled, Sent
+from courser.api.replies import Polled
 from courser.broker.broker import ALONE, Broker, Place, RootUser
 from courser.broker.limits import BrokerLimits
 from courser.broker.sessions import Session
@@ -28,33 +27,25 @@ from courser.broker.waiting import Waiting
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import CourserError, ErrorCode
 from courser.handlers.dispatcher import Dispatcher
-from courser.model.buffers import Buffer
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition, Transport
 from courser.model.topic_options import TopicOptions
-from courser.processes.borrowing import Borrower
 from courser.processes.channel import socket_pair
 from courser.processes.children import Child
 from courser.processes.following import FirstProcess, FollowingServices, OpeningOrders, open_follower
 from courser.processes.handles import Handles, handle_pair
 from courser.processes.leading import Companions
-from courser.processes.lending import Lender
 from courser.processes.links import Links
 from courser.processes.ownership import FIRST, owns_of, share_name
 from courser.processes.peer import Peer, ProcessGone
-from courser.processes.reply_board import ReplyBoard
-from courser.processes.shared_memory import RequestRegion
 from courser.records.batch import NewMessage, build_batch
 from courser.records.frames import iterate_messages
-from courser.server.process_assembly import make_router, map_memory_of_others, session_services, share_region
+from courser.server.process_assembly import make_router, session_services
 from courser.storage.data_directory import DataDirectory
 from courser.storage.local_files import DirectoryLock
 from courser.storage.session_file import how_it_stopped
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem
-from courser.transports.held_replies import HeldReplies, Holder
-from courser.transports.reply_elsewhere import ReplyElsewhere
-from courser.wire.sent_replies import CLASSIC_FACTS
 from tests.simulator.partition_model import BrokenPromise
 
 _DATA = Path("/data")
@@ -62,11 +53,9 @@ _ROOT = RootUser("root", "$argon2id$made up")
 _READER = Consumer(ConsumerKind.CONSUMER, 1)
 _CHANGING = frozenset(
     {"write_at", "sync", "truncate", "allocate", "reserve", "rename", "link", "unlink", "make_directory"}
-    | {"remove_directory", "sync_directory", "reply", "opening", "opened", "linked"}
+    | {"remove_directory", "sync_directory", "opening", "opened", "linked"}
 )
-"""Calls that change the disk, replies to clients, and how far a restart has come: a process may be killed before any of
-them."""
-_CLASSIC_REPLY = bytes(8)
+"""Calls that change the disk, and how far a restart has come: a process may be killed before any of them."""
 _SETTINGS = BrokerSettings(disk_thread_count=1, limits=BrokerLimits(change_retry_delay=0))
 
 
@@ -95,53 +84,6 @@ class Life:
             self.step_count += 1
         if self.is_over:
             raise OSError("this process was killed")
-
-
-class _Replies(HeldReplies):
-    """What a process sends to clients of another one. Each reply is a step."""
-
-    def __init__(self, life: Life) -> None:
-        super().__init__()
-        self._life = life
-        self.count = 0
-
-    def hold(self, connection: Holder, buffers: Sequence[Buffer]) -> bool:
-        """See ``HeldReplies``. Nothing is held."""
-        del connection, buffers
-        self.count += 1
-        try:
-            self._life.step("reply")
-        except OSError:
-            # As if it were held for ever.
-            return True
-        return False
-
-
-class _Connection:
-    """A connection of the first process, and the client's end of it."""
-
-    def __init__(self) -> None:
-        self.client, self._ours = socket.socketpair()
-        for end in (self.client, self._ours):
-            end.setblocking(False)
-        self.is_held = self.is_lent = False
-        self.is_writable = True
-
-    @property
-    def descriptor(self) -> int:
-        """See ``Lendable``."""
-        return self._ours.fileno()
-
-    def send_held(self) -> None:
-        """See ``Lendable``."""
-
-    def receive_into(self, room: Callable[[int], memoryview]) -> None:
-        """See ``Lendable``."""
-
-    def close(self) -> None:
-        """Close both ends."""
-        self.client.close()
-        self._ours.close()
 
 
 class _View:
@@ -180,20 +122,16 @@ class _FurtherProcess:
         self.child = Child(number, cast("Any", self), channel, handles)
         self._services: dict[str, Callable[..., Any]] = {"open": self._open, "close": self._close}
         self._calls: dict[str, Callable[..., None]] = {}
-        self._call_ids = itertools.count(1)
         self._ends: list[socket.socket] = []
         self._peers = [self._peer(FIRST, self._channel)]
         self._handle_services: dict[str, Callable[..., None]] = {"link": self._link}
-        self._handle_services.update(map_memory_of_others(lambda _: self._peers[0]))
         self._handles = [Handles(self._their_handles, self._handle_services)]
-        self.replies = _Replies(self.life)
-        self._borrower: Borrower | None = None
         self._links: Links | None = None
         self._broker: Broker | None = None
 
     def _peer(self, number: int, end: socket.socket) -> Peer:
         self._ends.append(end)
-        parts: Any = {"services": self._services, "calls": self._calls, "call_ids": self._call_ids}
+        parts: Any = {"services": self._services, "calls": self._calls}
         return Peer(number, end, **parts, on_lost=self._lost)
 
     def _restart_step(self, name: str) -> None:
@@ -212,11 +150,6 @@ class _FurtherProcess:
         self._services.update(FollowingServices(broker).by_name())
         self._services.update(session_services(router, mirrors))
         self._calls["command"] = router.command_for
-        borrower = self._borrower = Borrower(router, lambda _: self._peers[0])
-        borrower.begin(self.replies)
-        self._services.update(borrower.services)
-        self._handle_services.update(borrower.handle_services)
-        peer.on_send = borrower.send
         self._links.add(peer)
         self._restart_step("opened")
         return broker.partitions.unopened
@@ -259,9 +192,6 @@ class _FurtherProcess:
             peer.close()
         for handles in self._handles:
             handles.close()
-        if self._borrower is not None:
-            # The kernel closes what it had.
-            self._borrower.peer_lost(FIRST)
         if self._broker is not None:
             self._broker.catalog._is_closed = True
             # Later: this may be called from a step, and the threads wait for the end of it.
@@ -295,7 +225,6 @@ class ProcessesWorld:
         self._broker: Broker | None = None
         self._begin: Callable[..., Any] | None = None
         self.session = Session(0, Transport.TCP, "", now=0)
-        self._connection: _Connection | None = None
 
     async def start(self, process_count: int, *, victim: int = 0, last_steps: Sequence[int] = ()) -> None:
         """Start a server. Processes with the number ``victim`` die before these steps, one after the other."""
@@ -321,7 +250,6 @@ class ProcessesWorld:
                 return process.child
 
             companions = Companions(links, start_one, _SETTINGS, first_pause=0)
-            lender = self._make_lender(companions)
             place = Place(owns_of(FIRST, process_count), share_name(FIRST, process_count), companions)
             companions.start()
             broker = await Broker.open(data, _SETTINGS, make_root=lambda: _ROOT, draw=draw, place=place)
@@ -329,41 +257,15 @@ class ProcessesWorld:
             companions.services.update(session_services(router, mirrors))
             companions.calls["command"] = router.command_for
             companions.on_lost = partial(_forget, mirrors.home_lost, router.peer_lost)
-            router.lender = lender
             self._begin = router.begin
         self._broker = broker
         self.session = broker.sessions.open(Transport.TCP, "127.0.0.1:1")
         self.session.user_id = ROOT_USER_ID
 
-    def _make_lender(self, companions: Companions) -> Lender:
-        """Lends the one connection that there is, with its second send."""
-        connection = self._connection = _Connection()
-        board, region = ReplyBoard(1), RequestRegion(1)
-        lender = Lender(
-            companions.links,
-            board,
-            companions.handles_of,
-            find_connection=lambda _: connection,
-            # Its owners know it from the first one.
-            send_count_min=2,
-        )
-        companions.services.update(lender.services)
-        companions.services.update(share_region(region))
-
-        def share(peer: Peer) -> None:
-            descriptors = [region.descriptor, board.descriptor]
-            companions.handles_of(peer.number).send(descriptors, "map_memory", FIRST)
-
-        companions.on_start = share
-        return lender
-
     async def stop(self) -> None:
         """Stop the server cleanly."""
         assert self._broker is not None, "it runs"
         await self._broker.close()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
     async def ask(self, command: c.Command) -> Any:
         """Have a command carried out."""
@@ -371,31 +273,7 @@ class ProcessesWorld:
         if self._is_doubled:
             raise BrokenPromise("two processes have the same partitions")
         answer = self._begin(self.session, command)
-        if isinstance(answer, ReplyElsewhere):
-            return await self._ask_elsewhere(answer)
         return await answer if isinstance(answer, Waiting) else answer
-
-    async def _ask_elsewhere(self, reply: ReplyElsewhere) -> Sent:
-        """A send whose owner replies to the client. What the client has got is acknowledged."""
-        assert self._connection is not None, "it was lent"
-        done = asyncio.Event()
-        reply.on_done = done.set
-        reply.begin(CLASSIC_FACTS)
-        loop = asyncio.get_running_loop()
-        received = loop.create_task(loop.sock_recv(self._connection.client, 100))
-        told = loop.create_task(done.wait())
-        await asyncio.wait((received, told), return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
-        if not received.done():
-            received.cancel()
-            if reply.look():
-                raise BrokenPromise("the board says that a reply is sent, but the client has none")
-            return reply.result()
-        if received.result() != _CLASSIC_REPLY:
-            raise BrokenPromise(f"the client has received {received.result()!r}")
-        if not reply.look():
-            raise BrokenPromise("the client has a reply that the board does not know of")
-        return reply.result()
 
     async def ask_until_known(self, command: c.Command) -> bool:
         """The same, until it is known what has become of it. False if nobody knows: the process has ended."""

@@ -84,9 +84,6 @@ class EchoCodec:
         assert isinstance(reply, Said)
         return [b"<", reply.text, b">"]
 
-    def sent_facts(self, incoming: Incoming) -> bytes:
-        return b"facts"
-
     def encode_failure(self, incoming: Incoming, error: CourserError) -> Sequence[Buffer]:
         return [b"failed: " + str(error).encode()]
 

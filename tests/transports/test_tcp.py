@@ -1,5 +1,4 @@
 import asyncio
-import os
 import socket
 import struct
 
@@ -39,39 +38,6 @@ async def test_more_connections_than_allowed_are_turned_away_and_the_others_are_
         assert await third.end() == b""
         assert server.connections.turned_away_count == 1
         assert await first.say(b"still here") == b"still here"
-
-
-@pytest.mark.parametrize("end", ["close", "abort"])
-async def test_a_connection_ends_for_its_client_even_if_another_process_has_a_copy_of_its_socket(end: str) -> None:
-    async with serving() as server:
-        client = await server.connect()
-        await client.say(b"hello")
-        (connection,) = server.connections
-        assert isinstance(connection, TcpConnection)
-        copy = os.dup(connection.descriptor)
-        try:
-            connection.is_lent = True
-            getattr(connection, end)()
-            assert await client.end() == b""
-        finally:
-            os.close(copy)
-
-
-async def test_a_connection_can_be_told_to_ask_somebody_else_where_its_bytes_go() -> None:
-    async with serving() as server:
-        client = await server.connect()
-        await client.say(b"hello")
-        (connection,) = server.connections
-        assert isinstance(connection, TcpConnection)
-        usual, asked = connection.get_buffer, []
-
-        def room(size_hint: int) -> memoryview:
-            asked.append(size_hint)
-            return usual(size_hint)
-
-        connection.receive_into(room)
-        assert await client.say(b"again") == b"again"
-        assert asked
 
 
 async def socket_options(options: SocketSettings) -> dict[str, int]:

@@ -15,13 +15,7 @@ Result = TypeVar("Result")
 Other = TypeVar("Other")
 
 
-class Unanswered:
-    """In place of an answer that is not there yet."""
-
-    __slots__ = ()
-
-
-class Waiting(Unanswered, Generic[Result]):
+class Waiting(Generic[Result]):
     """What has to be done before a result may be used. Thousands of sends may wait for one sync: this is cheap."""
 
     __slots__ = ("_convert", "_explain", "_value", "future")

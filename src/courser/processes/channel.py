@@ -13,16 +13,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from courser.api.commands import SendMessages
-from courser.processes.encoding import decode, encode, encode_send
+from courser.processes.encoding import decode, encode
 from courser.processes.shared_memory import ForeignRegion, RequestRegion
 
 _HEAD = struct.Struct("<III")
 """Bytes of the pickle; number of buffers; bytes of all buffers. Their sizes, the pickle and the buffers follow."""
 _HEAD_SIZE = _HEAD.size
-_pack_head, _unpack_head = _HEAD.pack, _HEAD.unpack_from
+_unpack_head = _HEAD.unpack_from
 _SIZE = struct.Struct("<I")
-_pack_size = _SIZE.pack
 _ROOM_SIZE = 256 * 1024
 """Bytes that are received at a time. Larger messages get memory of their own."""
 _SOCKET_SIZE = 4 * 1024 * 1024
@@ -66,8 +64,6 @@ class Channel:
         self._large_end = 0
         self._small: list[bytes] = []
         """Messages that are sent at the end of this turn."""
-        self._last_client = 0
-        """The client whose messages were sent last."""
         self._left: deque[memoryview] = deque()
         """What the kernel has not taken yet; copies."""
         self.is_open = True
@@ -94,33 +90,6 @@ class Channel:
             self._send_soon(b"".join((head, sizes, data, *buffers)))
             return
         self._write([self._after_small(head, sizes, data), *buffers])
-
-    def send_messages(
-        self, call_id: int, client_id: int, user_id: int | None, command: SendMessages, facts: bytes | None
-    ) -> None:
-        """Send a send with one batch (``encode_send``). Does nothing if the other end is gone.
-
-        At once, if the client is the one that sent last: then there is nothing that it could be sent together with.
-        """
-        if not self.is_open:
-            return
-        data, buffers = encode_send(call_id, client_id, user_id, command, self.region, facts)
-        if not buffers:
-            message = _pack_head(len(data), 0, 0) + data
-        else:
-            size = len(buffers[0])
-            head = _pack_head(len(data), 1, size) + _pack_size(size) + data
-            if size > _SMALL_SIZE_MAX:
-                self._write([self._after_small(head), *buffers])
-                return
-            message = head + buffers[0]
-        if self._last_client != client_id:
-            self._last_client = client_id
-            self._send_soon(message)
-        elif self._small:
-            self._small.append(message)
-        else:
-            self._write([message])
 
     def _send_soon(self, message: bytes) -> None:
         if not self._small:

@@ -22,7 +22,7 @@ from courser.processes.shared_memory import ForeignRegion, RequestRegion
 from courser.records.batch import Batch
 from courser.records.frames import FrameLayout
 
-CALL, NOTE, ANSWER, FAILURE, CANCELLED, INTERRUPT, SEND = range(7)
+CALL, NOTE, ANSWER, FAILURE, CANCELLED, INTERRUPT = range(6)
 """What a message is: its first value. Plain numbers: looking up members of an enum takes long."""
 COMMAND = "command"
 """The name of the calls that carry out a command for a connection of the caller."""
@@ -47,7 +47,7 @@ def encode(message: tuple[Any, ...], region: RequestRegion | None = None) -> tup
         client, user_id, command = message[3]
         if type(command) is SendMessages and type(client) is int and len(command.batches) == 1:
             if type(command.batches[0]) is Batch:
-                return encode_send(message[1], client, user_id, command, region)
+                return _encoded_send(message[1], client, user_id, command, region)
         elif type(command) is PollMessages and type(client) is int:
             return marshal.dumps(_parts_of_poll(message[1], client, user_id, command)), ()
     elif kind == ANSWER:
@@ -76,11 +76,7 @@ def decode(data: memoryview, buffers: Sequence[memoryview], region: ForeignRegio
         else:
             assert region is not None, "the sender knows that it is mapped here"
             body = region.at(*parts[-1])
-        command = _decoded_send(parts, body)
-        facts = parts[-2]
-        if facts is not None:
-            return SEND, call_id, parts[2], parts[3], command, facts
-        return CALL, call_id, COMMAND, (parts[2], parts[3], command)
+        return CALL, call_id, COMMAND, (parts[2], parts[3], _decoded_send(parts, body))
     if form == _POLLED:
         _, _, partition_id, current_offset, message_count, size = parts
         return ANSWER, call_id, Polled(partition_id, current_offset, message_count, tuple(buffers), size)
@@ -90,15 +86,10 @@ def decode(data: memoryview, buffers: Sequence[memoryview], region: ForeignRegio
 # --- frequent messages --------------------------------------------------------------------------------
 
 
-def encode_send(
-    call_id: int,
-    client: int,
-    user_id: int | None,
-    command: SendMessages,
-    region: RequestRegion | None,
-    reply_facts: bytes | None = None,
+def _encoded_send(
+    call_id: int, client: int, user_id: int | None, command: SendMessages, region: RequestRegion | None
 ) -> tuple[bytes, Sequence[memoryview]]:
-    """The bytes of a send with one batch. ``reply_facts``: what its owner needs to reply to the client itself."""
+    """The bytes of a send with one batch."""
     batch = command.batches[0]
     frames = batch.frames
     facts = batch.origin_timestamp, batch.count, batch.checksums, frames.frame_size, frames.packed_starts
@@ -111,7 +102,7 @@ def encode_send(
         if type(partitioning) is ByKey
         else None
     )
-    parts = (_SEND, call_id, client, user_id, command.stream, command.topic, where, *facts, reply_facts)
+    parts = (_SEND, call_id, client, user_id, command.stream, command.topic, where, *facts)
     body = batch.body
     if region is not None and len(body) >= _SHARED_SIZE_MIN and (position := region.position_of(body)) is not None:
         return marshal.dumps((*parts, (position, len(body)))), ()
@@ -119,7 +110,7 @@ def encode_send(
 
 
 def _decoded_send(parts: tuple[Any, ...], body: memoryview) -> SendMessages:
-    _, _, _, _, stream, topic, where, origin_timestamp, count, checksums, frame_size, packed_starts, _, _ = parts
+    _, _, _, _, stream, topic, where, origin_timestamp, count, checksums, frame_size, packed_starts, _ = parts
     partitioning: Partitioning = _BALANCED
     if type(where) is int:
         partitioning = ToPartition(where)

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import combinations, count
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,6 @@ class Companions:
         self.services: dict[str, Callable[..., Any]] = {}
         """What the others may ask this process for."""
         self.calls: dict[str, Callable[..., None]] = {}
-        self._call_ids = count(1)
         self.handle_services: dict[str, Callable[..., None]] = {}
         self.on_start: Callable[[Peer], None] = lambda _: None
         """Told of a process that was just started."""
@@ -112,7 +111,6 @@ class Companions:
             child.channel,
             services=self.services,
             calls=self.calls,
-            call_ids=self._call_ids,
             on_lost=self._peer_lost,
         )
         self.connected[child.number] = peer

@@ -17,7 +17,6 @@ from courser.broker.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.messaging import Transport
 from courser.processes.handles import Handles
-from courser.processes.lending import connection_of
 from courser.processes.links import Links
 from courser.processes.mirrors import Mirrors
 from courser.processes.ownership import FIRST
@@ -26,9 +25,18 @@ from courser.processes.router import Router
 from courser.transports.connections import Connections
 from courser.transports.session_loop import SessionLoop
 from courser.transports.tcp import TcpListener
+from courser.transports.tcp_connection import TcpConnection
 from courser.wire.codec import Codec
 
 _log = logging.getLogger(__name__)
+
+
+def connection_of(session: Session) -> TcpConnection | None:
+    """The connection of a session, if its socket can be passed on: TCP without TLS."""
+    loop = getattr(session.on_end, "__self__", None)
+    connection = loop.link if isinstance(loop, SessionLoop) else None
+    # Not a subclass: the state of TLS cannot be passed on.
+    return connection if type(connection) is TcpConnection else None
 
 
 @dataclass(frozen=True, slots=True)

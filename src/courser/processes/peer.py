@@ -3,15 +3,13 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeAlias
 
-from courser.api.commands import SendMessages
 from courser.broker.waiting import Waiting
 from courser.errors import CourserError, ErrorCode
 from courser.processes.channel import Channel
-from courser.processes.encoding import ANSWER, CALL, CANCELLED, FAILURE, INTERRUPT, NOTE, SEND
-from courser.processes.reply_board import ForeignBoard
+from courser.processes.encoding import ANSWER, CALL, CANCELLED, FAILURE, INTERRUPT, NOTE
 from courser.processes.shared_memory import ForeignRegion, RequestRegion
 
 _log = logging.getLogger(__name__)
@@ -37,22 +35,6 @@ class ProcessFailed(CourserError):
 
 Services: TypeAlias = Mapping[str, Callable[..., Any]]
 """By name. Each gets the peer, and the arguments of the call; it gives the answer, or a coroutine."""
-
-
-class Asker(Protocol):
-    """Waits for the answer to a call: a future, for instance."""
-
-    def done(self) -> bool:
-        """Whether nothing is waited for any more."""
-
-    def set_result(self, result: Any, /) -> None:
-        """The answer came."""
-
-    def set_exception(self, exception: Any, /) -> None:
-        """There is an error instead."""
-
-    def cancel(self) -> Any:
-        """The call was cancelled."""
 
 
 _NOBODY: tuple[None, tuple[()]] = (None, ())
@@ -112,31 +94,21 @@ class Peer:
         *,
         services: Services,
         calls: Mapping[str, Callable[..., None]],
-        call_ids: Iterator[int],
         on_lost: Callable[["Peer"], None],
     ) -> None:
-        """``services`` give their answers; ``calls`` get a ``Call`` and answer it themselves.
-
-        ``call_ids`` are the numbers of calls of ours, one after the other: the same ones for all peers of a process, as
-        no two of its calls have the same number.
-        """
+        """``services`` give their answers; ``calls`` get a ``Call`` and answer it themselves."""
         self.number = number
         self._services = services
         self._calls = calls
         self._on_lost = on_lost
-        self._call_ids = call_ids
         self.last_call_id = 0
         """Of the call that was made last."""
-        self._asked: dict[int, tuple[Asker, object]] = {}
+        self._asked: dict[int, tuple[asyncio.Future[Any], object]] = {}
         """Calls of ours that are not answered, and their arguments: the other process may still read their memory."""
         self._serving: dict[int, Call] = {}
         """Calls of the other process that are not answered."""
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.on_send: Callable[..., None] | None = None
-        """Carries out sends whose replies are not for the other process but for its client."""
-        self.foreign_board: ForeignBoard | None = None
-        """That of the other process."""
         self._channel = Channel(end, self._received, self._lost)
 
     # --- ours ---
@@ -147,45 +119,10 @@ class Peer:
         if not self._channel.is_open:
             future.set_exception(ProcessGone())
             return future
-        call_id = self.new_call()
+        self.last_call_id = call_id = self.last_call_id + 1
         self._asked[call_id] = future, arguments
         self._channel.send((CALL, call_id, name, arguments))
         return future
-
-    def new_call(self) -> int:
-        """The number of a call that is made soon."""
-        self.last_call_id = call_id = next(self._call_ids)
-        return call_id
-
-    def send(
-        self,
-        call_id: int,
-        asker: Asker,
-        client_id: int,
-        user_id: int | None,
-        command: SendMessages,
-        facts: bytes | None,
-    ) -> None:
-        """Have messages appended, and the client answered; without ``facts`` the answer comes here.
-
-        ``call_id`` is one of ``new_call``. ``asker`` gets an answer if there is one, and ``ProcessGone`` if there can
-        be none any more: perhaps before this returns.
-        """
-        if not self._channel.is_open:
-            # Not at once: it may be that whoever begins this is just being told so of another call.
-            self._loop.call_soon(asker.set_exception, ProcessGone())
-            return
-        # The other process may read the memory of the command as long as it has not answered.
-        self._asked[call_id] = asker, command
-        self._channel.send_messages(call_id, client_id, user_id, command, facts)
-
-    def asked(self, call_id: int) -> "Asker | None":
-        """Who waits for the answer to a call of ours."""
-        return self._asked.get(call_id, _NOBODY)[0]
-
-    def forget(self, call_id: int) -> "Asker | None":
-        """A call of ours needs no answer any more. Returns who has waited for it."""
-        return self._asked.pop(call_id, _NOBODY)[0]
 
     @property
     def is_open(self) -> bool:
@@ -210,10 +147,9 @@ class Peer:
         """The other process has the memory for requests of this one mapped."""
         self._channel.region = region
 
-    def map_memory(self, region: int, board: int) -> None:
-        """Map the memory of the other process: for its requests, and for replies to them. Tell it so."""
+    def map_memory(self, region: int) -> None:
+        """Map the memory that the other process has for its requests. Tell it so."""
         self._channel.foreign_region = ForeignRegion(region)
-        self.foreign_board = ForeignBoard(board)
         self.note("region_mapped")
 
     def close(self) -> None:
@@ -231,10 +167,7 @@ class Peer:
 
     def _handle(self, message: tuple[Any, ...]) -> None:
         kind = message[0]
-        if kind == SEND:
-            assert self.on_send is not None, "it was lent a connection"
-            self.on_send(self, *message[1:])
-        elif kind == CALL:
+        if kind == CALL:
             _, call_id, name, arguments = message
             self._serve(call_id, name, arguments)
         elif kind == NOTE:
@@ -244,23 +177,18 @@ class Peer:
             if call is not None and call.on_interrupt is not None:
                 call.on_interrupt(message[2])
         else:
-            asker, _ = self._asked.pop(message[1], _NOBODY)
-            if asker is None or asker.done():
+            future, _ = self._asked.pop(message[1], _NOBODY)
+            if future is None or future.done():
                 return
             if kind == ANSWER:
-                asker.set_result(message[2])
+                future.set_result(message[2])
             elif kind == FAILURE:
-                asker.set_exception(message[2])
+                future.set_exception(message[2])
             else:
-                asker.cancel()
-
-    def serve(self, call_id: int) -> Call:
-        """A call of the other process, to be answered."""
-        call = self._serving[call_id] = Call(self, call_id)
-        return call
+                future.cancel()
 
     def _serve(self, call_id: int, name: str, arguments: tuple[Any, ...]) -> None:
-        call = self.serve(call_id)
+        call = self._serving[call_id] = Call(self, call_id)
         direct = self._calls.get(name)
         try:
             if direct is not None:
@@ -291,12 +219,11 @@ class Peer:
 
     def _forget_calls(self) -> None:
         asked, self._asked = self._asked, {}
-        for asker, _ in asked.values():
-            if not asker.done():
-                asker.set_exception(ProcessGone())
-                if isinstance(asker, asyncio.Future):
-                    # It may be that nobody waits for it any more.
-                    _ = asker.exception()
+        for future, _ in asked.values():
+            if not future.done():
+                future.set_exception(ProcessGone())
+                # It may be that nobody waits for it any more.
+                _ = future.exception()
         serving, self._serving = self._serving, {}
         for call in serving.values():
             if call.on_interrupt is not None:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -27,12 +27,10 @@ from courser.handlers.dispatcher import Dispatcher
 from courser.model.identifiers import Identifier
 from courser.model.messaging import Transport
 from courser.processes.encoding import COMMAND
-from courser.processes.lending import Lender
 from courser.processes.links import Links
 from courser.processes.mirrors import Mirrors, Passing
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Call, Peer, ProcessGone
-from courser.transports.reply_elsewhere import ReplyElsewhere
 
 _KNOWN_COUNT_MAX = 10_000
 """Owners of topics that are remembered, by the names that commands use."""
@@ -136,8 +134,6 @@ class Router(Dispatcher):
         """Set in the first process: brings the figures of the others up to date."""
         self.streaks: dict[int, tuple[int, int]] = {}
         """By client id: the owner that carried out its last requests, and how many of them, without one in between."""
-        self.lender: Lender | None = None
-        """Set by the server: lends connections to the processes that answer them."""
         self.on_gone: Callable[[int], None] = lambda _: None
         """Told the client ids of sessions that have ended."""
         self.move: Callable[[Session, int], None] | None = None
@@ -201,31 +197,11 @@ class Router(Dispatcher):
             return begun
         if peer.is_congested:
             raise _too_busy()
-        if type(command) is c.SendMessages and self.lender is not None and session.client_id:
-            sent = self._begin_elsewhere(self.lender, owner, peer, session, command)
-            if sent is not None:
-                # Whose connection is lent is served by a session loop, which can tell one from the other.
-                return cast("Waiting[Any]", sent)
         future = peer.call(COMMAND, self._name(peer, session), session.user_id, command)
         future.add_done_callback(partial(self._answered, session, owner, command))
         if type(command) in _INTERRUPTIBLE:
             self._make_interruptible(session, peer, future)
         return Waiting(future)
-
-    def _begin_elsewhere(
-        self, lender: Lender, owner: int, peer: Peer, session: Session, command: c.SendMessages
-    ) -> ReplyElsewhere | None:
-        """Have the owner reply to the client, if it can."""
-        client_id = session.client_id
-        last, count = self.streaks.get(client_id, (owner, 0))
-        count = count + 1 if last == owner else 1
-        if count >= STREAK_COUNT:
-            # Connections move when a reply is sent from here.
-            return None
-        reply = lender.send(peer, session, command)
-        if reply is not None:
-            self.streaks[client_id] = owner, count
-        return reply
 
     async def _forward_later(self, owner: int, session: Session, command: c.Command) -> Any:
         await self._links.wait_for(owner)
@@ -430,8 +406,6 @@ class Router(Dispatcher):
 
     def _gone(self, session: Session) -> None:
         self.on_gone(session.client_id)
-        if self.lender is not None:
-            self.lender.forget(session.client_id)
         self.streaks.pop(session.client_id, None)
         self._joined.pop(session.client_id, None)
         for number in self._known.pop(session.client_id, ()):
@@ -446,8 +420,6 @@ class Router(Dispatcher):
 
     def peer_lost(self, number: int) -> None:
         """A process is gone, with all mirrors and memberships that it had."""
-        if self.lender is not None:
-            self.lender.peer_lost(number)
         for known in self._known.values():
             known.discard(number)
         for client_id in [client_id for client_id, owners in self._joined.items() if number in owners]:
@@ -465,8 +437,6 @@ class Router(Dispatcher):
     def hand_over(self, session: Session) -> tuple[set[int], set[int]]:
         """A connection leaves this process: who knows its session, and where it is a member of groups."""
         self.streaks.pop(session.client_id, None)
-        if self.lender is not None:
-            self.lender.forget(session.client_id, moves=True)
         return self._known.pop(session.client_id, set()), self._joined.pop(session.client_id, set())
 
     def take_over(self, session: Session, known: set[int], joined: set[int]) -> None:

@@ -25,9 +25,7 @@ from courser.server.codecs import CodecChooser, CodecMoves
 from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Listeners
 from courser.server.process_assembly import (
-    Exchange,
     abort_connection,
-    make_board,
     make_region,
     make_router,
     map_memory_of_others,
@@ -38,7 +36,6 @@ from courser.server.process_assembly import (
 )
 from courser.storage.data_directory import DataDirectory
 from courser.transports.connections import Connections
-from courser.transports.services import Services
 
 WORKER_MODULE = "courser.server.worker"
 """What a further process runs."""
@@ -66,7 +63,6 @@ class Crew:
         self.region = make_region(self.settings.connections)
         """The memory for large requests of this process."""
         self._companions.services.update(share_region(self.region))
-        self._board = make_board()
         self._companions.handle_services.update(map_memory_of_others(self._companions.connected.get))
         self._companions.services["log"] = _log_line
         self.place = Place(
@@ -76,7 +72,6 @@ class Crew:
             draw_client_id=client_ids_of(FIRST, count),
         )
         self._router: Router | None = None
-        self._exchange: Exchange | None = None
         self._moves: Moves | None = None
         self._mirrors: Mirrors | None = None
         self._companions.start()
@@ -85,10 +80,7 @@ class Crew:
         """Tell a process that was just started what it needs before everything else."""
         peer.note("prepare", self.settings)
         self._companions.handles_of(peer.number).send([self._slots_memory], "slots", self.settings)
-        descriptors = [self.region.descriptor, self._board.descriptor]
-        self._companions.handles_of(peer.number).send(descriptors, "map_memory", FIRST)
-        if self._exchange is not None:
-            peer.on_send = self._exchange.borrower.send
+        self._companions.handles_of(peer.number).send([self.region.descriptor], "map_memory", FIRST)
 
     def make_router(self, broker: Broker, chooser: CodecChooser) -> Router:
         """The dispatcher of this process."""
@@ -100,14 +92,6 @@ class Crew:
         self._companions.services["proven"] = share_proofs(chooser.proven, self._links)
         broker.any_subscriptions = SpreadSubscriptions(broker.subscriptions, broker.polls, self._links)
         broker.any_scans = SpreadScans(broker.scans, broker.catalog.state, self._links)
-        companions = self._companions
-        exchange = self._exchange = Exchange(
-            router, self._links, self._board, handles_of=companions.handles_of, peer_of=companions.connected.get
-        )
-        companions.services.update(exchange.services)
-        companions.handle_services.update(exchange.borrower.handle_services)
-        for peer in companions.connected.values():
-            peer.on_send = exchange.borrower.send
         codecs = CodecMoves(chooser)
         self._moves = Moves(
             broker,
@@ -126,14 +110,12 @@ class Crew:
         """Whether a connection of this process is a member of a group."""
         return self._router is not None and self._router.is_member(session)
 
-    def begin(self, services: Services, connections: Connections, listeners: Listeners, node: Node) -> None:
+    def begin(self, connections: Connections, listeners: Listeners, node: Node) -> None:
         """This process listens: let the others accept connections too, of the same sockets."""
-        assert self._exchange is not None, "made before"
         tcp = listeners.tcp
         assert self._router is not None, "made before"
         assert tcp is not None, "it is open"
         self._router.abort = partial(abort_connection, self._router.broker, connections)
-        self._exchange.begin(services)
         self._companions.services["evict_stranger"] = share_slots(self.slots, connections, self._links)
 
         def listen(_: Peer, handles: Handles) -> None:
@@ -163,8 +145,6 @@ class Crew:
         assert self._mirrors is not None, "made before"
         self.slots.forget(number)
         self._mirrors.home_lost(number)
-        if self._exchange is not None:
-            self._exchange.borrower.peer_lost(number)
         self._router.peer_lost(number)
 
 

@@ -9,19 +9,15 @@ from courser.broker.broker import Broker
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.messaging import Transport
-from courser.processes.borrowing import Borrower
-from courser.processes.handles import Handles
-from courser.processes.lending import SLOT_COUNT, Lender, connection_of
 from courser.processes.links import Links
 from courser.processes.mirrors import Mirrors
+from courser.processes.moving import connection_of
 from courser.processes.peer import Peer
-from courser.processes.reply_board import ReplyBoard
 from courser.processes.router import Router
 from courser.processes.shared_memory import RequestRegion
 from courser.processes.shared_slots import SharedSlots
 from courser.server.proven_dialects import ProvenDialects
 from courser.transports.connections import Connections
-from courser.transports.services import Services
 from courser.transports.settings import ConnectionSettings
 from courser.wire.classic_dialect import LoginFields, Proof
 
@@ -105,11 +101,6 @@ def make_region(settings: ConnectionSettings) -> RequestRegion:
     return RequestRegion(_REGION_FACTOR * (settings.request_memory + settings.frame_size_max))
 
 
-def make_board() -> ReplyBoard:
-    """Where other processes note that they have answered clients of this one."""
-    return ReplyBoard(SLOT_COUNT)
-
-
 def share_region(region: RequestRegion) -> dict[str, Callable[..., None]]:
     """Refer to the memory of this process once another one has it mapped: the services of a ``Peer``."""
 
@@ -129,39 +120,10 @@ def map_memory_of_others(peer_of: Callable[[int], Peer | None]) -> dict[str, Cal
             for descriptor in descriptors:
                 os.close(descriptor)
         else:
-            peer.map_memory(*descriptors)
+            (region,) = descriptors
+            peer.map_memory(region)
 
     return {"map_memory": map_memory}
-
-
-class Exchange:
-    """The connections that a process lends to others, and those that others have lent to it."""
-
-    def __init__(
-        self,
-        router: Router,
-        links: Links,
-        board: ReplyBoard,
-        *,
-        handles_of: Callable[[int], Handles],
-        peer_of: Callable[[int], Peer | None],
-    ) -> None:
-        self._router = router
-        self._lender = Lender(links, board, handles_of)
-        self.borrower = Borrower(router, peer_of)
-
-    @property
-    def services(self) -> dict[str, Callable[..., Any]]:
-        """For peers."""
-        return {**self._lender.services, **self.borrower.services}
-
-    def begin(self, services: Services) -> None:
-        """Connections are accepted from now on."""
-        self.borrower.begin(services.held_replies)
-        # Requests that are traced have to come back: their spans end with the reply.
-        if services.begin == self._router.begin:
-            self._router.lender = self._lender
-            self._lender.abort = self._router.abort
 
 
 def make_router(broker: Broker, links: Links) -> tuple[Router, Mirrors]:

@@ -219,7 +219,7 @@ class Server:
             broker.node = _node(addresses)
             keep_background_tasks(background, broker, connections, self._settings, self._logs, self._is_member)
             if self._crew is not None:
-                self._crew.begin(services, connections, self._listeners, broker.node)
+                self._crew.begin(connections, self._listeners, broker.node)
             if self._telemetry is not None and self._settings.telemetry is not None:
                 export = partial(_export_metrics, self._telemetry, broker)
                 background.every(self._settings.telemetry.metrics_interval, "telemetry", export)

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -30,7 +29,6 @@ from courser.processes.moving import Moves
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Peer
 from courser.processes.reading_for_others import ReadingForOthers
-from courser.processes.reply_board import ReplyBoard
 from courser.processes.router import Router
 from courser.processes.shared_memory import RequestRegion
 from courser.processes.shared_slots import SharedSlots
@@ -41,9 +39,7 @@ from courser.server.background import BackgroundTasks, keep_own_tasks
 from courser.server.codecs import CodecChooser, CodecMoves
 from courser.server.configuration.settings import ServerSettings
 from courser.server.process_assembly import (
-    Exchange,
     abort_connection,
-    make_board,
     make_region,
     make_router,
     map_memory_of_others,
@@ -94,7 +90,6 @@ class Worker:
             "close": self._close,
         }
         self._calls: dict[str, Callable[..., None]] = {}
-        self._call_ids = count(1)
         self._first = self._make_peer(FIRST, channel)
         self._handle_services: dict[str, Callable[..., None]] = {
             "link": self._link,
@@ -105,8 +100,6 @@ class Worker:
         self._handles = {FIRST: Handles(handles, self._handle_services)}
         self._settings: ServerSettings
         self._region: RequestRegion
-        self._board: ReplyBoard
-        self._exchange: Exchange
         self._slots: SharedSlots
         self._links: Links
         self._broker: Broker
@@ -133,7 +126,6 @@ class Worker:
         self._settings = settings
         self._region = make_region(settings.connections)
         self._services.update(share_region(self._region))
-        self._board = make_board()
         self._share_memory(FIRST)
         root = logging.getLogger()
         root.addHandler(_Forwarder(peer))
@@ -157,12 +149,6 @@ class Worker:
             self._services.update(ArchiveServices(broker, broker.followed_archive).by_name())
         self._services.update(session_services(self._router, self._mirrors))
         self._calls[COMMAND] = self._router.command_for
-        self._exchange = Exchange(
-            self._router, self._links, self._board, handles_of=self._handles.__getitem__, peer_of=self._peer_of
-        )
-        self._services.update(self._exchange.services)
-        self._handle_services.update(self._exchange.borrower.handle_services)
-        peer.on_send = self._exchange.borrower.send
         reading = ReadingForOthers(broker, self._mirrors)
         self._services.update(reading.services())
         self._calls.update(reading.calls())
@@ -191,7 +177,6 @@ class Worker:
             predecessor.close()
             self._lost(predecessor)
         peer = self._make_peer(number, channel)
-        peer.on_send = self._exchange.borrower.send
         if (old := self._handles.pop(number, None)) is not None:
             old.close()
         self._handles[number] = Handles(handles, self._handle_services)
@@ -204,14 +189,12 @@ class Worker:
             channel,
             services=self._services,
             calls=self._calls,
-            call_ids=self._call_ids,
             on_lost=self._lost,
         )
 
     def _share_memory(self, number: int) -> None:
         """Let another process have the memory of this one mapped."""
-        descriptors = [self._region.descriptor, self._board.descriptor]
-        self._handles[number].send(descriptors, "map_memory", self._number)
+        self._handles[number].send([self._region.descriptor], "map_memory", self._number)
 
     def _peer_of(self, number: int) -> Peer | None:
         return self._first if number == FIRST else self._links.peers.get(number)
@@ -237,7 +220,6 @@ class Worker:
         connections = self._connections = make_connections(settings, broker, services, lambda: 0, self._slots)
         self._services["evict_stranger"] = share_slots(self._slots, connections, self._links)
         self._router.abort = partial(abort_connection, broker, connections)
-        self._exchange.begin(services)
         if pem is not None:
             # Import it only if TLS is enabled.
             from courser.server.certificates import context_of  # noqa: PLC0415
@@ -271,7 +253,6 @@ class Worker:
             os._exit(1)
         self._links.remove(peer)
         self._mirrors.home_lost(peer.number)
-        self._exchange.borrower.peer_lost(peer.number)
         self._router.peer_lost(peer.number)
 
     async def _say_goodbye(self, _: Peer, grace: float) -> None:

@@ -9,16 +9,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from courser.api.replies import Reply
 from courser.broker.sessions import Session
-from courser.broker.waiting import Unanswered, Waiting
+from courser.broker.waiting import Waiting
 from courser.errors import CourserError, ErrorCode
 from courser.model.buffers import Buffer
 from courser.transports.frame_buffer import FrameBuffer
 from courser.transports.pace import Pace
-from courser.transports.reply_elsewhere import ReplyElsewhere
 from courser.transports.services import Services
 from courser.transports.session_states import State
 from courser.transports.turns import REQUEST_COUNT_MAX, REQUEST_COUNT_PAUSE, TIME_MAX
@@ -32,8 +31,6 @@ _HEAD_SIZE_MAX = 256
 
 RATE_TIME_MIN = 1_000_000
 """Microseconds that a client must have been sending before its rate is judged."""
-_LOOK_COUNT_MAX = 3
-"""Turns of the event loop in which a reply that is just being sent elsewhere is looked for, before it is asked for."""
 
 
 # Global names, because looking up the members of an enum is slow.
@@ -114,10 +111,6 @@ class SessionLoop:
         self._state = _RECEIVING
         self._is_paused = False
         self._task: asyncio.Task[Any] | None = None
-        self._elsewhere: tuple[Codec, Incoming, ReplyElsewhere] | None = None
-        """The request in progress, if another process sends its reply."""
-        self._looks_first = False
-        """Whether bytes are only received after a look for that reply."""
         session.on_end = self.end
 
     # --- receiving ---
@@ -130,8 +123,6 @@ class SessionLoop:
         elif self._state is _DISCARDING:
             self._discard()
         else:
-            if self._elsewhere is not None:
-                self._chase_reply(self._elsewhere[2])
             self._control_flow()
 
     def _advance(self, is_admitted: bool = False) -> None:
@@ -287,11 +278,8 @@ class SessionLoop:
             # Cached in a local: Python 3.11 is slow at calling methods that are attributes.
             begin = self._begin
             answer: Any = begin(self.session, command)
-            if isinstance(answer, Unanswered):
-                if isinstance(answer, Waiting):
-                    self._wait_for(codec, incoming, answer)
-                else:
-                    self._leave_reply(codec, incoming, cast("ReplyElsewhere", answer))
+            if isinstance(answer, Waiting):
+                self._wait_for(codec, incoming, answer)
                 return
             if answer is not None and codec.encodes_slowly(answer):
                 self._task = asyncio.get_running_loop().create_task(self._reply_slowly(codec, incoming, answer))
@@ -404,71 +392,6 @@ class SessionLoop:
                 self._state = _RECEIVING
                 self._advance()
 
-    # --- replies that another process sends ---
-
-    def _leave_reply(self, codec: Codec, incoming: Incoming, reply: ReplyElsewhere) -> None:
-        """Have another process send the reply. It is looked after when more bytes come, or somebody needs to know."""
-        self._elsewhere = codec, incoming, reply
-        reply.on_done = self._reply_done
-        if self._buffer.size:
-            # The client does not wait for replies, so it will not tell by its next request that it has this one.
-            reply.begin(None)
-        else:
-            if not self._looks_first:
-                self._looks_first = True
-                reply.receive_into(self._room_after_reply)
-            reply.begin(codec.sent_facts(incoming))
-
-    def _room_after_reply(self, size_hint: int = -1) -> memoryview:
-        """Where the next bytes go: usually those of the next request, because the client has its reply."""
-        del size_hint
-        if self._elsewhere is not None:
-            self._look_for_reply()
-        return self._buffer.room()
-
-    def _look_for_reply(self) -> None:
-        """Note that the reply is sent, if it is, and nothing came since then."""
-        elsewhere = self._elsewhere
-        if elsewhere is not None and not self._buffer.size and elsewhere[2].look():
-            self._reply_done()
-
-    def _chase_reply(self, reply: ReplyElsewhere, count: int = 0) -> None:
-        """More bytes came, but the reply seems unsent."""
-        if self._elsewhere is None or self._elsewhere[2] is not reply:
-            return
-        if reply.look():
-            self._reply_done()
-        elif reply.is_being_sent and count < _LOOK_COUNT_MAX:
-            # The client has read it before its sender could note that it is sent.
-            asyncio.get_running_loop().call_soon(self._chase_reply, reply, count + 1)
-        else:
-            reply.watch()
-
-    def _reply_done(self) -> None:
-        """The other process has sent the reply, or leaves that to this one."""
-        if self._elsewhere is None:
-            return
-        codec, incoming, reply = self._elsewhere
-        self._elsewhere = None
-        try:
-            # Even if it is sent: it may be asked for again.
-            buffers = codec.encode_reply(incoming, reply.result())
-        except asyncio.CancelledError:
-            # The server stops.
-            self._reply_sent(self.session)
-            return
-        except Exception as error:  # noqa: BLE001 - looked at in _failure
-            buffers = self._failure(codec, incoming, error)
-        if not reply.look():
-            self._send(incoming, (b"".join(buffers)[reply.sent_size :],) if reply.sent_size else buffers)
-        else:
-            self._reply_sent(self.session)
-            self._state = _RECEIVING if self._state is _ANSWERING else _CLOSED
-            if self._state is _CLOSED:
-                self._link.close()
-        if self._state is _RECEIVING:
-            self._advance()
-
     # --- slow clients ---
 
     def is_frame_overdue(self, now: int) -> bool:
@@ -510,23 +433,18 @@ class SessionLoop:
     @property
     def is_idle(self) -> bool:
         """Whether no request is being received or answered."""
-        self._look_for_reply()
         return self._state is _RECEIVING and not self._buffer.size
 
     @property
     def is_answering(self) -> bool:
         """Whether a request is being carried out."""
-        self._look_for_reply()
         return self._state is _ANSWERING or self._state is _FINISHING
 
     def end(self, error: CourserError) -> None:
         """Close the connection after the reply in progress."""
-        self._look_for_reply()
         state = self._state
         if state is _ANSWERING:
             self._state = _FINISHING
-            if self._elsewhere is not None:
-                self._elsewhere[2].watch()
             if self.session.waiting is not None:
                 # Cancelling a long poll loses nothing, and a stopping server would have to wait for it.
                 self.session.waiting.cancel()
@@ -583,8 +501,6 @@ class SessionLoop:
         """Handle the loss of the connection."""
         self._state = _FINISHING if self.is_answering else _CLOSED
         task = self._task
-        if self._elsewhere is not None:
-            self._elsewhere[2].watch()
         if task is None:
             if self.unsent_since is not None:
                 self._reply_sent(self.session)

@@ -1,8 +1,6 @@
 """One TCP connection, with or without TLS: a thin shell around the session loop."""
 
 import asyncio
-import contextlib
-import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
@@ -68,8 +66,6 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
         self._held_replies = services.held_replies
         self.is_held = False
         """Whether a reply is held until the end of the turn."""
-        self.is_lent = False
-        """Whether another process may have a copy of the socket."""
 
     # --- asyncio's side ---
 
@@ -87,7 +83,9 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
             return
         self.loop, receiver = self._assemble(self._services, session, self)
         self.buffer_updated = receiver.received
-        self.receive_into(receiver.room)
+        self.get_buffer = receiver.room
+        # These are called for every request, so the event loop keeps them. It has looked them up before.
+        transport.set_protocol(self)
 
     def eof_received(self) -> bool:
         """Handle the end of the client's data. Requests that can be answered at once are still answered."""
@@ -109,8 +107,6 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
         """Handle the loss of the connection, whichever side closed it."""
         del exc
         if self.loop is not None:
-            if self.is_lent:
-                self._shut_down()
             self.loop.lost()
             self._on_lost(self)
         self._transport = None
@@ -125,22 +121,6 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
         assert self._transport is not None, "the connection is open"
         number: int = self._transport.get_extra_info("socket").fileno()
         return number
-
-    def receive_into(self, room: Callable[[int], memoryview]) -> None:
-        """Ask this function where to put the next bytes."""
-        assert self._transport is not None, "the connection is open"
-        # It is called for every request. The event loop looked it up before, so it is told to do that again.
-        self.get_buffer = room
-        self._transport.set_protocol(self)
-
-    def _shut_down(self) -> None:
-        """End the connection for the client too: closing our copy of the socket would not."""
-        with contextlib.suppress(OSError):
-            ours = socket.socket(fileno=self.descriptor)
-            try:
-                ours.shutdown(socket.SHUT_RDWR)
-            finally:
-                ours.detach()
 
     def let_go(self) -> None:
         """Close our copy of the socket, without an end for the client: another process has the connection now."""

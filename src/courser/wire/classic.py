@@ -30,7 +30,6 @@ from courser.wire.classic_replies import encode_payload
 from courser.wire.classic_requests import DIALECT_DECODERS, HEADER_SIZE, decode_request
 from courser.wire.codec import QUICK_SIZE_MAX, FrameRefused, Incoming
 from courser.wire.reading import Malformed
-from courser.wire.sent_replies import CLASSIC_FACTS
 
 _HEAD = struct.Struct("<II")
 """length and code, or status and length"""
@@ -221,11 +220,6 @@ class ClassicCodec:
             return (encode_polled(reply, self._evidence),)
         payload = encode_payload(reply, self._evidence.first_id)
         return (_HEAD.pack(0, len(payload)) + payload,)
-
-    def sent_facts(self, incoming: Incoming) -> bytes:
-        """See ``Codec``. Every reply to a send is the same."""
-        del incoming
-        return CLASSIC_FACTS
 
     def encode_failure(self, incoming: Incoming, error: CourserError) -> Sequence[Buffer]:
         """See ``Codec``."""

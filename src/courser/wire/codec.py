@@ -69,9 +69,6 @@ class Codec(Protocol):
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
         """The reply to a command that was carried out. It may refer to the memory of ``reply``."""
 
-    def sent_facts(self, incoming: Incoming) -> bytes:
-        """What another process needs to reply to a send (``sent_replies``). The bytes are those of ``encode_reply``."""
-
     def encode_failure(self, incoming: Incoming, error: CourserError) -> Sequence[Buffer]:
         """The reply to a command that failed. For some failures it is "not found".
 

@@ -16,7 +16,6 @@ from courser.records.frame_walk import is_compiled, take_vsr_send
 from courser.wire import vsr_headers as headers
 from courser.wire.codec import FrameRefused, Incoming
 from courser.wire.reading import Malformed, Reader
-from courser.wire.sent_replies import pack_vsr_facts
 from courser.wire.vsr_duplicates import DuplicateTable, Verdict
 from courser.wire.vsr_facts import OWN_SDK_NAME, write_facts, write_reason
 from courser.wire.vsr_failures import FAREWELLS, WRITES, Channel, judge
@@ -312,11 +311,6 @@ class VsrCodec:
         answer = _reply(incoming, payload)
         self._remember(incoming, answer)
         return (answer,)
-
-    def sent_facts(self, incoming: Incoming) -> bytes:
-        """See ``Codec``."""
-        assert isinstance(incoming, VsrIncoming)
-        return pack_vsr_facts(incoming.client, incoming.checksum, incoming.request)
 
     def encode_failure(self, incoming: Incoming, error: CourserError) -> Sequence[Buffer]:
         """See ``Codec``."""
