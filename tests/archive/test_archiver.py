@@ -1,6 +1,7 @@
 """The archiver in a broker: nothing is deleted before it is confirmed, and clients notice nothing of a store."""
 
 import asyncio
+import errno
 import random
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -10,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from courser.archive.capture import Capture
+from courser.archive.claiming import ArchiveState, write_state
 from courser.archive.objects import Origin, Piece, Seal, encode_body
 from courser.archive.reader import ArchiveReader, FoundRoot, find_clusters
 from courser.archive.settings import ArchiveMoment
 from courser.broker.archive_share import Backlog
 from courser.catalog.entities import Publish, Sink
 from courser.catalog.store import CatalogStore, load_state
-from courser.errors import CourserError, ErrorCode, RequestFailed, StartRefused
+from courser.errors import CourserError, DiskFull, ErrorCode, RequestFailed, StartRefused
 from courser.model import metric_table as m
 from courser.model.buffers import Buffer
+from courser.storage.files import FileSystem
 from courser.testing.broker import TestBroker
 from courser.testing.clocks import ManualClock
 from courser.testing.object_store import FakeStore, StoreFault
@@ -358,6 +361,63 @@ async def test_a_store_that_hangs_delays_neither_the_start_nor_the_stop(tmp_path
     async with running(tmp_path, settings, store) as (broker, client):
         assert await archiver_of(broker).run_once()
         assert await backlog_of(broker) == Backlog()
+
+
+async def test_a_stop_archives_the_rest_also_if_the_store_has_failed_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = fake_store()
+    async with running(tmp_path, settings_of(), store) as (broker, client):
+        await fill(broker, client, "a")
+        store.is_down = True
+        assert not await archiver_of(broker).run_once()
+        store.is_down = False
+        await client.send_messages("shop/orders", partitioning=0, messages=["b"])
+    root = ArchiveReader(store, find_clusters(store)[0]).newest_root()
+    assert root is not None
+    assert root.root.is_final
+    assert "last run" not in caplog.text
+
+
+async def test_a_stop_says_that_the_last_run_failed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = fake_store()
+    async with running(tmp_path, settings_of(), store) as (broker, client):
+        await fill(broker, client, "a")
+        store.is_down = True
+    assert "the last run was not completed" in caplog.text
+    assert "connection refused" in caplog.text
+
+
+async def test_a_stop_says_that_the_last_run_was_cut_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store, settings = HangingStore(), settings_of()
+    assert settings.archive is not None
+    store.answers.set()
+    impatient = replace(settings, archive=replace(settings.archive, last_run_timeout=1))
+    async with running(tmp_path, impatient, store) as (broker, client):
+        await fill(broker, client, "a")
+        store.answers.clear()
+    store.answers.set()
+    assert "the last run was not completed" in caplog.text
+    assert "in time" in caplog.text
+
+
+async def test_a_claim_that_the_disk_of_the_server_refuses_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = [DiskFull("write", tmp_path, OSError(errno.ENOSPC, "no space"))] * 2
+
+    def write(file_system: FileSystem, data_directory: Path, state: ArchiveState) -> None:
+        if refusals:
+            raise refusals.pop()
+        write_state(file_system, data_directory, state)
+
+    monkeypatch.setattr("courser.archive.claiming.write_state", write)
+    async with running(tmp_path, settings_of(), fake_store()) as (broker, client):
+        await fill(broker, client, "a")
+        assert not await archiver_of(broker).run_once()
+        assert archiver_of(broker).counters.failure_count == 1
+        assert await archiver_of(broker).run_once()
+        assert archiver_of(broker).failure is None
 
 
 class WatchedStore(FakeStore):

@@ -26,7 +26,7 @@ from courser.broker.catalog_service import CatalogService
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.partition_survey import Pause, let_others_run
 from courser.catalog.store import CatalogStore
-from courser.errors import CommandRejected, ErrorCode, StartRefused
+from courser.errors import CommandRejected, CourserError, ErrorCode, StartRefused, StorageFailure
 from courser.model.identifiers import TopicAddress
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory
@@ -189,8 +189,8 @@ class Archiver:
             raise StartRefused(self._data.path, fence.reason, fence.remedy) from fence
         except StoreRefused as refusal:
             raise StartRefused(self._data.path, str(refusal), "use another store") from refusal
-        except ArchiveFailure as failure:
-            _log.warning("the archive cannot be reached; archiving starts when it can reason=%s", failure)
+        except (ArchiveFailure, StorageFailure) as failure:
+            _log.warning("the archive cannot be claimed; archiving starts when it can reason=%s", failure)
             self._failure = str(failure)
 
     async def run(self) -> None:
@@ -233,17 +233,21 @@ class Archiver:
                 self._fence(fence)
             except ArchiveInterrupted:
                 return False
-            except ArchiveFailure as failure:
-                self.counters.failure_count += 1
-                if self._failure is None:
-                    _log.warning("archiving failed; it will be tried again reason=%s", failure)
-                self._failure = str(failure)
+            except CourserError as failure:
+                # Not of the store alone: a claim also writes to the disk of the server, which may be full.
+                self._note_failure(failure)
             else:
                 if self._failure is not None:
                     _log.info("archiving works again")
                 self._failure = None
                 return True
             return False
+
+    def _note_failure(self, failure: CourserError) -> None:
+        self.counters.failure_count += 1
+        if self._failure is None:
+            _log.warning("archiving failed; it will be tried again reason=%s", failure)
+        self._failure = str(failure)
 
     async def _archive(self, with_active: bool | None, *, is_final: bool) -> None:
         await self._loop.run_in_executor(self._thread, self._writer.begin)
@@ -326,21 +330,30 @@ class Archiver:
             self._others.refuse_writes(str(fence))
 
     async def close(self) -> None:
-        """Archive what is left, if the store is quick enough, and stop."""
+        """Archive what is left, if the store takes it in time, and stop. Also if the store has failed before."""
         is_used = self._settings.active_interval and self._settings.moment is ArchiveMoment.SEAL
-        if is_used and self._failure is None:
+        if is_used and not self._is_fenced:
             last = asyncio.create_task(self.run_once(with_active=True, is_final=True))
             await asyncio.wait((last,), timeout=self._settings.last_run_timeout / 1_000_000)
+            is_complete = last.done()
             self._stop.set()
             # What is being uploaded ends with its next part, unless the store hangs.
             await asyncio.wait((last,), timeout=_PAUSE_MIN)
             last.cancel()
+            if not is_complete:
+                _tell_incomplete("the store did not take it in time")
+            elif not last.result():
+                _tell_incomplete(self._failure or "the server stops")
         self.abandon()
 
     def abandon(self) -> None:
         """Stop at once. What is not archived now is archived after the next start."""
         self._stop.set()
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _tell_incomplete(reason: str) -> None:
+    _log.error("the last run was not completed: this directory has what the archive does not have reason=%s", reason)
 
 
 def _ignore(contact: "asyncio.Future[None]") -> None:
