@@ -241,7 +241,8 @@ def _take_over(store: FakeStore) -> None:
     cluster = ArchiveReader(store, find_clusters(store)[0])
     epoch = cluster.newest_epoch()
     origin = Origin(cluster=cluster.keys.cluster, epoch=epoch, nonce=b"another process.")
-    store.put_new(cluster.keys.seal(epoch), encode_body(Seal("start", "1"), origin))
+    key = cluster.keys.seal(epoch)
+    store.put_new(key, encode_body(Seal("start", "1"), key, origin))
 
 
 async def test_a_store_that_ignores_conditions_refuses_the_start(tmp_path: Path) -> None:

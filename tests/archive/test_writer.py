@@ -297,7 +297,7 @@ def test_a_manifest_that_names_an_object_outside_the_archive_is_refused(key: str
     origin, manifest = decode_body(store.read(found), found, Manifest)
     for change in ({"key": key}, {"index_key": key}):
         piece = msgspec.structs.replace(manifest.pieces[0], **change)
-        store.objects[found] = encode_body(msgspec.structs.replace(manifest, pieces=(piece,)), origin)
+        store.objects[found] = encode_body(msgspec.structs.replace(manifest, pieces=(piece,)), found, origin)
         with pytest.raises(ArchiveDamaged):
             reader.manifest(found.removeprefix(reader.keys.base))
 

@@ -11,7 +11,7 @@ from enum import Enum
 
 from courser.archive.downloading import hash_object
 from courser.archive.errors import ArchiveDamaged, ObjectMissing
-from courser.archive.keys import SegmentName, epoch_of_metadata, number_of_root, segment_name
+from courser.archive.keys import SegmentName, number_of_root, op_of_metadata, segment_name
 from courser.archive.objects import Manifest, PartitionRoot, Root
 from courser.archive.reader import ArchiveReader, FoundRoot
 
@@ -176,8 +176,8 @@ class _Unnamed:
         return key.removeprefix(self._reader.keys.base) < partition.manifest_key
 
     def _is_old_metadata(self, key: str) -> bool:
-        epoch = epoch_of_metadata(key)
-        return epoch is not None and self._is_before_newest_epoch(epoch)
+        found = op_of_metadata(key)
+        return found is not None and self._is_before_newest_epoch(found[1])
 
     def _is_before_newest_epoch(self, epoch: int) -> bool:
         return epoch < self._newest.epoch

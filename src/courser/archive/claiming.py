@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from courser import __version__
-from courser.archive.errors import ArchiveFailure, ArchiveTakenOver
-from courser.archive.keys import ArchiveKeys, epoch_of_seal
+from courser.archive.errors import ArchiveFailure, ArchiveTakenOver, ArchiveTooNew
+from courser.archive.keys import ArchiveKeys, number_of_seal
 from courser.archive.objects import ObjectKind, Origin, Seal, decode_body, encode_body, encode_object
 from courser.archive.store import Creation, Store, create_surely, read_if_there
 from courser.errors import StartRefused
@@ -83,9 +83,17 @@ def write_state(file_system: FileSystem, data_directory: Path, state: ArchiveSta
 
 
 def newest_epoch(store: Store, keys: ArchiveKeys, at_least: int = 0) -> int:
-    """The epoch that has no seal yet. ``at_least`` is known to have begun."""
-    listed = [epoch for found in store.list_objects(keys.seals) if (epoch := epoch_of_seal(found.key)) is not None]
-    epoch = max([at_least, *(sealed + 1 for sealed in listed)])
+    """The epoch that has no seal yet. ``at_least`` is known to have begun.
+
+    Raises:
+        ArchiveTooNew: a later version writes this archive.
+    """
+    epoch = at_least
+    for found in store.list_objects(keys.seals):
+        sealed, number = number_of_seal(found.key) or (-1, 0)
+        if number:
+            raise ArchiveTooNew(found.key, "a log", "seals")
+        epoch = max(epoch, sealed + 1)
     # The list may be behind.
     while store.find(keys.seal(epoch)) is not None:
         epoch += 1
@@ -108,8 +116,8 @@ def claim(
         raise ArchiveTakenOver(store.name, current, state.epoch)
     intended = replace(state, epoch=max(current, state.epoch), nonce=nonce)
     write_state(file_system, data_directory, intended)
-    origin = Origin(cluster=state.cluster, epoch=current, nonce=nonce)
-    if create_surely(store, keys.seal(current), encode_body(Seal("start", __version__), origin)) is Creation.ANOTHERS:
+    origin, key = Origin(cluster=state.cluster, epoch=current, nonce=nonce), keys.seal(current)
+    if create_surely(store, key, encode_body(Seal("start", __version__), key, origin)) is Creation.ANOTHERS:
         raise ArchiveTakenOver(store.name, current + 1, state.epoch)
     claimed = replace(intended, epoch=current + 1)
     write_state(file_system, data_directory, claimed)
@@ -144,4 +152,4 @@ def _mark_cluster(store: Store, keys: ArchiveKeys, nonce: bytes, *, may_be_new: 
         )
         raise ArchiveFailure("find", keys.marker, reason)
     origin = Origin(cluster=keys.cluster, epoch=0, nonce=nonce)
-    create_surely(store, keys.marker, encode_object(ObjectKind.CLUSTER, origin, b""))
+    create_surely(store, keys.marker, encode_object(ObjectKind.CLUSTER, keys.marker, origin, b""))

@@ -1,5 +1,6 @@
 """What can go wrong with an archive. The numbers are those of ``courser.errors``."""
 
+from courser import __version__
 from courser.errors import CourserError, ErrorCode
 
 
@@ -42,6 +43,15 @@ class ArchiveDamaged(ArchiveFailure):
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__("use", key, reason)
+
+
+class ArchiveTooNew(ArchiveFailure):
+    """An object is of a later version of Courser. It is no damage, and nothing older may be used in its place."""
+
+    def __init__(self, key: str, found: str, supported: str) -> None:
+        """``found`` and ``supported``: for example a number of a format, and the only one that is known here."""
+        reason = f"it has {found}, but this version of Courser ({__version__}) supports only {supported}"
+        super().__init__("use", key, f"{reason}; use the later version that wrote it")
 
 
 class StoreRefused(ArchiveFailure):

@@ -117,27 +117,34 @@ def segment_name(key: str) -> SegmentName | None:
     return SegmentName(int(first), int(end), int(epoch, 16), nonce, dot + suffix)
 
 
-def epoch_of_seal(key: str) -> int | None:
-    """The epoch that a seal ends."""
-    parts = key.split("/")
-    return int(parts[-2], 16) if len(parts) > 2 and _is_hex(parts[-2]) and _is_hex(parts[-1]) else None
+def number_of_seal(key: str) -> tuple[int, int] | None:
+    """The epoch that a seal ends, and its number, which is 0: later versions have other objects there."""
+    return _two_numbers(key.split("/")[-2:])
 
 
 def number_of_root(key: str) -> tuple[int, int] | None:
     """Epoch and number of a root."""
-    parts = key.split("/")[-2:]
-    return (int(parts[0], 16), int(parts[1], 16)) if len(parts) == 2 and all(map(_is_hex, parts)) else None
+    return _two_numbers(key.split("/")[-2:])
 
 
-def epoch_of_metadata(key: str) -> int | None:
-    """The epoch in the key of a catalog."""
+def number_of_manifest(key: str) -> tuple[int, int] | None:
+    """Epoch and number of a manifest."""
+    return _two_numbers(key.rpartition("/")[2].split("-"))
+
+
+def op_of_metadata(key: str) -> tuple[int, int] | None:
+    """The op of a catalog, and the epoch of its writer."""
     parts = key.rpartition("/")[2].split("-")
-    return int(parts[1], 16) if len(parts) == 3 and _is_hex(parts[1]) else None
+    return _two_numbers(parts[:2]) if len(parts) == 3 else None
 
 
 def cluster_of(name: str) -> bytes | None:
     """The cluster that a directory below the version belongs to."""
     return bytes.fromhex(name) if len(name) == _UUID_DIGITS and _is_hex(name) else None
+
+
+def _two_numbers(parts: list[str]) -> tuple[int, int] | None:
+    return (int(parts[0], 16), int(parts[1], 16)) if len(parts) == 2 and all(map(_is_hex, parts)) else None
 
 
 def _is_hex(text: str) -> bool:

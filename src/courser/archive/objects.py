@@ -1,7 +1,10 @@
 """The small objects of the archive: seals, catalogs, manifests and roots, as bytes (docs/formats/archive.md).
 
-Each has a header of 256 bytes with checksums, the cluster, the epoch and the nonce of the process that wrote it, and a
-body in MessagePack. Nothing in them belongs to one machine: no path, no host name.
+Each has a header of 256 bytes with checksums, its own key, the cluster, the epoch and the nonce of the process that
+wrote it, and a body in MessagePack. Nothing in them belongs to one machine: no path, no host name.
+
+An object is believed only under its own key: the content of another one, however intact, is damage there. An object of
+a later version is not damage but ``ArchiveTooNew``: what is older may not take its place.
 """
 
 import struct
@@ -12,7 +15,8 @@ from typing import Annotated, TypeVar
 import msgspec
 import xxhash
 
-from courser.archive.errors import ArchiveDamaged
+from courser.archive.errors import ArchiveDamaged, ArchiveTooNew
+from courser.archive.keys import ArchiveKeys, number_of_manifest, number_of_root, number_of_seal, op_of_metadata
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.ledger import SegmentFacts
 
@@ -34,14 +38,15 @@ _HEADER = struct.Struct(
     "Q"  # time in microseconds
     "Q"  # op of the catalog
     "Q"  # body_size
-    "120x"
+    "16s"  # key_digest: XXH3-128 of the key; 0 in objects of the first form
+    "104x"
 )
 assert _HEADER.size == HEADER_SIZE
 _MAGIC = b"CRSW"
 _VERSION = 1
 _CHECKSUM_SIZE = 16
 NO_PARENT = bytes(16)
-
+_NO_KEY = bytes(16)
 
 _WORD = "[A-Za-z0-9_-][A-Za-z0-9._-]*"
 RelativeKey = Annotated[str, msgspec.Meta(pattern=rf"\A({_WORD}(/{_WORD})*)?\Z")]
@@ -174,8 +179,8 @@ _KINDS: dict[type, ObjectKind] = {Seal: ObjectKind.SEAL, Manifest: ObjectKind.MA
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def encode_object(kind: ObjectKind, origin: Origin, body: bytes, parent: bytes = NO_PARENT) -> bytes:
-    """The bytes of an object."""
+def encode_object(kind: ObjectKind, key: str, origin: Origin, body: bytes, parent: bytes = NO_PARENT) -> bytes:
+    """The bytes of an object. ``key`` is its whole key."""
     rest = _HEADER.pack(
         bytes(_CHECKSUM_SIZE),
         xxhash.xxh3_128_digest(body),
@@ -192,31 +197,69 @@ def encode_object(kind: ObjectKind, origin: Origin, body: bytes, parent: bytes =
         origin.time,
         origin.op,
         len(body),
+        _digest_of(key),
     )[_CHECKSUM_SIZE:]
     return b"".join((xxhash.xxh3_128_digest(rest), rest, body))
 
 
-def encode_body(body: Seal | Manifest | Root, origin: Origin) -> bytes:
+def encode_body(body: Seal | Manifest | Root, key: str, origin: Origin) -> bytes:
     """The bytes of an object with such a body."""
-    return encode_object(_KINDS[type(body)], origin, _encode(body))
+    return encode_object(_KINDS[type(body)], key, origin, _encode(body))
+
+
+def checksum_of(data: bytes) -> bytes:
+    """What who names an object says about it: the checksum of its header, which has the checksum of its body."""
+    return data[:_CHECKSUM_SIZE]
 
 
 def decode_object(data: bytes, key: str, kind: ObjectKind) -> tuple[Origin, bytes]:
-    """Take an object apart and check it. Raises ``ArchiveDamaged``."""
+    """Take an object apart and check it. ``key`` is the whole key that it was read from.
+
+    Raises:
+        ArchiveDamaged: it is not what was stored there.
+        ArchiveTooNew: a later version wrote it.
+    """
     if len(data) < HEADER_SIZE:
         raise ArchiveDamaged(key, f"{len(data)} bytes are too few for a header")
     fields = _HEADER.unpack_from(data)
-    checksum, body_checksum, magic, version, found, cluster, _, _, epoch, number, nonce, _, time, op, size = fields
+    checksum, body_checksum, magic, version, found, cluster, _, _, epoch, number, nonce, _, time, op, size, named = (
+        fields
+    )
     if magic != _MAGIC or xxhash.xxh3_128_digest(memoryview(data)[_CHECKSUM_SIZE:HEADER_SIZE]) != checksum:
         raise ArchiveDamaged(key, "the checksum of the header does not match")
     if version != _VERSION:
-        raise ArchiveDamaged(key, f"it has format {version}, but this version supports only format {_VERSION}")
-    if found != kind:
-        raise ArchiveDamaged(key, f"it is an object of kind {found}, not {kind.value} ({kind.name.lower()})")
+        raise ArchiveTooNew(key, f"format {version}", f"format {_VERSION}")
+    if found not in list(ObjectKind):
+        raise ArchiveTooNew(key, f"an object of kind {found}", f"kinds {min(ObjectKind)} to {max(ObjectKind)}")
+    origin = Origin(cluster=cluster, epoch=epoch, nonce=nonce, number=number, time=time, op=op)
+    is_own = named == _digest_of(key) if named != _NO_KEY else _is_of(kind, key, origin)
+    if found != kind or not is_own:
+        raise ArchiveDamaged(key, f"it has the content of another object ({ObjectKind(found).name.lower()})")
     body = data[HEADER_SIZE:]
     if len(body) != size or xxhash.xxh3_128_digest(body) != body_checksum:
         raise ArchiveDamaged(key, "the checksum of the body does not match")
-    return Origin(cluster=cluster, epoch=epoch, nonce=nonce, number=number, time=time, op=op), body
+    return origin, body
+
+
+def _digest_of(key: str) -> bytes:
+    return xxhash.xxh3_128_digest(key.encode())
+
+
+def _is_of(kind: ObjectKind, key: str, origin: Origin) -> bool:
+    """Whether an object of the first form, which does not say which key it has, has the numbers in a key."""
+    if not key.startswith(ArchiveKeys(origin.cluster).base):
+        return False
+    match kind:
+        case ObjectKind.SEAL:
+            return number_of_seal(key) == (origin.epoch, 0)
+        case ObjectKind.MANIFEST:
+            return number_of_manifest(key) == (origin.epoch, origin.number)
+        case ObjectKind.ROOT:
+            return number_of_root(key) == (origin.epoch, origin.number)
+        case ObjectKind.METADATA:
+            return op_of_metadata(key) == (origin.op, origin.epoch)
+        case ObjectKind.CLUSTER:
+            return True
 
 
 def decode_body(data: bytes, key: str, kind: type[Body]) -> tuple[Origin, Body]:

@@ -247,7 +247,11 @@ class ArchiveReader:
 
     def manifest(self, key: str) -> Manifest:
         """A manifest, by the key in a root."""
-        return decode_body(self.store.read(self.keys.base + key), key, Manifest)[1]
+        whole = self.keys.base + key
+        manifest = decode_body(self.store.read(whole), whole, Manifest)[1]
+        if not whole.startswith(self.keys.manifests(manifest.identity)):
+            raise ArchiveDamaged(whole, "it is the manifest of another partition")
+        return manifest
 
     def partition(self, root: Root, identity: PartitionIdentity) -> PartitionArchive | None:
         """The archived log of a partition as of a root; None if nothing of it is archived."""

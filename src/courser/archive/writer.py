@@ -248,7 +248,7 @@ class ArchiveWriter:
             return
         nonce = self._draw(_NONCE_SIZE).hex()
         key = self._keys.metadata(max(capture.op, 0), self._state.epoch, nonce)
-        data = encode_object(ObjectKind.METADATA, self._origin(capture), capture.metadata)
+        data = encode_object(ObjectKind.METADATA, key, self._origin(capture), capture.metadata)
         self._check(create_surely(self._store, key, data), key, data)
         self._metadata_key, self._metadata_op = self._relative(key), capture.op
 
@@ -468,7 +468,7 @@ class ArchiveWriter:
             check_epoch(self._store, self._keys, self._state.epoch)
         else:
             key = self._keys.root(self._state.epoch, self._root_number)
-            data = encode_body(root, self._origin(capture, self._root_number))
+            data = encode_body(root, key, self._origin(capture, self._root_number))
             creation = create_surely(self._store, key, data)
             # Only now: roots are numbered without gaps.
             self._root_number += 1
@@ -508,7 +508,7 @@ class ArchiveWriter:
                 return known if head is None else msgspec.structs.replace(known, manifest_key=head.key)
         if head is not None and not head.key and head.manifest.pieces:
             key = self._keys.manifest(partition.identity, self._state.epoch, head.next_number)
-            data = encode_body(head.manifest, self._origin(capture, head.next_number))
+            data = encode_body(head.manifest, key, self._origin(capture, head.next_number))
             creation = create_surely(self._store, key, data)
             head.next_number += 1
             self._check(creation, key, data)
