@@ -58,7 +58,7 @@ class Stage:
         self._news.set()
         self.on_start(end)
         their_handles.close()
-        return Child(number, cast("Any", SimpleNamespace(kill=kill, wait=lambda *_: 0, pid=1)), channel, handles)
+        return Child(number, cast("Any", SimpleNamespace(kill=kill, poll=lambda: 0, pid=1)), channel, handles)
 
     async def open(self) -> None:
         """Start the server."""

@@ -173,7 +173,10 @@ class _FurtherProcess:
 
     async def _close(self, _: Peer) -> bool:
         assert self._broker is not None, "it was opened"
-        return await self._broker.close()
+        is_clean = await self._broker.close()
+        # After the answer.
+        self._loop.call_later(0.001, self.kill)
+        return is_clean
 
     def _killed(self) -> None:
         """Nothing that it would send after this may get out, such as that the disk has refused something."""
@@ -203,10 +206,9 @@ class _FurtherProcess:
             self.life.is_over = True
         self._killed()
 
-    def wait(self, timeout: float | None = None) -> int:
+    def poll(self) -> int | None:
         """See ``Popen``."""
-        del timeout
-        return 0
+        return 0 if self.life.is_over else None
 
 
 class ProcessesWorld:
@@ -263,9 +265,10 @@ class ProcessesWorld:
         self.session.user_id = ROOT_USER_ID
 
     async def stop(self) -> None:
-        """Stop the server cleanly."""
+        """Stop the server. The stop is clean, whoever ends meanwhile."""
         assert self._broker is not None, "it runs"
-        await self._broker.close()
+        if not await self._broker.close():
+            raise BrokenPromise("the stop was not clean")
 
     async def ask(self, command: c.Command) -> Any:
         """Have a command carried out."""

@@ -121,6 +121,9 @@ class OtherArchiveShares(Protocol):
     async def ask_for(self, addresses: Iterable[TopicAddress]) -> list[AwaitedSegment]:
         """See ``ArchiveShare``. Raises ``CommandRejected`` (20010) while a process is being restarted."""
 
+    async def take_over(self) -> bool:
+        """At a stop: open here what processes owned that have ended. Returns whether there were any."""
+
 
 class ArchiveShare:
     """Of one process. Belongs to its event loop."""

@@ -333,7 +333,7 @@ class Archiver:
         """Archive what is left, if the store takes it in time, and stop. Also if the store has failed before."""
         is_used = self._settings.active_interval and self._settings.moment is ArchiveMoment.SEAL
         if is_used and not self._is_fenced:
-            last = asyncio.create_task(self.run_once(with_active=True, is_final=True))
+            last = asyncio.create_task(self._run_last())
             await asyncio.wait((last,), timeout=self._settings.last_run_timeout / 1_000_000)
             is_complete = last.done()
             self._stop.set()
@@ -345,6 +345,13 @@ class Archiver:
             elif not last.result():
                 _tell_incomplete(self._failure or "the server stops")
         self.abandon()
+
+    async def _run_last(self) -> bool:
+        while not await self.run_once(with_active=True, is_final=True):
+            # A process may have ended since the capture began.
+            if self._others is None or not await self._others.take_over():
+                return False
+        return True
 
     def abandon(self) -> None:
         """Stop at once. What is not archived now is archived after the next start."""

@@ -92,8 +92,14 @@ class OtherProcesses(Others, Protocol):
     async def open_all(self, broker: "Broker", lost: AbstractSet[Path]) -> frozenset[PartitionIdentity]:
         """Have all other partitions opened. Return those that have no files."""
 
+    async def take_over(self) -> bool:
+        """The server stops: start no process again, and open here what those owned that have ended.
+
+        Waits for a process that is recovering its partitions. Returns whether any were opened. May be repeated.
+        """
+
     async def close(self) -> bool:
-        """Have all other partitions closed. Return whether every process stopped cleanly."""
+        """Have all other partitions closed. Return whether every one is, or is open here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,18 +465,20 @@ class Broker:
         self.scans.close()
         await self.publishing.close()
         await self.staging.close()
+        if self._place.others is not None:
+            await self._place.others.take_over()
         if self.archiver is not None:
             await self.archiver.close()
         if self.followed_archive is not None:
             self.followed_archive.close()
         if self.partitions.past is not None:
             self.partitions.past.close()
-        is_catalog_clean = await self.catalog.close()
-        are_partitions_clean = await self.partitions.close()
-        is_clean = is_catalog_clean and are_partitions_clean
+        is_clean = await self.catalog.close()
         if self._place.others is not None:
-            # They have finished what the lines above asked them for.
+            # They have finished what the lines above asked them for. If one ends before it has closed its partitions,
+            # they are opened here.
             is_clean = await self._place.others.close() and is_clean
+        is_clean = await self.partitions.close() and is_clean
         try:
             is_clean = await asyncio.get_running_loop().run_in_executor(self.pool, partial(_leave, self.data, is_clean))
         finally:

@@ -183,17 +183,19 @@ class PartitionRegistry:
         *,
         lost: Container[Path] = (),
         unopened: Container[PartitionIdentity] = (),
+        owns: Owns | None = None,
     ) -> None:
         """Open every partition of the catalog. If one cannot be opened, none is.
 
         One whose directory is another partition's is offline. ``lost`` are the directories that are gone, ``unopened``
-        the partitions that the last session did not open.
+        the partitions that the last session did not open. ``owns`` replaces the topics of this process.
         """
+        owns = owns or self.owns
         places = [
             (stream, topic, partition)
             for stream in streams
             for topic in stream.topics.values()
-            if self.owns(stream.stream_id, topic.topic_id)
+            if owns(stream.stream_id, topic.topic_id)
             for partition in topic.partitions
         ]
         self._lost, self._unopened = lost, unopened
@@ -205,7 +207,7 @@ class PartitionRegistry:
         self._homes = {}
         for stream in streams:
             for topic in stream.topics.values():
-                if self.owns(stream.stream_id, topic.topic_id):
+                if owns(stream.stream_id, topic.topic_id):
                     self._topic_of(stream, topic)
         for (stream, topic, _), log in zip(places, logs, strict=True):
             verification = SegmentVerification(log) if self._settings.validate_checksum else None

@@ -8,7 +8,7 @@ nothing before. A process that is started again begins with nothing and is told 
 import asyncio
 import contextlib
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from courser.archive.capture import CapturedPartition
@@ -34,8 +34,10 @@ _NEWS_COUNT_MAX = 100
 class ArchiveLead:
     """Those of all other processes. Implements ``OtherArchiveShares``."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: Links, take_over: Callable[[], Awaitable[bool]]) -> None:
+        """``take_over`` is that of ``OtherProcesses``."""
         self._links = links
+        self._take_over = take_over
         self._archiver: Archiver | None = None
         self._state: CatalogState | None = None
         self._told: dict[int, Peer] = {}
@@ -134,6 +136,10 @@ class ArchiveLead:
         for peer in self._told.values():
             peer.note("archive_refuse_writes", reason)
 
+    async def take_over(self) -> bool:
+        """See ``OtherArchiveShares``."""
+        return await self._take_over()
+
     # --- what is asked for ---
 
     async def prepare(self, *, with_active: bool) -> None:
@@ -143,7 +149,7 @@ class ArchiveLead:
     async def capture(self, *, with_active: bool) -> tuple[list[int], tuple[CapturedPartition, ...]]:
         """See ``OtherArchiveShares``."""
         # Nobody is waited for: one that is being restarted needs the turn that the caller has.
-        peers = [self._at(number) for number in self._numbers]
+        peers = [self._at(number) for number in sorted(self._links.numbers)]
         times: list[int] = []
         captured: list[CapturedPartition] = []
         owners: dict[PartitionIdentity, int] = {}
@@ -179,13 +185,9 @@ class ArchiveLead:
             found += await self._links.at(owner).call("archive_ask_for", share)
         return found
 
-    @property
-    def _numbers(self) -> range:
-        return range(FIRST + 1, self._links.process_count)
-
     async def _all(self) -> list[Peer]:
         try:
-            return [await self._links.wait_for(number) for number in self._numbers]
+            return [await self._links.wait_for(number) for number in sorted(self._links.numbers)]
         except CourserError as error:
             raise ArchiveFailure("capture", "the partitions of all processes", str(error)) from error
 

@@ -1,5 +1,6 @@
 """Starting and ending further processes."""
 
+import asyncio
 import contextlib
 import ctypes
 import os
@@ -14,7 +15,10 @@ from courser.processes.handles import handle_pair
 
 _PR_SET_PDEATHSIG = 1
 _STOP_PATIENCE = 5.0
-"""Seconds until a process that was asked to end is killed."""
+"""Seconds until a process that was asked to end is killed, and as long again until it is left behind: one that waits
+for a disk that hangs does not end before the disk answers."""
+_POLL_PAUSE = 0.01
+"""Seconds between looks whether a process has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +31,29 @@ class Child:
     handles: socket.socket
 
     def kill(self) -> None:
-        """End it now, and wait until it is gone: nothing writes to its partitions any more."""
+        """End it now."""
         self.process.kill()
-        self.process.wait()
 
-    def wait(self) -> None:
+    async def ended(self) -> None:
+        """Wait until it is gone: nothing writes to its partitions any more."""
+        # Not in a thread: nobody could stop waiting for a process that does not end.
+        while self.process.poll() is None:  # noqa: ASYNC110 - it is another process
+            await asyncio.sleep(_POLL_PAUSE)
+
+    async def is_ended(self) -> bool:
+        """Wait for a process that was killed. False if it does not end in time."""
+        try:
+            async with asyncio.timeout(_STOP_PATIENCE):
+                await self.ended()
+        except TimeoutError:
+            return False
+        return True
+
+    async def let_go(self) -> None:
         """Wait until a process has ended that was asked to."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(_STOP_PATIENCE)
-        self.kill()
+        if not await self.is_ended():
+            self.kill()
+            await self.is_ended()
 
 
 def start_child(number: int, module: str, lock_descriptor: int) -> Child:

@@ -7,7 +7,7 @@ that is started in its place, as after a kill of a whole server. If the first pr
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -33,7 +33,7 @@ from courser.processes.following import OpeningOrders
 from courser.processes.handles import Handles, handle_pair
 from courser.processes.links import Links
 from courser.processes.merged_metrics import Snapshot, grown, merged
-from courser.processes.ownership import FIRST
+from courser.processes.ownership import FIRST, owns_of
 from courser.processes.peer import Peer, ProcessFailed, ProcessGone
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.recovery_cases import StopKind
@@ -81,7 +81,7 @@ class Companions:
         """Told of a process that is gone."""
         self.on_ready: Callable[[Peer, Handles], None] | None = None
         """Told of a process that is ready to accept connections, once this one is."""
-        self.archive_shares = ArchiveLead(links)
+        self.archive_shares = ArchiveLead(links, self.take_over)
         self.services.update(self.archive_shares.services)
         self._broker: Broker | None = None
         self._lost: frozenset[Path] = frozenset()
@@ -94,6 +94,10 @@ class Companions:
         """The metrics of each process, as of the last scrape."""
         self._retired: Snapshot = {}
         """What processes have counted that ended."""
+        self._opening: set[int] = set()
+        """Processes that were started again and get ready now."""
+        self._closed: set[int] = set()
+        """Processes that have closed their partitions."""
         self._is_open = self._is_closing = False
 
     # --- starting ---
@@ -178,11 +182,11 @@ class Companions:
     def _peer_lost(self, peer: Peer) -> None:
         number = peer.number
         self.links.remove(peer)
-        if self._is_closing or self._broker is None or not self._is_open:
+        if self._broker is None or not self._is_open or number in self._closed:
             return
         self._retired = grown(self._broker.metrics, self._retired, self._snapshots.pop(number, {}))
         self.on_lost(number)
-        if number not in self._restarts:
+        if number not in self._restarts and not self._is_closing:
             # Otherwise it has ended again before it was ready, which whoever starts it notices.
             self._restarts[number] = asyncio.get_running_loop().create_task(self._restart(number))
 
@@ -193,16 +197,14 @@ class Companions:
         if loop.time() - self._ready_times.get(number, 0.0) > _HEALTHY_AFTER:
             self._pauses.pop(number, None)
         while not self._is_closing:
-            peer, child = self.connected[number], self._children[number]
-            self.links.remove(peer)
-            peer.close()
-            self._handles[number].close()
+            self._disconnect(number)
             # It may be that only its channel is broken. Nobody else may write to its partitions before it is gone.
-            await loop.run_in_executor(None, child.kill)
+            self._children[number].kill()
+            await self._children[number].ended()
             await self._pause(number)
             try:
                 self._connect(self._start(number))
-                is_ready = await broker.catalog.between_changes(partial(self._open_again, number))
+                is_ready = await broker.catalog.between_changes(partial(self._get_ready, number))
                 # It may have ended since then. While it is started again, nobody else does that.
                 if is_ready and self.connected[number].is_open:
                     break
@@ -213,12 +215,25 @@ class Companions:
         self._ready_times[number] = loop.time()
         del self._restarts[number]
 
+    def _disconnect(self, number: int) -> None:
+        """What is asked of a process fails from now on."""
+        self.links.remove(self.connected[number])
+        self.connected[number].close()
+        self._handles[number].close()
+
     async def _pause(self, number: int) -> None:
         """Longer each time: one that ends again and again takes no more processor time than it has to."""
         pause = self._pauses.get(number, self._first_pause)
         self._pauses[number] = min(2 * pause, _PAUSE_MAX)
         _log.error("process %d has ended; starting it again in %.1f s", number, pause)
         await asyncio.sleep(pause)
+
+    async def _get_ready(self, number: int, store: CatalogStore) -> bool:
+        self._opening.add(number)
+        try:
+            return await self._open_again(number, store)
+        finally:
+            self._opening.discard(number)
 
     async def _open_again(self, number: int, store: CatalogStore) -> bool:
         """Between two changes. False if it is not possible now: a topic has no directory yet, or it has ended."""
@@ -309,7 +324,7 @@ class Companions:
 
     async def redo(self, sink: str, step: RedoStep) -> None:
         """See ``Others``."""
-        for number in range(1, self.links.process_count):
+        for number in self.links.numbers:
             # All must be there: one that is missing may own some of the targets.
             self.links.at(number)
         await self._call_all("redo", sink, step)
@@ -349,7 +364,7 @@ class Companions:
     async def problems(self) -> list[str]:
         """Why other processes cannot take every write."""
         peers = tuple(self.links)
-        missing = set(range(1, self.links.process_count)) - {peer.number for peer in peers}
+        missing = self.links.numbers - {peer.number for peer in peers}
         found = [f"process {number} is being restarted" for number in sorted(missing)]
         for result in await self._call_each(peers, "problems"):
             found += [] if isinstance(result, BaseException) else result
@@ -361,33 +376,83 @@ class Companions:
         """Call all that are there, and wait for them, whatever they say."""
         await self._call_each(tuple(self.links), name, *arguments)
 
+    def end_restarts(self) -> None:
+        """The server stops: start no process again, but let one get ready that is about to. May be repeated."""
+        self._is_closing = True
+        # The server may not listen any more.
+        self.on_ready = None
+        self.links.stop_waiting()
+        for number, restart in self._restarts.items():
+            if number not in self._opening:
+                restart.cancel()
+
+    async def take_over(self) -> bool:
+        """See ``OtherProcesses``."""
+        self.end_restarts()
+        await asyncio.gather(*self._restarts.values(), return_exceptions=True)
+        self._restarts.clear()
+        gone = self.links.numbers - self.links.peers.keys() - self._closed
+        return any([await self._take_over(number) for number in sorted(gone)])
+
+    async def _take_over(self, number: int) -> bool:
+        """Open the partitions of a process here. Returns whether it was possible; the reason is logged."""
+        assert self._broker is not None, "it is open"
+        self._disconnect(number)
+        self._children[number].kill()
+        if not await self._children[number].is_ended():
+            _log.error("process %d does not end, so nobody else may open its partitions", number)
+            return False
+        try:
+            await self._broker.catalog.between_changes(partial(self._open_here, number))
+        except CourserError as error:
+            _log.error("could not open the partitions of process %d, which has ended reason=%s", number, error)
+            return False
+        # Not earlier: the archive must not be written without its partitions.
+        self.links.numbers.discard(number)
+        _log.info("process %d has ended; its partitions are closed by the first process", number)
+        return True
+
+    async def _open_here(self, number: int, store: CatalogStore) -> None:
+        broker, owns = self._broker, owns_of(number, self.links.process_count)
+        assert broker is not None, "it is open"
+        streams, unopened = list(store.state.streams.values()), broker.data.unopened
+        # Only a process has ended: every completed write is there.
+        await broker.partitions.open_all(streams, StopKind.KILLED, lost=self._lost, unopened=unopened, owns=owns)
+
     async def close(self) -> bool:
         """See ``OtherProcesses``."""
-        await self._stop_restarts()
-        peers = tuple(self.links)
-        results = await self._call_each(peers, "close")
-        is_clean = len(peers) == self.links.process_count - 1 and all(result is True for result in results)
-        await self._let_go(Child.wait)
+        await self.take_over()
+        is_clean = all(await asyncio.gather(*map(self._close, self.links)))
+        await self.take_over()
+        await self._let_go(Child.let_go)
+        return is_clean and self.links.numbers == self._closed
+
+    async def _close(self, peer: Peer) -> bool:
+        """Have a process close its partitions. Returns whether all is well: if it ends, that is another matter."""
+        try:
+            is_clean: bool = await peer.call("close")
+        except ProcessGone:
+            return True
+        except CourserError as error:
+            _log.error("process %d could not stop reason=%s", peer.number, error)
+            is_clean = False
+        self._closed.add(peer.number)
         return is_clean
 
     async def abandon(self) -> None:
         """End all processes now: the start failed."""
-        await self._stop_restarts()
-        await self._let_go(Child.kill)
-
-    async def _stop_restarts(self) -> None:
         self._is_closing = True
         for restart in self._restarts.values():
             restart.cancel()
         await asyncio.gather(*self._restarts.values(), return_exceptions=True)
+        for child in self._children.values():
+            child.kill()
+        await self._let_go(Child.is_ended)
 
-    async def _let_go(self, end: Callable[[Child], None]) -> None:
-        for peer in self.connected.values():
-            peer.close()
-        for handles in self._handles.values():
-            handles.close()
-        loop = asyncio.get_running_loop()
-        await asyncio.gather(*(loop.run_in_executor(None, end, child) for child in self._children.values()))
+    async def _let_go(self, end: Callable[[Child], Awaitable[object]]) -> None:
+        for number in self._children:
+            self._disconnect(number)
+        await asyncio.gather(*map(end, self._children.values()))
 
 
 def share_of(settings: BrokerSettings, process_count: int) -> BrokerSettings:

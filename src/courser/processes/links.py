@@ -18,10 +18,13 @@ class Links:
         self.number = number
         """Of this process."""
         self.process_count = process_count
+        self.numbers = set(range(process_count)) - {number}
+        """Of the others, ready or not; without those whose partitions this process has taken over."""
         self.peers: dict[int, Peer] = {}
         """Those that are ready for requests."""
         self._changed: asyncio.Future[None] | None = None
         """Done when a process comes back, for those who wait for one."""
+        self._is_stopping = False
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(tuple(self.peers.values()))
@@ -33,14 +36,22 @@ class Links:
     def add(self, peer: Peer) -> None:
         """A process is ready for requests."""
         self.peers[peer.number] = peer
-        if self._changed is not None:
-            _wake(self._changed)
-            self._changed = None
+        self._wake_all()
 
     def remove(self, peer: Peer) -> None:
         """A process is gone. Can be repeated."""
         if self.peers.get(peer.number) is peer:
             del self.peers[peer.number]
+
+    def stop_waiting(self) -> None:
+        """The server stops, and no process is started again: refuse those who wait for one."""
+        self._is_stopping = True
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        if self._changed is not None:
+            _wake(self._changed)
+            self._changed = None
 
     def at(self, number: int) -> Peer:
         """A process that is there. Raises ``CommandRejected`` (20010) while it is being restarted."""
@@ -54,7 +65,7 @@ class Links:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + RESTART_PATIENCE
         # Not ``asyncio.timeout``: the beginning of a request is in no task.
-        while number not in self.peers and loop.time() < deadline:
+        while number not in self.peers and not self._is_stopping and loop.time() < deadline:
             if self._changed is None or self._changed.done():
                 self._changed = loop.create_future()
             changed = self._changed

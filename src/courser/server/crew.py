@@ -132,6 +132,10 @@ class Crew:
         for peer in self._links:
             peer.note("use_certificate", pem)
 
+    def end_restarts(self) -> None:
+        """The server stops: start no process again."""
+        self._companions.end_restarts()
+
     async def say_goodbye(self, grace: float) -> None:
         """Have the others accept nobody any more, and close their connections."""
         await self._companions.tell_all("say_goodbye", grace)

@@ -226,6 +226,9 @@ class Server:
             self._write_runtime_files(addresses)
             self._say_where(addresses, broker)
             await signals.stop.wait()
+            if self._crew is not None:
+                # One that is started again could not listen any more.
+                self._crew.end_restarts()
             self._listeners.close()
             grace = self._settings.shutdown_timeout / 1_000_000
             await asyncio.gather(connections.say_goodbye(grace), self._say_goodbye_elsewhere(grace))
