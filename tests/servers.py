@@ -56,13 +56,14 @@ class RunningServer:
         self.data = directory / "local_data"
         self.output_file = directory / "output.txt"
         self.host, self.port = "127.0.0.1", 0
-        self._settings = {
+        self.settings: dict[str, object] = {
             "system.path": self.data,
             "http.enabled": "false",
             "quic.enabled": "false",
             "websocket.enabled": "false",
             "server.processes": os.environ.get(PROCESSES_VARIABLE, "1"),
         } | dict(settings or {})
+        """Those of the next start."""
         program = program or Path(sys.executable).parent / "courser"
         self._command = [*prefix, str(program), "serve", *arguments]
         self._process: subprocess.Popen[bytes] | None = None
@@ -158,7 +159,7 @@ class RunningServer:
     def _environment(self) -> dict[str, str]:
         # Variables of whoever runs the tests must not reach the server, and its own seed is not a setting.
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("IGGY_", "COURSER_"))}
-        settings = self._settings | {"tcp.address": self.address}
+        settings = self.settings | {"tcp.address": self.address}
         return inherited | {f"COURSER_{key.upper().replace('.', '_')}": str(value) for key, value in settings.items()}
 
     def _wait_until_ready(self) -> None:

@@ -27,6 +27,8 @@ class Fault(IntFlag):
     """Names: made, renamed, removed, synced."""
     FULL = 16
     """ENOSPC of all that needs room."""
+    FULL_ARCHIVE = 32
+    """The same, on the archive's disk alone."""
 
 
 class Control:

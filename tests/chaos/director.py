@@ -19,12 +19,13 @@ from tests.chaos.history import Path as Place
 from tests.chaos.judging import Judge
 from tests.chaos.measuring import Measurement, Pulse, Strangers
 from tests.chaos.plan import MEASURED_SHARE, Attack, End, Episode, Trouble, draw
-from tests.chaos.sandbox import Sandbox
+from tests.chaos.sandbox import ArchiveRefused, Sandbox
 from tests.chaos.sdk_workers import SDK_STREAM, SdkProducers
 from tests.chaos.speakers import ClassicSpeaker, OwnSpeaker
 from tests.chaos.stager import Stager
 from tests.chaos.workers import STREAMS, Book, Gate, Operator, Reader, Registrar, Sender, Worker
 from tests.servers import ROOT_NAME, ROOT_PASSWORD
+from tests.torture.process import until
 
 PULSE_STREAM = "pulse"
 USERS = {"maria": "password of maria", "tom": "password of tom"}
@@ -32,7 +33,14 @@ USERS = {"maria": "password of maria", "tom": "password of tom"}
 NOBODY, NOBODY_PASSWORD = "nobody", "password of nobody"
 """A user without any."""
 USED_SHARE_MAX = 0.5
-"""How full the small disk may be before everything is purged."""
+"""How full the small disks may be before everything is purged, or what is not needed removed from the archive."""
+STOP_SECONDS_MAX = 60.0
+"""How long a stop may take on a busy machine, whatever is wrong."""
+HEALTH_PATIENCE = 10.0
+"""Seconds within which a server with a silent process says how it is. On a quiet machine it is one."""
+START_PATIENCE = 120.0
+"""Seconds until a well server has acknowledged a message."""
+_SENT = "send done"
 _SIGNS_OF_DEFECTS = ("Traceback (most recent call last)", "defect")
 
 Say = Callable[[str], None]
@@ -52,6 +60,7 @@ class Options:
     attacks: tuple[Attack, ...] = tuple(Attack)
     with_purges: bool = True
     with_measurements: bool = True
+    with_archive: bool = True
     episode_count: int | None = None
     """At most so many; None: as many as there is time for."""
 
@@ -62,6 +71,7 @@ class Report:
 
     episode_count: int = 0
     message_count: int = 0
+    restore_count: int = 0
     answer_counts: dict[str, int] = field(default_factory=dict)
     measurement: Measurement = field(default_factory=Measurement)
     violations: list[Violation] = field(default_factory=list)
@@ -80,7 +90,7 @@ class Director:
         self._say = say
         self._book = Book()
         self._gate = Gate()
-        self._sandbox = Sandbox(options.directory, with_disk=options.with_disk)
+        self._sandbox = Sandbox(options.directory, with_disk=options.with_disk, with_archive=options.with_archive)
         self._workers: list[Worker] = []
         self._pause = threading.Event()
         self.report = Report()
@@ -98,7 +108,9 @@ class Director:
             sdk = stack.enter_context(SdkProducers(self._options.releases, self._sandbox.server.address, self._book))
             try:
                 self._play_all(sdk)
-            except (StartFailed, CourserError, subprocess.TimeoutExpired) as failure:
+                if not history.violations:
+                    self._finish()
+            except (StartFailed, ArchiveRefused, CourserError, subprocess.TimeoutExpired) as failure:
                 history.complain("unavailable", (), f"{type(failure).__name__}: {failure}")
             report.violations = history.violations + report.measurement.violations()
             report.answer_counts = dict(sorted(self._book.answer_counts.items()))
@@ -169,8 +181,10 @@ class Director:
 
     def _play(self, episode: Episode, sdk: SdkProducers) -> None:
         source = random.Random(episode.seed)
+        self._use_processes(episode.process_count)
         sdk.begin(episode.number)
         self._gate.open()
+        self._wait_for_work()
         with ExitStack() as strangers:
             for moment, act in self._timeline(episode, source, strangers):
                 self._pause.wait(max(0.0, moment - time.monotonic()))
@@ -180,7 +194,13 @@ class Director:
         self._check_workers()
         if episode.heals_first:
             self._heal()
-        self._end(episode.end, is_well=not episode.troubles and not episode.kill_count)
+        is_complete = episode.is_well and episode.end is End.STOP
+        if is_complete:
+            # Otherwise they go on after the stop: what they send then is not in the archive.
+            sdk.end()
+        self._end(episode.end, is_well=episode.is_well)
+        if is_complete:
+            self._judge_restored()
         if not episode.heals_first:
             # The trouble meets the start, too. It may refuse; what it does, it must do right.
             if self._sandbox.start() is None:
@@ -189,10 +209,37 @@ class Director:
         self._must_start()
         sdk.end()
         self._judge()
+        if episode.is_restored and not self._book.history.violations:
+            self._end(End.STOP, is_well=True)
+            self._judge_restored()
+            self._must_start()
         if not self._book.history.violations:
             self._tidy_up()
             if episode.is_measured and episode.attack is not None:
                 self._measure(episode.attack, episode.seed)
+
+    def _wait_for_work(self) -> None:
+        """Trouble begins when a message was acknowledged: on a busy machine, that may take a while."""
+        before = self._book.count_of(_SENT)
+        until(
+            lambda: self._book.count_of(_SENT) > before or self._has_failed, "the first acknowledgement", START_PATIENCE
+        )
+
+    @property
+    def _has_failed(self) -> bool:
+        return any(worker.failure is not None for worker in self._workers)
+
+    def _use_processes(self, count: int) -> None:
+        """The server may have another number of processes after each start."""
+        if count != self._sandbox.process_count:
+            self._end(End.STOP, is_well=True)
+            self._sandbox.process_count = count
+            self._must_start()
+
+    def _finish(self) -> None:
+        """Nothing is wrong any more, and the server stops: its archive has everything."""
+        self._end(End.STOP, is_well=True)
+        self._judge_restored()
 
     def _timeline(
         self, episode: Episode, source: random.Random, strangers: ExitStack
@@ -205,6 +252,21 @@ class Director:
             if trouble is Trouble.FREEZE:
                 acts.append((moment, self._sandbox.server.freeze))
                 acts.append((moment + source.uniform(0.3, 1.5), self._sandbox.server.thaw))
+            elif trouble is Trouble.STOPPED:
+                acts.append((moment, partial(self._stop_and_start, is_well=episode.is_well)))
+            elif trouble is Trouble.ARCHIVE_GONE:
+                acts.append((moment, self._making(trouble, random.Random(source.getrandbits(32)))))
+                if source.random() < 0.5:
+                    acts.append((moment + source.uniform(0.3, 3.0), self._bring_archive_back))
+            elif trouble is Trouble.FROZEN_PROCESS:
+                acts.append((moment, self._making(trouble, random.Random(source.getrandbits(32)))))
+                acts.append((moment + 0.1, self._check_health))
+                if source.random() < 0.5:
+                    acts.append((moment + source.uniform(0.3, 3.0), self._sandbox.thaw_processes))
+            elif trouble is Trouble.KILLED_PROCESS:
+                for _ in range(source.choice((1, 1, 2, 3))):
+                    moment = began + source.uniform(0.05, 1.0) * seconds
+                    acts.append((moment, self._making(trouble, random.Random(source.getrandbits(32)))))
             elif trouble is Trouble.STRANGERS:
                 if episode.attack is not None:
                     acts.append((moment, self._letting_in(strangers, episode.attack, source.getrandbits(32))))
@@ -225,7 +287,21 @@ class Director:
     def _heal(self) -> None:
         if self._sandbox.is_clock_set:
             self._note_clock_set()
-        self._sandbox.heal()
+        self._check_misplaced(self._sandbox.heal())
+
+    def _bring_archive_back(self) -> None:
+        if self._sandbox.archive is not None:
+            self._check_misplaced(self._sandbox.archive.bring_back())
+
+    def _check_misplaced(self, files: list[str]) -> None:
+        if files:
+            self._complain("misplaced", f"written where the archive was, while it was away: {files[:5]}")
+
+    def _check_health(self) -> None:
+        """Whoever watches the server learns how it is, also if a process is silent."""
+        for path in ("/health/ready", "/metrics"):
+            if self._sandbox.is_running and (failure := self._sandbox.ask_health(path, HEALTH_PATIENCE)):
+                self._complain("silent", f"{path}: {failure}")
 
     def _note_clock_set(self) -> None:
         with self._book.lock:
@@ -246,6 +322,12 @@ class Director:
             self._heal()
             self._must_start()
 
+    def _stop_and_start(self, *, is_well: bool) -> None:
+        self._end(End.STOP, is_well=is_well)
+        if self._sandbox.start() is not None:
+            self._heal()
+            self._must_start()
+
     def _end(self, end: End, *, is_well: bool = False) -> None:
         server = self._sandbox.server
         if not self._sandbox.is_running:
@@ -254,9 +336,11 @@ class Director:
             self._sandbox.kill()
         else:
             server.thaw()
-            code = self._sandbox.stop()
+            code, seconds = self._sandbox.stop()
             if is_well and code:
                 self._complain("unclean", f"a stop without any trouble ended with {code}")
+            if seconds > STOP_SECONDS_MAX:
+                self._complain("slow stop", f"a stop took {seconds:.1f} s")
         with self._book.lock:
             self._book.history.server_ended()
         for line in self._sandbox.new_output().splitlines():
@@ -282,8 +366,19 @@ class Director:
             judge.judge()
         self.report.message_count += judge.message_count
 
+    def _judge_restored(self) -> None:
+        """What a stopped server's archive brings back is everything."""
+        if not self._options.with_archive:
+            return
+        with self._sandbox.restore() as restored, self._book.lock:
+            history = self._book.history
+            Judge(history, restored.address, ignored_streams=frozenset({PULSE_STREAM}), where="restored").judge()
+        self.report.restore_count += 1
+
     def _tidy_up(self) -> None:
         """Purge everything before the disk is full for good."""
+        if self._sandbox.archive_used_share > USED_SHARE_MAX:
+            self._sandbox.prune_archive()
         if self._sandbox.used_share < USED_SHARE_MAX:
             return
         with self._root() as root:

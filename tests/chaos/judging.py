@@ -9,7 +9,7 @@ from courser.client.messages import PollingStrategy
 from courser.client.sync import SyncClient
 from courser.errors import AuthenticationFailed, NotFound
 from courser.model.identifiers import Consumer, ConsumerKind
-from tests.chaos.history import Found, History, Path, Register, Value
+from tests.chaos.history import Found, History, Outcome, Path, Register, Value
 from tests.servers import ROOT_NAME, ROOT_PASSWORD
 
 PATIENCE = 30.0
@@ -20,15 +20,20 @@ _POLL_COUNT = 5_000
 class Judge:
     """Reads everything as root, over Courser's own client."""
 
-    def __init__(self, history: History, address: str, *, ignored_streams: frozenset[str]) -> None:
+    def __init__(
+        self, history: History, address: str, *, ignored_streams: frozenset[str], where: str = "the server"
+    ) -> None:
+        """``where``: what was read, for the story."""
         self._history = history
         self._address = address
         self._ignored_streams = ignored_streams
+        self._where = where
         self.message_count = 0
         """Messages that were read."""
 
     def judge(self) -> None:
         """Compare all of it. Raises ``CourserError`` if a server that should be well does not answer."""
+        self._history.end(self._history.begin("judge", f"reading of {self._where}"), Outcome.DONE)
         target = f"iggy://{ROOT_NAME}:{ROOT_PASSWORD}@{self._address}"
         with courser.connect_sync(target, request_timeout=60.0) as client:
             self._judge_sinks(client)

@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 MEASURED_SHARE = 0.5
 """How many of the episodes end with a measurement."""
+RESTORED_SHARE = 0.15
+"""How many of the episodes end with a restore, besides those in which the archive was in trouble."""
 
 
 class Trouble(Enum):
@@ -26,6 +28,19 @@ class Trouble(Enum):
     CLOCK_BEHIND = "clock behind"
     FREEZE = "freeze"
     STRANGERS = "strangers"
+    ARCHIVE_GONE = "archive gone"
+    ARCHIVE_FULL = "archive full"
+    STOPPED = "stopped in the midst of it"
+    KILLED_PROCESS = "a process killed"
+    FROZEN_PROCESS = "a process frozen"
+    KILLED_ON_FULL_DISK = "a process killed on a full disk"
+
+
+ARCHIVE_TROUBLES = frozenset({Trouble.ARCHIVE_GONE, Trouble.ARCHIVE_FULL})
+PROCESS_TROUBLES = frozenset({Trouble.KILLED_PROCESS, Trouble.FROZEN_PROCESS, Trouble.KILLED_ON_FULL_DISK})
+"""They need several processes."""
+HARMLESS = frozenset({Trouble.STRANGERS, Trouble.STOPPED, Trouble.KILLED_PROCESS})
+"""With these, and without kills of the whole server, each stop is a clean one."""
 
 
 class Attack(Enum):
@@ -64,6 +79,14 @@ class Episode:
     """Strangers during the trouble called so, and during the measurement."""
     is_measured: bool
     """Whether the latency of a healthy client is measured, with and without the attack."""
+    process_count: int = 1
+    is_restored: bool = False
+    """Whether the archive is restored after it, and compared."""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing in it excuses a stop that is not clean."""
+        return not self.kill_count and HARMLESS.issuperset(self.troubles)
 
     def __str__(self) -> str:
         troubles = ", ".join(trouble.value for trouble in self.troubles) or "no trouble"
@@ -71,6 +94,7 @@ class Episode:
         if self.attack is not None:
             parts.append(f"strangers: {self.attack.value}{' (measured)' if self.is_measured else ''}")
         parts.append(f"{self.kill_count} kills, {self.end.value}{'' if self.heals_first else ' in the midst of it'}")
+        parts.append(f"{self.process_count} processes{', restored' if self.is_restored else ''}")
         return "; ".join(parts)
 
 
@@ -91,6 +115,8 @@ def draw(
             chosen.append(source.choice(troubles))
         is_measured = bool(attacks) and source.random() < measured_share
         needs_attack = is_measured or Trouble.STRANGERS in chosen
+        needs_processes = bool(PROCESS_TROUBLES.intersection(chosen))
+        needs_restore = bool(ARCHIVE_TROUBLES.intersection(chosen))
         yield Episode(
             number=number,
             seed=source.randrange(1, 2**32),
@@ -101,6 +127,8 @@ def draw(
             heals_first=source.random() < 0.7,
             attack=next(next_attacks) if attacks and needs_attack else None,
             is_measured=is_measured,
+            process_count=source.choice((2, 3)) if needs_processes else source.choice((1, 1, 1, 2)),
+            is_restored=needs_restore or source.random() < RESTORED_SHARE,
         )
         number += 1
 

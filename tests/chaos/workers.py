@@ -103,6 +103,11 @@ class Book:
             if told.code == ErrorCode.ERROR:
                 self.history.complain("defect", operation.path, f"error 1 is a defect of the server; {operation}")
 
+    def count_of(self, answer: str) -> int:
+        """How often requests of this kind had this outcome."""
+        with self.lock:
+            return self.answer_counts.get(answer, 0)
+
     def topics(self) -> list[tuple[Path, int]]:
         """Topics that may be there, with the partitions that they may have."""
         with self.lock:

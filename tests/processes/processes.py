@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+from courser.server.crew import WORKER_MODULE
 from tests.servers import RunningServer
 
 
-def children_of(server: RunningServer) -> list[int]:
-    """The ids of the further processes, in the order of their numbers."""
+def children_of(server: RunningServer, module: str = WORKER_MODULE) -> list[int]:
+    """The ids of the further processes, in the order of their numbers. ``module`` is what they run."""
     parent = server.process.pid
     found: list[tuple[int, int]] = []
     for path in Path("/proc").iterdir():
@@ -14,8 +15,8 @@ def children_of(server: RunningServer) -> list[int]:
             words = (path / "cmdline").read_bytes().split(b"\0")
         except (OSError, ValueError):
             continue
-        if b"courser.server.worker" in words:
-            place = words.index(b"courser.server.worker")
+        if module.encode() in words:
+            place = words.index(module.encode())
             if int(words[place + 1]) == parent:
                 found.append((int(words[place + 2]), int(path.name)))
     return [process_id for _, process_id in sorted(found)]
