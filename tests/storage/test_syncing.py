@@ -13,7 +13,7 @@ from courser.storage.offset_table import ConsumerKey
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
-from courser.storage.upkeep import plan_purge
+from courser.storage.upkeep import close, plan_purge
 from courser.testing.faults import FaultPlan
 from courser.testing.files import FakeFileSystem
 from tests.storage.engine import Engine, durability
@@ -113,3 +113,30 @@ def test_a_failed_sync_closes_the_partition_and_is_not_tried_again(operation: st
     with pytest.raises(PartitionReadOnly):
         engine.log.store_offset(KEY, 0)
     assert engine.read_all()[0] == [], "at synced nobody sees what was never synced"
+
+
+def test_a_defect_during_a_watched_run_counts_as_a_failed_sync() -> None:
+    engine = Engine(SYNCED)
+    with pytest.raises(ZeroDivisionError):
+        engine.log.syncs.watch(lambda: 1 // 0)()  # type: ignore[arg-type]
+    engine.fill(1)
+    assert not perform(begun(engine))
+
+
+def test_a_stop_whose_last_sync_fails_for_a_moment_is_not_clean() -> None:
+    """Whatever was in that sync and in no later one is not durable, and no one repeats it."""
+    engine = Engine(LogSettings(segment_size=10_000, durability=durability(Durability.WRITTEN)))
+    engine.fill(1)
+    engine.log.store_offset(KEY, 0)
+    engine.sync()
+    engine.log.roll()
+    engine.upkeep()
+    engine.fill(1)
+    engine.log.store_offset(KEY, 1)
+    engine.disk.plan = FaultPlan().fail("sync_directory", errno.EMFILE)
+    close(engine.log)
+    assert engine.log.failure is not None
+    engine.disk.plan = FaultPlan()
+    engine.stop(StopKind.CRASHED)
+    engine.open(StopKind.CRASHED)
+    assert not any(finding.is_damage for finding in engine.log.findings)

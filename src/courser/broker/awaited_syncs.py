@@ -148,7 +148,11 @@ class AwaitedSyncs:
             item.finish(failure)
 
     def _run(self, run: Run, finish: Finish) -> None:
-        start(self._pool, run, partial(_hand_back, asyncio.get_running_loop(), finish))
+        loop = asyncio.get_running_loop()
+        try:
+            start(self._pool, run, partial(_hand_back, loop, finish))
+        except Exception as error:  # noqa: BLE001 -- passed on: there are no threads any more, for example
+            loop.call_soon(finish, error)
 
 
 class _Failures(Exception):

@@ -18,6 +18,7 @@ from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.partition_reads import Found, Past, ReadablePartition
 from courser.broker.preparing import Preparation
 from courser.broker.segment_verification import SegmentVerification
+from courser.broker.sync_turns import SyncTurns
 from courser.broker.sync_ways import SyncWays
 from courser.broker.waiting import Entrance, Waiting, attempt
 from courser.broker.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
@@ -77,7 +78,9 @@ class Partition(ReadablePartition):
         self._clock = clock
         self._acknowledgements: Acknowledgements[asyncio.Future[None]] = Acknowledgements(log.settings.durability)
         self._sync_ways = sync_ways
-        lane = partial(DiskLane, pool, retry_delay=limits.disk_retry_delay)
+        log.syncs.take_turns(SyncTurns().alone)
+        fail = partial(self.refuse_writes, is_sync=True)
+        lane = partial(DiskLane, pool, on_defect=fail, retry_delay=limits.disk_retry_delay)
         self._syncs = lane(
             plan_next=self._plan_due_sync,
             on_done=self._release,
@@ -92,8 +95,7 @@ class Partition(ReadablePartition):
         """Set from the decision to write a large batch until it is written. Other sends wait for it."""
         self._disk_due = clock.monotonic() + _DISK_PAUSE
         """When the next write that nobody waits for may start, on the monotonic clock."""
-        self._upkeep_at_size = 0
-        self._segment_count = len(log.segments)
+        self._upkeep_at_size, self._segment_count = 0, len(log.segments)
         self._is_behind = False
         """Whether so many segments wait to be sealed that sends must wait."""
         self._timer: asyncio.TimerHandle | None = None
@@ -103,9 +105,8 @@ class Partition(ReadablePartition):
         self._entrance = Entrance()
         """Sends that wait before they are written."""
         self._preparation = Preparation(log, self._in_pool, clock)
-        self.is_deleted = False
-        self._is_closing = False
-        """Whether ``close`` is running, which syncs everything."""
+        self.is_deleted = self._is_closing = False
+        """Whether it is deleted; and whether ``close`` is running, which syncs everything."""
         self.sync_count = 0
         self.append_count = self._sync_append_count = 0
         """Batches appended since the partition was opened; and how many the last sync that began covers."""
@@ -171,9 +172,8 @@ class Partition(ReadablePartition):
         self, batch: Batch, appended: Appended, is_synced_later: bool, ids: MessageIds | FewIds | None = None
     ) -> Appended | Waiting[Appended]:
         """Count a batch that was appended, and start what follows from it; return it when it may be acknowledged."""
-        log = self.log
-        marks, settings = log.marks, log.settings
-        level = settings.durability.level
+        log, settings = self.log, self.log.settings
+        marks, level = log.marks, settings.durability.level
         if settings.deduplication is not None:
             self._preparation.remember(batch, appended, ids)
         self.append_count += 1
@@ -321,7 +321,6 @@ class Partition(ReadablePartition):
 
     async def _wait_to_append(self, count: int) -> None:
         """Wait until a send can be written. Between the last check and the append, nothing is awaited."""
-        log = self.log
         # Each of these may start while another one is awaited.
         while self._must_wait(count):
             if self._hold is not None:
@@ -329,14 +328,14 @@ class Partition(ReadablePartition):
             elif self._large_append is not None:
                 await self._wait_for_large_append()
             elif self._is_behind:
-                log.check_writable()
-                before = log.closing_count
-                await self._upkeep.do(partial(upkeep.plan_seal, log))
+                self.log.check_writable()
+                before = self.log.closing_count
+                await self._upkeep.do(partial(upkeep.plan_seal, self.log))
                 # If no segment could be sealed, waiting does not help.
-                self._is_behind = _CLOSING_COUNT_MAX < log.closing_count < before
+                self._is_behind = _CLOSING_COUNT_MAX < self.log.closing_count < before
             else:
-                log.check_writable()
-                await self._upkeep.do(partial(upkeep.plan_reservation, log, count))
+                self.log.check_writable()
+                await self._upkeep.do(partial(upkeep.plan_reservation, self.log, count))
         self._check_open()
 
     async def settle(self) -> None:
@@ -345,8 +344,7 @@ class Partition(ReadablePartition):
 
     def _look_at_upkeep(self) -> None:
         """Start upkeep that is due, and set the size at which to check again."""
-        log = self.log
-        marks = log.marks
+        log, marks = self.log, self.log.marks
         size, left = marks.written.size, log.settings.recovery_point_size + marks.synced.size - marks.written.size
         ahead = min(max(log.segments[-1].size // 8, _UPKEEP_SIZE_MIN), _UPKEEP_SIZE_MAX)
         self._upkeep_at_size = size + (min(ahead, left) if left > 0 else ahead)
@@ -502,9 +500,8 @@ class Partition(ReadablePartition):
         Raises:
             CourserError: that sync failed. The stricter of the two levels applies.
         """
-        log = self.log
-        if settings.durability == log.settings.durability:
-            log.use_settings(settings)
+        if settings.durability == self.log.settings.durability:
+            self.log.use_settings(settings)
             return
         async with self.held_writes():
             try:
@@ -570,9 +567,9 @@ class Partition(ReadablePartition):
 
     # --- the end ---
 
-    def refuse_writes(self, reason: str) -> None:
+    def refuse_writes(self, reason: str, *, is_sync: bool = False) -> None:
         """Accept no more writes until a restart: waiting sends fail. The first reason is kept."""
-        self.log.fail(reason)
+        self.log.fail(reason, is_sync=is_sync)
         self._release()
 
     def mark_deleted(self) -> None:
@@ -594,6 +591,8 @@ class Partition(ReadablePartition):
             await lane.drain()
             lane.close()
         await self._end_reads()
-        await asyncio.get_running_loop().run_in_executor(self._pool, upkeep.close, self.log)
-        self._release()
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._pool, upkeep.close, self.log)
+        finally:
+            self._release()
         return self.log.failure is None

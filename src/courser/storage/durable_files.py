@@ -6,6 +6,7 @@ Each function documents what a power cut can leave behind.
 import contextlib
 import errno
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from courser.errors import DiskFull, StorageFailure
@@ -71,21 +72,30 @@ class SyncGuard:
     def __init__(self, file_system: FileSystem, directory: Path) -> None:
         self._file_system = file_system
         self._directory = directory
+        self._alone: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext
         self.has_failed = False
+
+    def take_turns(self, alone: Callable[[Path], AbstractContextManager[object]]) -> None:
+        """Enter ``alone`` around each sync, with the path of the file: no other thread is inside then.
+
+        The kernel reports a failure once. So a second sync must not begin between the failure of the first one and the
+        moment at which it is known here: it would succeed.
+        """
+        self._alone = alone
 
     def sync_file(self, file: File) -> None:
         """Sync data, or raise ``StorageFailure``."""
-        self._refuse_after_failure(file.path)
-        try:
-            sync_file(file)
-        except StorageFailure:
-            self.has_failed = True
-            raise
+        self._sync(file.path, lambda: sync_file(file))
 
     def sync_names(self) -> None:
         """Sync the names of the partition's files, or raise ``StorageFailure``."""
-        self._refuse_after_failure(self._directory)
-        self.watch(lambda: sync_names_if_possible(self._file_system, self._directory))()
+        self._sync(self._directory, lambda: sync_names_if_possible(self._file_system, self._directory))
+
+    def _sync(self, path: Path, sync: Callable[[], None]) -> None:
+        with self._alone(path):
+            if self.has_failed:
+                raise StorageFailure("sync", path, OSError("an earlier sync of this partition failed"))
+            self.watch(sync)()
 
     def watch(self, run: Callable[[], None]) -> Callable[[], None]:
         """Wrap ``run`` so that a failed sync in it is noted at once.
@@ -99,16 +109,16 @@ class SyncGuard:
             except StorageFailure as failure:
                 self.note(failure)
                 raise
+            except BaseException:
+                # A defect. What it left unsynced, nobody knows.
+                self.has_failed = True
+                raise
 
         return watched
 
     def note(self, failure: StorageFailure) -> None:
         """Note a failure, which may be that of a sync."""
         self.has_failed = self.has_failed or failure.operation == "sync"
-
-    def _refuse_after_failure(self, path: Path) -> None:
-        if self.has_failed:
-            raise StorageFailure("sync", path, OSError("an earlier sync of this partition failed"))
 
 
 def replace_file(file_system: FileSystem, path: Path, data: Buffer) -> None:

@@ -7,11 +7,12 @@ partition is open, only these jobs and ``close`` write its ledger.
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import takewhile
 
 from courser.errors import DiskFull, StorageFailure
 from courser.model.durability import Durability
-from courser.storage.durable_files import heals, storage_failure, sync_directory, sync_file, unlink_if_there
+from courser.storage.durable_files import heals, storage_failure, sync_file, unlink_if_there
 from courser.storage.files import File
 from courser.storage.identity_search import log_owner
 from courser.storage.jobs import Job, PlannedRemoval, SealedSegment, perform
@@ -402,8 +403,19 @@ def _remove_segment(log: PartitionLog, base_offset: int) -> None:
 def close(log: PartitionLog) -> None:
     """Stop cleanly: everything synced, nothing allocated ahead, and a recovery point at the very end.
 
-    Blocks. On a partition that takes no more writes it only lets go of the files.
+    Blocks. On a partition that takes no more writes it only lets go of the files. Afterwards ``log.failure`` says why
+    this was not a clean stop.
     """
+    try:
+        _leave(log)
+    except BaseException as error:
+        log.fail(repr(error), is_sync=True)
+        raise
+    finally:
+        log.release_files()
+
+
+def _leave(log: PartitionLog) -> None:
     if log.failure is None:
         # What this session knows of the clock, the next one cannot find out.
         log.follow_clock()
@@ -411,7 +423,7 @@ def close(log: PartitionLog) -> None:
     while (job := plan_upkeep(log)) is not None and perform(job):
         pass
     if (job := plan_sync(log)) is not None:
-        perform(job)
+        _perform_last(log, job)
     if log.failure is None:
         try:
             segment = log.open_segment
@@ -426,7 +438,16 @@ def close(log: PartitionLog) -> None:
             log.fail(str(failure), is_sync=failure.operation == "sync")
     if log.must_report_failure:
         perform(_plan_failure_report(log))
-    log.release_files()
+
+
+def _perform_last(log: PartitionLog, sync: Job) -> None:
+    """Perform the last sync. If it fails, the stop is not clean, even if a repetition would succeed: none follows."""
+
+    def fail(failure: StorageFailure) -> None:
+        sync.fail(failure)
+        log.fail(str(failure), is_sync=failure.operation == "sync")
+
+    perform(replace(sync, fail=fail))
 
 
 def _leave_open_segment(log: PartitionLog, segment: Segment, file: File) -> None:
@@ -434,10 +455,10 @@ def _leave_open_segment(log: PartitionLog, segment: Segment, file: File) -> None
         file.truncate(segment.size)
     except OSError as error:
         raise storage_failure("truncate", file.path, error) from error
-    sync_file(file)
+    log.syncs.sync_file(file)
     position, blocks = segment.index.unflushed(covered_size=segment.size)
     write_index_file(log.file_system, index_path(log.directory, segment.base_offset), position, blocks)
-    sync_directory(log.file_system, log.directory)
+    log.syncs.sync_names()
     facts = segment.facts()
     log.ledger.file.append(log.ledger.note(Progress(facts), last_timestamp=facts.last_timestamp), sync=True)
 
