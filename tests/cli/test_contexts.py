@@ -144,8 +144,14 @@ def test_login_and_logout(unset: Cli, file: Path, server: RunningServer, monkeyp
     assert token not in result.out + result.err
     assert unset("me").code == 0
     names = [entry["name"] for entry in json.loads(unset("pat", "list", "-o", "json").out)]
+    # A token is not prolonged by itself.
+    result = unset("login")
+    assert result.code == 4
+    assert result.err.startswith("error: the password of iggy is required")
     # Again: the old token goes.
+    monkeypatch.setenv("COURSER_PASSWORD", "iggy")
     assert unset("login", "-o", "json").code == 0
+    monkeypatch.delenv("COURSER_PASSWORD")
     assert [entry["name"] for entry in json.loads(unset("pat", "list", "-o", "json").out)] == names
     assert tomllib.loads(file.read_text())["contexts"]["work"]["token"] != token
     monkeypatch.setenv("COURSER_URL", server.address)

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from courser.api import commands as c
+from courser.api import operating_replies as o
 from courser.api import replies as r
 from courser.broker.settings import BrokerSettings
 from courser.errors import ErrorCode
@@ -71,6 +74,57 @@ async def test_who_deletes_the_token_that_he_used_stays_logged_in(scene: Scene) 
     await scene.ask(session, c.LoginWithToken(await make(scene, "laptop")))
     await scene.ask(session, c.DeleteToken("laptop"))
     assert await scene.ask(session, c.GetMe()) is not None
+
+
+async def test_a_token_creates_none_that_outlives_it(scene: Scene) -> None:
+    session = scene.connect()
+    await scene.ask(session, c.LoginWithToken(await make(scene, "laptop", 60_000_000)))
+    for expiry in (0, 2**64 - 1, 60_000_001):
+        assert await scene.refusal(session, c.CreateToken("later", expiry)) is ErrorCode.UNAUTHORIZED
+    made = await scene.ask(session, c.CreateToken("same", 60_000_000))
+    assert isinstance(made, r.NewToken)
+    await scene.ask(session, c.LoginWithToken(made.token))
+    scene.clock.advance(1)
+    assert await scene.refusal(session, c.CreateToken("later", 60_000_000)) is ErrorCode.UNAUTHORIZED
+    assert [name for name, _ in await names(scene)] == ["laptop", "same"]
+
+
+async def test_a_token_without_an_expiry_creates_others_without(scene: Scene) -> None:
+    session = scene.connect()
+    await scene.ask(session, c.LoginWithToken(await make(scene, "laptop")))
+    assert isinstance(await scene.ask(session, c.CreateToken("phone", 0)), r.NewToken)
+
+
+@pytest.mark.parametrize("end", ["expired", "cleared away", "deleted", "replaced"])
+async def test_a_session_whose_token_is_gone_goes_on_but_creates_no_credentials(scene: Scene, end: str) -> None:
+    session = scene.connect()
+    await scene.ask(session, c.LoginWithToken(await make(scene, "laptop", 1_000)))
+    if end in ("deleted", "replaced"):
+        await scene.ask(session, c.DeleteToken("laptop"))
+    else:
+        scene.clock.advance(1_000)
+    if end == "cleared away":
+        assert await scene.broker.authentication.tokens.remove_expired() == 1
+    if end == "replaced":
+        await make(scene, "laptop")
+    assert await scene.ask(session, c.GetMe()) is not None
+    for command in (c.CreateToken("another", 0), c.CreateToken("another", 1), c.CreateOneTimeToken()):
+        assert await scene.refusal(session, command) is ErrorCode.UNAUTHORIZED
+
+
+@pytest.mark.parametrize("end", ["expired", "deleted", "replaced"])
+async def test_a_one_time_token_does_not_outlive_the_token_behind_it(scene: Scene, end: str) -> None:
+    session = scene.connect()
+    await scene.ask(session, c.LoginWithToken(await make(scene, "laptop", 1_000)))
+    made = await scene.ask(session, c.CreateOneTimeToken())
+    assert isinstance(made, o.OneTimeToken)
+    if end == "expired":
+        scene.clock.advance(1_000)
+    else:
+        await scene.ask(scene.root, c.DeleteToken("laptop"))
+    if end == "replaced":
+        await make(scene, "laptop")
+    assert await scene.refusal(scene.connect(), c.LoginWithToken(made.token)) is ErrorCode.TOKEN_EXPIRED
 
 
 async def test_expired_tokens_are_listed_until_they_are_cleared_away(scene: Scene) -> None:

@@ -116,7 +116,8 @@ class HttpServer:
     @property
     def root(self) -> HttpClient:
         """As if logged in: checking a password takes long."""
-        token, _ = self.application._services.tokens.issue(0, None)
+        password_hash = self.broker.catalog.state.users[0].password_hash
+        token, _ = self.application._services.tokens.issue(0, None, password_hash.encode())
         return HttpClient(self.port, token)
 
     @property
@@ -194,6 +195,7 @@ async def http_listener(
         data_directory=broker.data.path,
         pool=broker.pool,
         draw=os.urandom,
+        kept=broker.authentication.kept_access,
     )
     access_tokens.on_revoke = broker.subscriptions.review
     trusted = None

@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 
-from courser.broker.access_tokens import AccessTokens, AccessTokenSettings
+from courser.api import commands as c
+from courser.api import replies as r
+from courser.broker.access_tokens import Access, AccessTokens, AccessTokenSettings
+from courser.broker.sessions import Session
 from courser.catalog.state import CatalogState
 from courser.errors import StartRefused
 from courser.model.quantities import SECOND
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem, FaultPlan
-from tests.http.serving import HttpClient, HttpServer, serving
+from courser.transports.http_exchange import Exchange
+from tests.http.event_streams import opened
+from tests.http.serving import HttpClient, HttpServer, message, send, serving
 
 STATUS_OF_OWN_USER = "/users/0"
 
@@ -243,3 +248,129 @@ async def test_a_deleted_personal_access_token_takes_its_access_tokens_along(
     assert (await root.ask("DELETE", "/personal-access-tokens/ci")).status == 204
     assert not await is_valid(client)
     assert await is_valid(root)
+
+
+# --- what lasts as long as what it is made from ---
+
+
+async def login_by_token(client: HttpClient, secret: str) -> HttpClient:
+    reply = await client.ask("POST", "/personal-access-tokens/login", {"token": secret})
+    assert reply.status == 200, reply
+    return HttpClient(client.port, reply.json["access_token"]["token"])
+
+
+async def refreshed(client: HttpClient) -> HttpClient:
+    reply = await client.ask("POST", "/users/refresh-token", {"token": client.token})
+    assert reply.status == 200, reply
+    return HttpClient(client.port, reply.json["access_token"]["token"])
+
+
+async def test_an_access_token_does_not_outlive_the_personal_access_token_of_its_login(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with serving(tmp_path, clock=clock) as server:
+        expiry = 600 * SECOND
+        made = await server.root.ask("POST", "/personal-access-tokens", {"name": "ci", "expiry": expiry})
+        expires_at = (clock.now() + expiry) // SECOND
+        secret = made.json["token"]
+        client = await login_by_token(server.client, secret)
+        assert claims_of(str(client.token))["exp"] == expires_at
+        clock.advance(300 * SECOND)
+        client = await refreshed(client)
+        assert claims_of(str(client.token))["exp"] == expires_at
+        link = (await client.ask("POST", "/personal-access-tokens/one-time", {})).json["token"]
+        spare = (await client.ask("POST", "/personal-access-tokens/one-time", {})).json["token"]
+        client = await login_by_token(server.client, link)
+        assert claims_of(str(client.token))["exp"] == expires_at
+        clock.advance(299 * SECOND)
+        assert await is_valid(client)
+        clock.advance(6 * SECOND)
+        assert not await is_valid(client)
+        for token in (secret, spare):
+            reply = await server.client.ask("POST", "/personal-access-tokens/login", {"token": token})
+            assert (reply.status, reply.json["code"]) == (400, "personal_access_token_expired")
+        refused = await server.client.ask("POST", "/users/refresh-token", {"token": client.token})
+        assert refused.status == 401
+
+
+async def test_an_access_token_of_another_password_is_not_refreshed_while_that_changes(
+    server: HttpServer, root: HttpClient
+) -> None:
+    tokens, revoke = server.application._services.tokens, AccessTokens.revoke
+    body = {"current_password": "iggy", "new_password": "another"}
+
+    async def change_first(access: Access) -> None:
+        assert (await server.root.ask("PUT", "/users/0/password", body)).status == 204
+        await revoke(tokens, access)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens, "revoke", change_first)
+        late = await refreshed(root)
+    assert not await is_valid(late)
+
+
+async def test_a_login_that_a_new_password_overtakes_is_worth_nothing(server: HttpServer, root: HttpClient) -> None:
+    commands = server.application._commands
+    carry_out = commands.carry_out
+
+    async def overtaken(exchange: Exchange, session: Session, command: c.Command) -> r.Reply | None:
+        reply = await carry_out(exchange, session, command)
+        if isinstance(command, c.LoginUser):
+            body = {"current_password": "iggy", "new_password": "another"}
+            assert (await root.ask("PUT", "/users/0/password", body)).status == 204
+        return reply
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commands, "carry_out", overtaken)
+        late = await server.client.login()
+    assert not await is_valid(late)
+
+
+async def change_password(client: HttpClient, current: str, new: str) -> None:
+    body = {"current_password": current, "new_password": new}
+    assert (await client.ask("PUT", "/users/0/password", body)).status == 204
+
+
+async def test_the_token_that_changes_the_password_goes_on_and_the_others_end(
+    server: HttpServer, root: HttpClient, topic: str
+) -> None:
+    other = server.root
+    async with (
+        opened(root, "/events?topic=s/t") as own_events,
+        opened(other, "/events?topic=s/t") as other_events,
+    ):
+        for stream in (own_events, other_events):
+            assert (await stream.event()).kind == "subscribed"
+        await change_password(root, "iggy", "second")
+        assert await is_valid(root)
+        assert not await is_valid(other)
+        await send(root, topic, message())
+        assert (await own_events.event()).kind == "message"
+        assert (await other_events.event()).kind == "stopped"
+    await change_password(root, "second", "third")
+    assert await is_valid(root)
+    assert await is_valid(await refreshed(root))
+    assert not await is_valid(root), "it was exchanged for another one"
+
+
+async def test_a_token_that_changed_the_password_ends_with_the_next_change(
+    server: HttpServer, root: HttpClient
+) -> None:
+    await change_password(root, "iggy", "second")
+    other = await server.client.login(password="second")
+    await change_password(other, "second", "third")
+    assert await is_valid(other)
+    assert not await is_valid(root)
+    await change_password(other, "third", "second")
+    assert not await is_valid(root), "the same password again is another one"
+    assert (await other.ask("DELETE", "/users/logout")).status == 204
+    assert not await is_valid(other)
+
+
+async def test_a_restart_forgets_which_token_changed_the_password(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        root = server.root
+        await change_password(root, "iggy", "second")
+        renewed = await refreshed(await server.client.login(password="second"))
+    async with serving(tmp_path) as server:
+        assert not await is_valid(HttpClient(server.port, root.token))
+        assert await is_valid(HttpClient(server.port, renewed.token))

@@ -103,8 +103,17 @@ async def test_behind_a_proxy_with_tls_the_cookie_is_secure(server: HttpServer) 
     assert "Secure" in reply.headers["set-cookie"].split("; ")
 
 
-async def test_a_login_of_another_page_is_refused(server: HttpServer) -> None:
-    reply = await server.client.ask("POST", "/ui/session", LOGIN)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        OWN | {"origin": "http://evil.example"},
+        OWN | {"sec-fetch-site": "cross-site"},
+        OWN | {"sec-fetch-site": "same-site", "origin": "http://localhost"},
+    ],
+)
+async def test_a_login_of_another_page_is_refused(server: HttpServer, headers: dict[str, str]) -> None:
+    reply = await server.client.ask("POST", "/ui/session", LOGIN, headers=headers)
     assert reply.status == 403
     assert "set-cookie" not in reply.headers
 
@@ -159,6 +168,42 @@ async def test_a_cookie_counts_only_for_requests_of_the_console(
     assert bool(server.broker.catalog.state.streams) == (is_allowed and method == "POST")
     if is_allowed:
         assert reply.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "is_allowed"),
+    [
+        ("localhost", "http://localhost", True),
+        ("localhost:3000", "http://localhost:3000", True),
+        ("Console.example", "https://console.example", True),
+        ("console.example:443", "https://console.example", True),
+        ("console.example", "http://console.example:80", True),
+        ("[::1]:3000", "http://[::1]:3000", True),
+        ("localhost", "https://evil.example", False),
+        ("localhost", "null", False),
+        ("", "null", False),
+        ("", "file://", False),
+        ("localhost", "x", False),
+        ("localhost:3000", "http://localhost:3001", False),
+        ("localhost:3000", "http://localhost", False),
+        ("console.example", "https://evil.console.example", False),
+        ("console.example", "https://console.example.evil.example", False),
+        ("console.example:443", "http://console.example", False),
+    ],
+)
+async def test_a_cookie_counts_only_for_pages_of_the_same_origin(
+    server: HttpServer, cookie: str, host: str, origin: str, is_allowed: bool
+) -> None:
+    headers = OWN | {"cookie": cookie, "host": host, "origin": origin}
+    for method, path, body in (("POST", "/streams", {"name": "new"}), ("GET", "/streams", None)):
+        reply = await server.client.ask(method, path, body, headers=headers)
+        assert reply.status == (200 if is_allowed else 403)
+    assert bool(server.broker.catalog.state.streams) == is_allowed
+    # Behind a proxy that changes the host, the browser's own word counts: pages cannot set this header.
+    own = await server.client.ask("GET", "/streams", headers=headers | {"sec-fetch-site": "same-origin"})
+    assert own.status == 200
+    foreign = await server.client.ask("GET", "/streams", headers=headers | {"sec-fetch-site": "cross-site"})
+    assert foreign.status == 403
 
 
 async def test_access_tokens_need_no_header(server: HttpServer, root: HttpClient, cookie: str) -> None:

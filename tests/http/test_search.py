@@ -180,6 +180,22 @@ async def test_a_topic_that_is_deleted_ends_the_search(server: HttpServer, root:
     assert last.kind == "stopped"
 
 
+async def test_a_new_password_ends_the_searches_of_other_tokens(
+    server: HttpServer, root: HttpClient, topic: str
+) -> None:
+    await send(root, topic, *(message() for _ in range(1000)))
+    scans, other = server.broker.scans, server.root
+    async with scans._turns._turn:
+        query = "filter=absent&partition_id=0&order=oldest"
+        searches = [asyncio.create_task(search(client, topic, query)) for client in (root, other)]
+        await until(lambda: len(scans) == 2)
+        body = {"current_password": "iggy", "new_password": "another"}
+        assert (await root.ask("PUT", "/users/0/password", body)).status == 204
+    ends = [(await one)[-1] for one in searches]
+    assert [end.kind for end in ends] == ["done", "stopped"]
+    assert ends[1].data["code"] == "unauthenticated"
+
+
 async def test_a_client_that_closes_ends_its_search(server: HttpServer, root: HttpClient, topic: str) -> None:
     await fill(root, topic)
     async with server.broker.scans._turns._turn, opened(root, f"{topic}/search?filter=x") as stream:

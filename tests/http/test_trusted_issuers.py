@@ -17,11 +17,13 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from courser.broker.access_tokens import AccessTokenSettings, TrustedIssuer
 from courser.broker.trusted_issuers import _IssuerKeys, parse_key_set
+from courser.model.clock import Clock
 from courser.model.quantities import SECOND
 from courser.server.certificates import make_self_signed
 from courser.server.http_assembly import fetch_document
 from courser.testing.clocks import ManualClock
-from tests.http.serving import HttpClient, HttpServer, serving
+from tests.http.event_streams import opened
+from tests.http.serving import HttpClient, HttpServer, make_topic, message, send, serving
 
 CURVE_KEY = ec.generate_private_key(ec.SECP256R1())
 RSA_KEY = rsa.generate_private_key(65537, 2048)
@@ -100,10 +102,10 @@ class Issuer:
 
 
 @asynccontextmanager
-async def trusting(directory: Path, issuer: Issuer) -> AsyncIterator[HttpServer]:
+async def trusting(directory: Path, issuer: Issuer, clock: Clock | None = None) -> AsyncIterator[HttpServer]:
     """A server with the user alice, id 1, who may do nothing but look at herself."""
     settings = AccessTokenSettings(trusted_issuers=(FOR_ALICE, FOR_ROOT))
-    async with serving(directory, tokens=settings, fetch=issuer.fetch) as server:
+    async with serving(directory, tokens=settings, fetch=issuer.fetch, clock=clock) as server:
         root = await server.client.login()
         user = {"username": "alice", "password": "secret", "status": "active", "permissions": None}
         assert (await root.ask("POST", "/users", user)).json["id"] == 1
@@ -167,6 +169,63 @@ async def test_a_logout_makes_the_token_invalid_and_a_refresh_is_not_for_it(tmp_
         assert (await alice.ask("DELETE", "/users/logout")).status == 204
         # Another signature of the same claims is the same token.
         assert await status_of(server, f"{signed}.{encoded(curve_signature(signed.encode()))}") == 401
+
+
+MAY_MANAGE_USERS = {
+    "global": dict.fromkeys(
+        [
+            *("manage_servers", "read_servers", "manage_users", "read_users", "manage_streams", "read_streams"),
+            *("manage_topics", "read_topics", "poll_messages", "send_messages"),
+        ],
+        True,
+    ),
+    "streams": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/personal-access-tokens", {"name": "forever", "expiry": 0}),
+        ("POST", "/personal-access-tokens", {"name": "a second", "expiry": 1_000_000}),
+        ("POST", "/personal-access-tokens/one-time", {}),
+        ("POST", "/users", {"username": "eve", "password": "secret", "status": "active", "permissions": None}),
+        ("PUT", "/users/1/password", {"current_password": "secret", "new_password": "another"}),
+        ("PUT", "/users/0/password", {"current_password": "iggy", "new_password": "another"}),
+    ],
+)
+async def test_such_a_token_creates_no_credentials_whatever_its_user_may_do(
+    tmp_path: Path, method: str, path: str, body: object
+) -> None:
+    async with trusting(tmp_path, Issuer()) as server:
+        root = await server.client.login()
+        assert (await root.ask("PUT", "/users/1/permissions", {"permissions": MAY_MANAGE_USERS})).status == 204
+        before = server.broker.catalog.state.hash()
+        reply = await HttpClient(server.port, token_of()).ask(method, path, body)
+        assert (reply.status, reply.json["code"]) == (403, "unauthorized")
+        assert "trusted issuer" in reply.json["reason"]
+        assert server.broker.catalog.state.hash() == before
+        assert (await (await server.client.login("alice", "secret")).ask("DELETE", "/users/logout")).status == 204
+
+
+async def test_what_reads_with_such_a_token_ends_with_it_and_not_with_the_password(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with trusting(tmp_path, Issuer(), clock) as server:
+        root = await server.client.login()
+        topic = await make_topic(root)
+        assert (await root.ask("PUT", "/users/1/permissions", {"permissions": MAY_MANAGE_USERS})).status == 204
+        short = token_of(exp=clock.now() // SECOND + 10)
+        server.application._events.keep_alive_interval = 0.001
+        async with opened(HttpClient(server.port, short), "/events?topic=s/t") as events:
+            assert (await events.event()).kind == "subscribed"
+            alice = await server.client.login("alice", "secret")
+            body = {"current_password": "secret", "new_password": "another"}
+            assert (await alice.ask("PUT", "/users/1/password", body)).status == 204
+            await send(root, topic, message())
+            assert (await events.event()).kind == "message"
+            clock.advance(20 * SECOND)
+            end = await events.event()
+            assert (end.kind, end.data["code"]) == ("stopped", "unauthenticated")
 
 
 async def test_unknown_keys_make_the_server_ask_rarely(tmp_path: Path) -> None:

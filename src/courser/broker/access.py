@@ -150,6 +150,17 @@ class AccessControl:
             raise CommandRejected(ErrorCode.USER_INACTIVE, f"user {user.name!r} is inactive")
         return user
 
+    def user_of_own_login(self, session: Session) -> User:
+        """Who is logged in, and may create credentials. Raises as ``user`` does, and 41 for a trusted issuer's token.
+
+        Such a token may be valid for seconds, and the issuer decides who gets another one.
+        """
+        user = self.user(session)
+        if session.access is not None and session.access.is_foreign:
+            reason = "an access token of a trusted issuer may not create credentials: they would outlive it"
+            raise CommandRejected(ErrorCode.UNAUTHORIZED, reason)
+        return user
+
     def require(
         self, session: Session, action: Action, stream_id: int | None = None, topic_id: int | None = None
     ) -> None:

@@ -2,7 +2,8 @@
 
 A token names its user, and what they logged in with: a password or a personal access token. It is valid only as long as
 that is, so a new password or a deleted token makes it invalid, and a user who gets the id of a deleted one cannot use
-theirs. Tokens that were given back are listed on disk until they would have expired.
+theirs. One exception: the token with which a user has set a new password has proved the old one, and stays valid.
+Tokens that were given back are listed on disk until they would have expired.
 """
 
 import asyncio
@@ -12,12 +13,13 @@ import hashlib
 import hmac
 import logging
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -106,8 +108,16 @@ class Access:
     token_id: bytes
     expires_at: int
     """Seconds since 1970."""
+    login_hash: bytes = b""
+    """Of the password, or of the personal access token, that it depends on."""
     sdk: str | None = None
     """The release of the client, if what it reads differs from what others do."""
+    is_foreign: bool = False
+    """Whether a trusted issuer made it. It depends on neither, and may create no credentials."""
+
+
+KeptAccess: TypeAlias = Mapping[int, tuple[bytes, bytes]]
+"""By user: the id of the access token that has set the password, and the hash of that password."""
 
 
 @dataclass(slots=True)
@@ -132,6 +142,7 @@ class AccessTokens:
         key: bytes,
         revoked: "_RevokedList",
         draw: Callable[[int], bytes],
+        kept: KeptAccess,
     ) -> None:
         self._settings = settings
         self._state = state
@@ -139,9 +150,10 @@ class AccessTokens:
         self._key = key
         self._revoked = revoked
         self._draw = draw
+        self._kept = kept
         self._verify = lru_cache(_VERIFIED_COUNT)(self._verified)
         """Clients send the same token with each request. Only tokens with a right signature are remembered."""
-        self._digest = lru_cache(_VERIFIED_COUNT)(self._digest_of_login)
+        self._fingerprint = lru_cache(_VERIFIED_COUNT)(self._fingerprint_of)
         self.on_revoke: Callable[[], None] = lambda: None
         """Called when a token has become invalid: whoever uses it for longer than one request checks it again."""
         self._head = _encoded(msgspec.json.encode({"typ": "JWT", "alg": settings.algorithm}))
@@ -157,6 +169,7 @@ class AccessTokens:
         data_directory: Path,
         pool: Executor,
         draw: Callable[[int], bytes],
+        kept: KeptAccess = MappingProxyType({}),
     ) -> "AccessTokens":
         """Read the key and the list of revoked tokens.
 
@@ -178,13 +191,21 @@ class AccessTokens:
             revoked.drop_damage()
             return key, revoked
 
-        return cls(settings, state, clock, *await asyncio.get_running_loop().run_in_executor(pool, read), draw)
+        key, revoked = await asyncio.get_running_loop().run_in_executor(pool, read)
+        return cls(settings, state, clock, key, revoked, draw, kept)
 
-    def issue(self, user_id: int, token_name: str | None, sdk: str | None = None) -> tuple[str, int]:
-        """A new token for a user who has just logged in, and when it expires, in seconds since 1970."""
+    def issue(self, user_id: int, token_name: str | None, login_hash: bytes, sdk: str | None = None) -> tuple[str, int]:
+        """A new token for a user who has just logged in, and when it expires, in seconds since 1970.
+
+        ``login_hash`` is that of the password or token that was checked: another one may have taken its place since.
+        """
         settings = self._settings
         now = self._clock.now() // _SECOND
         life = _NEVER_SECONDS if settings.expiry == NEVER else settings.expiry // _SECOND
+        login = None if token_name is None else self._state.users[user_id].tokens.get(token_name)
+        if login is not None and login.expires_at:
+            # It must not outlive what it is made from, however often it is exchanged for another one.
+            life = min(life, login.expires_at // _SECOND - now)
         claims = _Claims(
             jti=str(UUID(bytes=self._draw(16), version=4)),
             iss=settings.issuer,
@@ -193,7 +214,7 @@ class AccessTokens:
             iat=now,
             exp=now + life,
             nbf=now + settings.not_before // _SECOND,
-            login=self._fingerprint(self._state.users[user_id], token_name) or "",
+            login=self._fingerprint(user_id, login_hash),
             pat=token_name,
             sdk=sdk,
         )
@@ -210,11 +231,16 @@ class AccessTokens:
         if token_id in self._revoked:
             raise invalid_token("it was revoked")
         user = self._state.users.get(verified.user_id)
-        if user is None or not hmac.compare_digest(self._fingerprint(user, claims.pat) or "-", claims.login):
-            raise invalid_token("its user was deleted, or has changed the password or deleted the token of the login")
-        if verified.access is None or verified.access.user is not user:
-            verified.access = Access(user, claims.pat, token_id, claims.exp, claims.sdk)
-        return verified.access
+        login_hash = _login_hash(user, claims.pat)
+        if user is None or not login_hash:
+            raise _ended_login()
+        is_same = hmac.compare_digest(self._fingerprint(user.user_id, login_hash), claims.login)
+        if not is_same and not self._is_kept(user, token_id, login_hash):
+            raise _ended_login()
+        access = verified.access
+        if access is None or access.user is not user or access.login_hash != login_hash:
+            access = verified.access = Access(user, claims.pat, token_id, claims.exp, login_hash, claims.sdk)
+        return access
 
     async def revoke(self, access: Access) -> None:
         """Make a token invalid, durably. Raises ``CommandRejected`` (40) if it already is, and ``StorageFailure``."""
@@ -225,11 +251,15 @@ class AccessTokens:
         self.on_revoke()
 
     def check_again(self, access: Access) -> None:
-        """Raise ``CommandRejected`` (40) if a token that was valid has expired or was revoked."""
+        """Raise ``CommandRejected`` (40) if a token that was valid is valid no more."""
         if self.is_revoked(access.token_id):
             raise invalid_token("it was revoked")
         if self.time_left(access) <= 0:
             raise invalid_token("it is expired")
+        user = self._state.users.get(access.user.user_id)
+        login_hash = b"" if access.is_foreign else _login_hash(user, access.token_name)
+        if user is None or not (login_hash == access.login_hash or self._is_kept(user, access.token_id, login_hash)):
+            raise _ended_login()
 
     def time_left(self, access: Access) -> int:
         """Microseconds until a token expires."""
@@ -264,20 +294,27 @@ class AccessTokens:
     def _signature(self, signed: bytes) -> bytes:
         return hmac.digest(self._key, signed, _HASHES[self._settings.algorithm])
 
-    def _fingerprint(self, user: User, token_name: str | None) -> str | None:
-        """Of what the user logged in with; None if it does not exist any more."""
-        if token_name is None:
-            login = user.password_hash.encode()
-        else:
-            token = user.tokens.get(token_name)
-            if token is None:
-                return None
-            login = token.token_hash
-        return self._digest(user.user_id, login)
+    def _is_kept(self, user: User, token_id: bytes, login_hash: bytes) -> bool:
+        """Whether it is the token with which the user has set this password."""
+        return self._kept.get(user.user_id) == (token_id, login_hash)
 
-    def _digest_of_login(self, user_id: int, login: bytes) -> str:
-        digest = hmac.digest(self._key, b"login %d %b" % (user_id, login), hashlib.sha256)
+    def _fingerprint_of(self, user_id: int, login_hash: bytes) -> str:
+        digest = hmac.digest(self._key, b"login %d %b" % (user_id, login_hash), hashlib.sha256)
         return _encoded(digest[:16]).decode()
+
+
+def _login_hash(user: User | None, token_name: str | None) -> bytes:
+    """Of what a user logged in with; empty if it does not exist any more."""
+    if user is None:
+        return b""
+    if token_name is None:
+        return user.password_hash.encode()
+    token = user.tokens.get(token_name)
+    return b"" if token is None else token.token_hash
+
+
+def _ended_login() -> CommandRejected:
+    return invalid_token("its user was deleted, or has changed the password or deleted the token of the login")
 
 
 def invalid_token(reason: str) -> CommandRejected:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 
 from courser.api.replies import LoggedIn
+from courser.broker.access_tokens import Access
 from courser.broker.login_delays import LoginDelays
 from courser.broker.login_queue import Asker, network_of
 from courser.broker.one_time_tokens import OneTimeTokens
@@ -21,7 +22,7 @@ from courser.broker.sessions import Memberships, Session, Sessions
 from courser.broker.tokens import Catalog, Tokens
 from courser.broker.verified_passwords import VerifiedPasswords
 from courser.catalog import changes
-from courser.catalog.entities import User
+from courser.catalog.entities import Token, User
 from courser.catalog.rules import USER_NAME_SIZE_MAX, USER_NAME_SIZE_MIN
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
@@ -67,6 +68,8 @@ class Authentication:
         self._numbers = count(1)
         self._changes = asyncio.Lock()
         """Held from reading a password hash until it is replaced."""
+        self.kept_access: dict[int, tuple[bytes, bytes]] = {}
+        """By user: the access token over HTTP that has set the password, and the hash of that. It stays valid."""
 
     # --- logging in and out ---
 
@@ -84,7 +87,7 @@ class Authentication:
             except CommandRejected:
                 pass
             else:
-                return self._admit(session, owner, found.name)
+                return self._admit(session, owner, found)
         check_user_name(name)
         check_password(password)
         user = await self._verify(session, name, password)
@@ -109,21 +112,23 @@ class Authentication:
             await self._wait(None, session)
             self._delays.failed(None, session.address)
             raise
-        return self._admit(session, user, found.name)
+        return self._admit(session, user, found)
 
     def logout(self, session: Session) -> None:
         """Log out. The connection stays open, but leaves its consumer groups."""
         self._groups.drop_session(session)
-        session.user_id = session.token_name = None
+        session.user_id = session.token_name = session.access = None
+        session.login_hash = b""
 
     def user_deleted(self, user: User) -> None:
         """A user was deleted: forget their tokens and end their sessions."""
         self.tokens.user_deleted(user)
+        self.kept_access.pop(user.user_id, None)
         error = CommandRejected(ErrorCode.CLIENT_NOT_FOUND, "the user of this session was deleted")
         for session in self._sessions.of_user(user.user_id):
             self._sessions.end(session, error)
 
-    def _admit(self, session: Session, user: User, token_name: str | None) -> LoggedIn:
+    def _admit(self, session: Session, user: User, token: Token | None) -> LoggedIn:
         if session.ended is not None:
             # The connection was closed while the password was checked: do not list it as logged in.
             raise session.ended.with_traceback(None)
@@ -132,7 +137,8 @@ class Authentication:
         if session.user_id != user.user_id:
             # The new user does not inherit memberships: they may not have the permission to read there.
             self._groups.drop_session(session)
-        session.user_id, session.token_name = user.user_id, token_name
+        session.user_id, session.token_name = user.user_id, None if token is None else token.name
+        session.login_hash = user.password_hash.encode() if token is None else token.token_hash
         session.session_number = next(self._numbers)
         return LoggedIn(user.user_id, session.session_number)
 
@@ -149,7 +155,7 @@ class Authentication:
         return await self._passwords.hash(self._asker(session, "" if user is None else user.name), password)
 
     async def change_password(self, session: Session, user_id: int, current: str, new: str) -> None:
-        """Replace a password. Other sessions that logged in with the old one end.
+        """Replace a password. Other sessions that logged in with the old one end, and so do other access tokens.
 
         Raises:
             CommandRejected: 42 if the current password is wrong, 44 for a password of an invalid size.
@@ -162,10 +168,13 @@ class Authentication:
         async with self._changes:
             if self._user(user_id).password_hash != verified:
                 raise _invalid_credentials()
+            if session.access is not None and session.user_id == user_id and session.token_name is None:
+                # Before the change, so that no request in between is refused. It counts with the new password only.
+                self.kept_access[user_id] = session.access.token_id, password_hash.encode()
             await self._catalog.submit(changes.PasswordChange(user_id, password_hash))
         error = CommandRejected(ErrorCode.UNAUTHENTICATED, "the password of this user was changed; log in again")
         for other in self._sessions.of_user(user_id):
-            if other is not session and other.token_name is None:
+            if other is not session and other.token_name is None and not _goes_on(other.access, session.access):
                 self._sessions.end(other, error)
 
     async def _verify(self, session: Session, name: str, password: str) -> User:
@@ -217,6 +226,7 @@ class Authentication:
             async with self._changes:
                 if user.password_hash == verified and user.user_id in self._catalog.state.users:
                     await self._catalog.submit(changes.PasswordChange(user.user_id, password_hash))
+                    session.login_hash = password_hash.encode()
         except CourserError as error:
             _log.warning("could not renew the password hash user=%d reason=%s", user.user_id, error)
 
@@ -237,6 +247,13 @@ class Authentication:
         if user is None:
             raise CommandRejected(ErrorCode.RESOURCE_NOT_FOUND, f"user {user_id} does not exist")
         return user
+
+
+def _goes_on(access: Access | None, changing: Access | None) -> bool:
+    """Whether an access token outlasts a new password: a trusted issuer's, and the one that has set the password."""
+    if access is None:
+        return False
+    return access.is_foreign or (changing is not None and access.token_id == changing.token_id)
 
 
 def check_user_name(name: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from courser.broker.access_tokens import Access
 from courser.broker.limits import BrokerLimits
 from courser.broker.sessions import Session, Sessions
 from courser.errors import CommandRejected, ErrorCode
@@ -55,9 +56,10 @@ class ConnectionlessMembers:
     def __len__(self) -> int:
         return len(self._members)
 
-    def create(self, user_id: int, token_name: str | None, address: str, time_to_live: int) -> ConnectionlessMember:
+    def create(self, access: Access, address: str, time_to_live: int) -> ConnectionlessMember:
         """A new member, in no group yet. Raises ``CommandRejected`` (20010) if there are too many."""
         self.expire()
+        user_id = access.user.user_id
         limits, count_of_user = self._limits, self._counts[user_id]
         if (
             len(self._members) >= limits.connectionless_count_max
@@ -69,7 +71,7 @@ class ConnectionlessMembers:
             )
             raise CommandRejected(ErrorCode.SERVER_BUSY, reason)
         session = self._sessions.open(Transport.HTTP, address)
-        session.user_id, session.token_name = user_id, token_name
+        session.enter(access)
         deadline = self._clock.monotonic() + time_to_live
         member = ConnectionlessMember(self._draw(_ID_SIZE).hex(), session, user_id, time_to_live, deadline)
         self._members[member.member_id] = member

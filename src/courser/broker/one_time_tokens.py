@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from courser.broker.credentials import hash_token
-from courser.catalog.entities import User
+from courser.catalog.entities import Token, User
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.clock import Clock
@@ -26,10 +26,9 @@ class _Grant:
     """Whom a token logs in."""
 
     user_id: int
-    token_name: str | None
-    """The personal access token of the login that asked for it."""
+    login: Token | None
+    """The personal access token of the login that asked for it; None if it was the password."""
     password_hash: str
-    """A changed password makes the token invalid."""
     expires_at: int
     """Microseconds of the monotonic clock."""
 
@@ -43,17 +42,17 @@ class OneTimeTokens:
         self._draw = draw
         self._grants: dict[bytes, _Grant] = {}
 
-    def create(self, user: User, token_name: str | None) -> tuple[str, int]:
-        """A token for a user, and when it expires, in microseconds since 1970."""
+    def create(self, user: User, login: Token | None) -> tuple[str, int]:
+        """A token for a user who logged in by this token or by password, and when it expires (us since 1970)."""
         now = self._clock.monotonic()
         self._grants = {key: grant for key, grant in self._grants.items() if grant.expires_at > now}
         if len(self._grants) >= _COUNT_MAX:
             del self._grants[next(iter(self._grants))]
         token = self._draw(_SIZE).hex()
-        self._grants[hash_token(token)] = _Grant(user.user_id, token_name, user.password_hash, now + LIFE)
+        self._grants[hash_token(token)] = _Grant(user.user_id, login, user.password_hash, now + LIFE)
         return token, self._clock.now() + LIFE
 
-    def take(self, token: str) -> tuple[User, str | None] | None:
+    def take(self, token: str) -> tuple[User, Token | None] | None:
         """The user of a token, and the personal access token behind it. None if it is no such token.
 
         Raises:
@@ -63,11 +62,13 @@ class OneTimeTokens:
         if grant is None:
             return None
         user = self._state.users.get(grant.user_id)
-        if (
-            user is None
-            or grant.expires_at <= self._clock.monotonic()
-            or not hmac.compare_digest(user.password_hash.encode(), grant.password_hash.encode())
-            or (grant.token_name is not None and grant.token_name not in user.tokens)
-        ):
+        if user is None or grant.expires_at <= self._clock.monotonic() or not self._has_login(user, grant):
             raise CommandRejected(ErrorCode.TOKEN_EXPIRED, "the link has expired; ask for a new one")
-        return user, grant.token_name
+        return user, grant.login
+
+    def _has_login(self, user: User, grant: _Grant) -> bool:
+        """Whether what the grant was made with is still valid."""
+        if grant.login is None:
+            return hmac.compare_digest(user.password_hash.encode(), grant.password_hash.encode())
+        # A token of the same name may be another one.
+        return user.tokens.get(grant.login.name) == grant.login and not grant.login.is_expired(self._clock.now())

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
+from courser.broker.access_tokens import Access
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
 from courser.model.messaging import Transport
@@ -33,6 +34,7 @@ class Session:
     """The session of one connection. Transports create it; handlers read and change it."""
 
     __slots__ = (
+        "access",
         "address",
         "client_id",
         "connected_at",
@@ -41,6 +43,7 @@ class Session:
         "groups",
         "last_poll_size",
         "last_seen",
+        "login_hash",
         "move_count",
         "on_end",
         "request_count",
@@ -68,6 +71,10 @@ class Session:
         """The user who is logged in, or None."""
         self.token_name: str | None = None
         """The token that was used to log in, if any."""
+        self.login_hash = b""
+        """Of the password or token that was used. Only the process that carries out logins knows it."""
+        self.access: Access | None = None
+        """Over HTTP: the access token of the request."""
         self.request_id: str | None = None
         """Over HTTP, which has a session for each request: what the reply and the log call the request."""
         self.request_count = 0
@@ -93,6 +100,11 @@ class Session:
         closes. No other request is interrupted."""
         self.on_end: Callable[[CourserError], None] | None = None
         """Set by the transport: closes the connection after the current reply is sent."""
+
+    def enter(self, access: Access) -> None:
+        """Log in by access token."""
+        self.user_id, self.token_name, self.login_hash = access.user.user_id, access.token_name, access.login_hash
+        self.access = access
 
     def wake(self) -> None:
         """Wake a long poll, because something relevant happened."""

@@ -5,7 +5,7 @@ import logging
 from typing import Protocol
 
 from courser.broker.credentials import hash_token, make_token
-from courser.broker.sessions import Sessions
+from courser.broker.sessions import Session, Sessions
 from courser.catalog import changes
 from courser.catalog.entities import Token, User
 from courser.catalog.state import CatalogState
@@ -61,17 +61,40 @@ class Tokens:
         if user is None or token is None or token.token_hash != token_hash:
             self._by_hash.pop(token_hash, None)
             raise CommandRejected(ErrorCode.INVALID_TOKEN, "the personal access token does not exist")
-        if self._is_expired(token):
+        if token.is_expired(self._clock.now()):
             raise CommandRejected(ErrorCode.TOKEN_EXPIRED, f"the personal access token {name!r} has expired")
         return user, token
 
-    async def create(self, user_id: int, name: str, expiry: int) -> str:
-        """Create a token that is valid for ``expiry`` microseconds; 0 and ``NEVER`` are forever. Return its secret.
+    def of_login(self, session: Session) -> Token | None:
+        """The token that a session logged in with; None if it was a password.
 
         Raises:
-            CommandRejected: the name is invalid (50) or taken (51), or the user has too many tokens (52).
+            CommandRejected: 41 if it has expired or was deleted. Such a session goes on, but makes no credentials.
+        """
+        name = session.token_name
+        token = None if name is None or session.user_id is None else self._own(session.user_id).get(name)
+        is_there = token is not None and token.token_hash == session.login_hash
+        if name is not None and (token is None or not is_there or token.is_expired(self._clock.now())):
+            reason = f"the personal access token {name!r} of this session is not valid any more; log in again"
+            raise CommandRejected(ErrorCode.UNAUTHORIZED, reason)
+        return token
+
+    async def create(self, user_id: int, name: str, expiry: int, *, login: Token | None = None) -> str:
+        """Create a token that is valid for ``expiry`` microseconds; 0 and ``NEVER`` are forever. Return its secret.
+
+        ``login`` is the token that the user logged in with, if any: the new one may not outlive it.
+
+        Raises:
+            CommandRejected: the name is invalid (50) or taken (51), the user has too many tokens (52), or it would be
+                valid for longer than ``login`` (41).
         """
         expires_at = 0 if expiry in (0, NEVER) else self._clock.now() + expiry
+        if login is not None and login.expires_at and not 0 < expires_at <= login.expires_at:
+            reason = (
+                f"this session logged in with the token {login.name!r}, and a token that it creates may not outlive "
+                "that one: choose an earlier expiry, or log in with the password"
+            )
+            raise CommandRejected(ErrorCode.UNAUTHORIZED, reason)
         async with self._changes:
             if len(self._own(user_id)) >= self._count_max:
                 raise CommandRejected(ErrorCode.TOO_MANY_TOKENS, f"a user can have at most {self._count_max} tokens")
@@ -101,7 +124,7 @@ class Tokens:
             (user.user_id, token)
             for user in self._catalog.state.users.values()
             for token in user.tokens.values()
-            if self._is_expired(token)
+            if token.is_expired(self._clock.now())
         ]
         count = 0
         for user_id, token in expired:
@@ -139,6 +162,3 @@ class Tokens:
     def _own(self, user_id: int) -> dict[str, Token]:
         user = self._catalog.state.users.get(user_id)
         return {} if user is None else user.tokens
-
-    def _is_expired(self, token: Token) -> bool:
-        return 0 < token.expires_at <= self._clock.now()

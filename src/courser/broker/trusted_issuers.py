@@ -130,7 +130,7 @@ class TrustedIssuers:
         user = self._state.users.get(issuer.user_id)
         if user is None or issuer.user_id == ROOT_USER_ID:
             raise invalid_token("its issuer stands for no user, or for root")
-        return Access(user, None, token_id, int(claims.exp))
+        return Access(user, None, token_id, int(claims.exp), is_foreign=True)
 
 
 class _IssuerKeys:

@@ -89,6 +89,10 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     expires_at: int
     """Microseconds since 1970; 0 if it never expires."""
 
+    def is_expired(self, now: int) -> bool:
+        """Whether it is valid no more."""
+        return 0 < self.expires_at <= now
+
 
 class User(msgspec.Struct, array_like=True):
     """A user account."""

@@ -70,8 +70,11 @@ def ask_server(
         raise Failure("a name is not valid UTF-8", "names must be UTF-8 text", ExitCode.USAGE) from error
 
 
-def find_target(*, needs_login: bool = True) -> Resolved:
-    """The server and login to use. Asks for a missing password at a terminal."""
+def find_target(*, needs_login: bool = True, without_saved_token: bool = False) -> Resolved:
+    """The server and login to use. Asks for a missing password at a terminal.
+
+    ``without_saved_token`` is for a command that creates a token: one that it logged in with may not be prolonged.
+    """
     choice = server_choice()
     try:
         _check_context(choice)
@@ -83,6 +86,8 @@ def find_target(*, needs_login: bool = True) -> Resolved:
         raise Failure(refusal.reason, hint, ExitCode.USAGE) from refusal
     resolved = _in_words_of_the_command_line(resolved, choice)
     target = resolved.target
+    if without_saved_token and resolved.login_source == resolved.source:
+        target = replace(target, token=None)
     if needs_login and target.token is None and target.password is None:
         target = with_options(target, _ask_login(target.username))
         resolved = replace(resolved, target=target, login_source="the terminal")

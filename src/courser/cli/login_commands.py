@@ -32,7 +32,7 @@ def login_command(*, expiry: tuple[str, ...], output: str) -> None:
     microseconds = expiry_of(expiry) or parse_expiry(_USUAL_EXPIRY)
     assert microseconds is not None
     contexts, name = _context()
-    resolved = find_target()
+    resolved = find_target(without_saved_token=True)
     token_name = _token_name(name, contexts)
 
     async def make_token(client: Client) -> str:

@@ -135,7 +135,7 @@ async function showUsers(root, { signal, isFixed, query, setQuery }) {
     const current = h("input", { type: "password", required: true, autocomplete: "current-password" });
     const next = h("input", { type: "password", required: true, autocomplete: "new-password" });
     return formDialog(`Password of ${user.username}`, { button: "Change",
-      fields: [field("Current password", current), field("New password", next, "3 to 100 bytes. Sessions that logged in with the old one end, this one too if it is yours.")],
+      fields: [field("Current password", current), field("New password", next, "3 to 100 bytes. All other sessions that logged in with the old one end.")],
       submit: async () => {
         await change(path`users/${user.user_id}/password`, { current_password: current.value, new_password: next.value });
         toast(`The password of ${user.username} is changed.`);

@@ -34,14 +34,15 @@ async def get_tokens(broker: Broker, session: Session, _: c.GetTokens) -> r.Toke
 
 async def create_token(broker: Broker, session: Session, command: c.CreateToken) -> r.NewToken:
     """The secret is in the reply and nowhere else."""
-    user = broker.access.user(session)
-    return r.NewToken(await broker.authentication.tokens.create(user.user_id, command.name, command.expiry))
+    user, tokens = broker.access.user_of_own_login(session), broker.authentication.tokens
+    login = tokens.of_login(session)
+    return r.NewToken(await tokens.create(user.user_id, command.name, command.expiry, login=login))
 
 
 async def create_one_time_token(broker: Broker, session: Session, _: c.CreateOneTimeToken) -> o.OneTimeToken:
     """For the user who asks, with what they logged in with."""
-    user = broker.access.user(session)
-    return o.OneTimeToken(*broker.authentication.one_time_tokens.create(user, session.token_name))
+    user, login = broker.access.user_of_own_login(session), broker.authentication.tokens.of_login(session)
+    return o.OneTimeToken(*broker.authentication.one_time_tokens.create(user, login))
 
 
 async def delete_token(broker: Broker, session: Session, command: c.DeleteToken) -> None:

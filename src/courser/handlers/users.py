@@ -33,6 +33,7 @@ async def create_user(broker: Broker, session: Session, command: c.CreateUser) -
     check_user_name(command.name)
     check_password(command.password)
     broker.finder.check(session, command)
+    broker.access.user_of_own_login(session)
     if command.name in broker.catalog.state.user_by_name:
         raise CommandRejected(ErrorCode.USER_ALREADY_EXISTS, f"user {command.name!r} already exists")
     password_hash = await broker.authentication.hash_password(session, command.password)
@@ -71,6 +72,7 @@ async def change_password(broker: Broker, session: Session, command: c.ChangePas
     """Users may change their own password."""
     check_password(command.current_password)
     check_password(command.new_password)
+    broker.access.user_of_own_login(session)
     user = find_user(broker.catalog.state, command.user)
     if user.user_id != session.user_id:
         broker.access.require(session, Action.MANAGE_USERS)

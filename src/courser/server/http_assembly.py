@@ -33,6 +33,7 @@ async def make_http_services(settings: ServerSettings, broker: Broker, services:
         data_directory=broker.data.path,
         pool=broker.pool,
         draw=os.urandom,
+        kept=broker.authentication.kept_access,
     )
     tokens.on_revoke = broker.any_subscriptions.review
     return HttpServices(

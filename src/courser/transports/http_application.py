@@ -345,7 +345,8 @@ class HttpApplication:
                     return Answer(_ACCEPTED)
                 return Answer(status, encode_sent(reply), JSON_TYPE)
             case r.LoggedIn():
-                token, expires_at = self._services.tokens.issue(reply.user_id, session.token_name, _sdk_of(command))
+                login, sdk = (reply.user_id, session.token_name, session.login_hash), _sdk_of(command)
+                token, expires_at = self._services.tokens.issue(*login, sdk)
                 return Answer(status, identity(reply.user_id, token, expires_at), JSON_TYPE)
             case r.SnapshotArchive():
                 name = f"courser_snapshot_{self._services.clock.now() // 1_000_000}.zip"
@@ -397,7 +398,7 @@ class HttpApplication:
                 raise
             raise CommandRejected(ErrorCode.INVALID_ACCESS_TOKEN, error.reason) from None
         user_id = access.user.user_id
-        token, expires_at = tokens.issue(user_id, access.token_name, access.sdk)
+        token, expires_at = tokens.issue(user_id, access.token_name, access.login_hash, access.sdk)
         return Answer(_OK, identity(user_id, token, expires_at), JSON_TYPE)
 
 

@@ -81,7 +81,7 @@ class HttpCommands:
         session.request_id = exchange.request_id
         session.trace = exchange.trace
         if access is not None:
-            session.user_id, session.token_name = access.user.user_id, access.token_name
+            session.enter(access)
         return session
 
     def read_body(self, exchange: Exchange, size_max: int, room_size: int = 0) -> Awaitable[Buffer]:

@@ -3,7 +3,7 @@
 The console is a client of the public API like any other. Its access token is in a cookie that scripts cannot read.
 Browsers send cookies by themselves, so a cookie counts only if a page of this server makes the request: a request that
 changes something must have a header that pages of other origins cannot set, and no request may come from another
-origin, as far as the browser says where it comes from.
+origin, as far as the browser says where it comes from, in ``Sec-Fetch-Site`` and ``Origin``.
 """
 
 import gzip
@@ -35,6 +35,7 @@ _OK, _NO_CONTENT, _REDIRECT, _NOT_MODIFIED, _BAD_REQUEST, _FORBIDDEN, _NOT_FOUND
 CONSOLE_HEADER = b"x-courser-console"
 _COOKIE = "courser_session"
 _SAFE_METHODS = ("GET", "HEAD")
+_USUAL_PORTS: Final = {"http": ":80", "https": ":443"}
 _START_PAGE = "index.html"
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -133,7 +134,7 @@ class Console:
 
     async def log_in(self, exchange: Exchange, values: Mapping[str, str], _access: Access | None) -> Answer:
         """By the same commands as on every other transport, so the same delays apply."""
-        if not exchange.header(CONSOLE_HEADER):
+        if not exchange.header(CONSOLE_HEADER) or _is_foreign(exchange):
             raise _not_from_console()
         body = await self._commands.read_body(exchange, self._body_size_max)
         login = from_json(RestRequest(values, {}, exchange.header(b"content-type"), body), _login_decoder)
@@ -147,7 +148,7 @@ class Console:
             status, text = encode_failure(type(command), error)
             return Answer(status, text, JSON_TYPE, PRIVATE)
         assert isinstance(reply, r.LoggedIn), "logins have this reply"
-        token, expires_at = self._services.tokens.issue(reply.user_id, session.token_name)
+        token, expires_at = self._services.tokens.issue(reply.user_id, session.token_name, session.login_hash)
         view = self._view(self._services.tokens.check(token))
         cookie = self._cookie(exchange, token, expires_at)
         return Answer(_OK, msgspec.json.encode(view), JSON_TYPE, {**PRIVATE, "set-cookie": cookie})
@@ -187,9 +188,8 @@ class Console:
         token = next((cookie[len(name) + 1 :] for cookie in cookies if cookie.startswith(f"{name}=")), "")
         if not token:
             return None
-        site = exchange.header(b"sec-fetch-site")
-        is_own = site == "same-origin" and exchange.method in _SAFE_METHODS
-        if site not in ("", "same-origin") or not (is_own or exchange.header(CONSOLE_HEADER)):
+        is_own = exchange.header(b"sec-fetch-site") == "same-origin" and exchange.method in _SAFE_METHODS
+        if _is_foreign(exchange) or not (is_own or exchange.header(CONSOLE_HEADER)):
             raise _not_from_console()
         if self._settings.is_read_only and _is_change(exchange):
             raise RestRefused(_FORBIDDEN, "the console is read only on this server: ui.read_only is set")
@@ -222,6 +222,22 @@ def _is_change(exchange: Exchange) -> bool:
         # The one read that stores something.
         return exchange.query.get("auto_commit", "false") != "false"
     return not exchange.path.endswith(b"/ui/session")
+
+
+def _is_foreign(exchange: Exchange) -> bool:
+    """Whether the browser says that a page of another origin makes the request."""
+    site, origin = exchange.header(b"sec-fetch-site"), exchange.header(b"origin")
+    if site or not origin:
+        # The browser has compared the origin with the address as it knows it. Proxies may have changed the header Host.
+        return site not in ("", "same-origin")
+    scheme, _, address = origin.lower().partition("://")
+    host = exchange.header(b"host").lower()
+    return not address or _without_port(address, scheme) != _without_port(host, scheme)
+
+
+def _without_port(address: str, scheme: str) -> str:
+    """A host and port, without a port that goes without saying."""
+    return address.removesuffix(_USUAL_PORTS.get(scheme, ":"))
 
 
 def _not_from_console() -> RestRefused:

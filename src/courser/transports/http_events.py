@@ -59,7 +59,7 @@ class EventRoute:
         exchange.held.callback(self._close_session, session)
         self._sessions.add(session)
         exchange.session = session
-        session.user_id, session.token_name = access.user.user_id, access.token_name
+        session.enter(access)
         session.request_id = exchange.request_id
 
         def check_login() -> None:

@@ -46,7 +46,7 @@ class MemberRoutes:
         request = await self._request(exchange, values)
         time_to_live = decode_time_to_live(request, TIME_TO_LIVE_DEFAULT, TIME_TO_LIVE_MIN, TIME_TO_LIVE_MAX)
         group = group_of(request)
-        member = self._members.create(access.user.user_id, access.token_name, exchange.address, time_to_live)
+        member = self._members.create(access, exchange.address, time_to_live)
         try:
             await self._commands.carry_out(exchange, member.session, c.JoinConsumerGroup(*group))
         except BaseException:

@@ -35,7 +35,7 @@ class SearchRoute:
         assert access is not None, "the route is not public"
         request, form = decode_scan(values, exchange.query_pairs())
         session = Session(0, Transport.HTTP, exchange.address, now=self._services.clock.monotonic())
-        session.user_id, session.token_name = access.user.user_id, access.token_name
+        session.enter(access)
 
         def check_login() -> None:
             if self._is_stopping:

@@ -179,7 +179,7 @@ class SubscriptionLoop:
         access = await check_token(token)
         if self.session.ended is not None:
             raise self.session.ended.with_traceback(None)
-        self.session.user_id, self.session.token_name = access.user.user_id, access.token_name
+        self.session.enter(access)
         delay = tokens.time_left(access) / _SECOND
         self._timers["expiry"] = asyncio.get_running_loop().call_later(delay, self._review)
         return partial(tokens.check_again, access)
