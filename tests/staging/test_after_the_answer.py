@@ -13,7 +13,8 @@ import pytest
 from courser.api import commands as c
 from courser.broker import staging
 from courser.broker.publishing import Publishing
-from courser.errors import CourserError
+from courser.broker.redo import Redo
+from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.messaging import ToPartition
 from courser.records.batch import NewMessage, build_batch
 from courser.storage.limits import EngineLimits
@@ -151,3 +152,21 @@ async def test_the_kernel_is_asked_early_to_write_what_is_staged() -> None:
     await life.server.restart(with_power_cut=True)
     await life.publish(dict.fromkeys(PARTS, life.attempt))
     assert await life.seen() == EXPECTED
+
+
+async def test_a_publish_that_is_decided_is_never_refused(seed: int) -> None:
+    """A process that is being restarted keeps it from being finished: whoever asked must not take it for undone."""
+    life = Life(seed, level="replicated")
+    await life.begin()
+    parts = await life.stage()
+    away = CommandRejected(ErrorCode.SERVER_BUSY, "the process is being restarted")
+    with mock.patch.object(Redo, "append", side_effect=away):
+        # The second time, the publish is open.
+        for _ in range(2):
+            with pytest.raises(CommandRejected) as refusal:
+                await life.publish(parts)
+            assert refusal.value.code is ErrorCode.PUBLISH_UNFINISHED
+        assert await life.is_open()
+    await life.publish(parts)
+    assert await life.seen() == EXPECTED
+    assert await life.server.broker.close()

@@ -9,8 +9,9 @@ ADR 0013 has the reasons.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -93,7 +94,8 @@ class Publishing:
         """Publish a batch of a sink. On return it is durable and visible to readers. May be repeated.
 
         Raises:
-            CommandRejected: refused before the point of no return; nothing was changed.
+            CommandRejected: refused before the point of no return; nothing was changed. 20019: it is decided, and will
+                be finished.
             CourserError: the disk refused. A repeated publish continues where this one stopped; so does a start.
         """
         # A driver that disconnects must not leave it unfinished.
@@ -105,7 +107,8 @@ class Publishing:
         sink = self._catalog.state.sinks.get(command.sink)
         if sink is not None:
             if sink.open is not None:
-                await self._carry_out(sink, sink.open)
+                with _decided(command, sink):
+                    await self._carry_out(sink, sink.open)
             if command.batch <= sink.batch:
                 await self._staging.discard(user_id, command.sink, up_to=sink.batch)
                 return Published(True, 0, 0)
@@ -127,8 +130,9 @@ class Publishing:
         if sink.open is None:
             return Published(False, 0, 0)
         self._redo.begin(sink.open)
-        progress = await self._append(sink, sink.open)
-        await self._everywhere(sink, RedoStep.SHOW)
+        with _decided(command, sink):
+            progress = await self._append(sink, sink.open)
+            await self._everywhere(sink, RedoStep.SHOW)
         # It gets its turn when this one is over; the next publish of the sink does the same if it comes first.
         _ = self._background.start(self._settle_quietly(command.sink))
         return Published(False, progress.message_count, progress.size)
@@ -368,6 +372,18 @@ class Publishing:
         """Accept no more publishes. Acknowledged ones are settled; the next start continues unfinished ones."""
         self._is_closed = True
         await self.idle()
+
+
+@contextmanager
+def _decided(command: PublishStaged, sink: Sink) -> Iterator[None]:
+    """Steps behind the point of no return. A refusal there must not be taken for one of the whole request."""
+    try:
+        yield
+    except CourserError as error:
+        if error.code is not ErrorCode.SERVER_BUSY or sink.batch != command.batch:
+            raise
+        reason = f"batch {command.batch} of sink {command.sink!r} is decided, but not finished yet: {error}"
+        raise CommandRejected(ErrorCode.PUBLISH_UNFINISHED, reason) from error
 
 
 def _gone(target: StagingTarget) -> CommandRejected:
