@@ -168,7 +168,7 @@ async def test_messages_that_arrive_during_a_purge_stay(tmp_path: Path) -> None:
 def pieces_of(reader: ArchiveReader, found: FoundRoot) -> Iterator[Piece]:
     for partition in found.root.partitions:
         if partition.manifest_key:
-            yield from reader.manifest(partition.manifest_key).pieces
+            yield from reader.manifest(partition).pieces
 
 
 async def test_a_publish_that_begins_before_the_capture_is_waited_for(

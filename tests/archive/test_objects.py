@@ -26,7 +26,7 @@ from courser.archive.objects import (
 from courser.archive.reader import ArchiveReader
 from courser.records.stored_header import PartitionIdentity
 from courser.testing.object_store import FakeStore
-from tests.archive.writing import CLUSTER, IDENTITY, Process, capture, captured, disk, plant_segment
+from tests.archive.writing import CLUSTER, IDENTITY, Process, capture, captured, disk, naming, plant_segment
 
 KEYS = ArchiveKeys(CLUSTER)
 ORIGIN = Origin(cluster=CLUSTER, epoch=2, nonce=bytes(16), number=3, time=4, op=5)
@@ -96,7 +96,7 @@ def test_a_manifest_is_believed_only_for_its_own_partition() -> None:
     reader = ArchiveReader(store, CLUSTER)
     store.objects[other] = in_first_form(encode_body(manifest_of(), key, ORIGIN))
     with pytest.raises(ArchiveDamaged, match="another partition"):
-        reader.manifest(other.removeprefix(KEYS.base))
+        reader.manifest(naming(other, OTHER))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import xxhash
 
 from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
 from courser.archive.claiming import ArchiveState, read_state
+from courser.archive.keys import ArchiveKeys
+from courser.archive.objects import PartitionRoot
 from courser.archive.pacing import Pace
 from courser.archive.reader import ArchiveReader
 from courser.archive.store import Store
@@ -91,6 +93,22 @@ def captured(
         start_offset=start_offset,
         next_offset=end,
         purge_count=purge_count,
+    )
+
+
+def naming(key: str, identity: PartitionIdentity = IDENTITY) -> PartitionRoot:
+    """What a root of the first form says about a partition with a manifest."""
+    return PartitionRoot(
+        topic_uuid=identity.topic_uuid,
+        partition_id=identity.partition_id,
+        incarnation=identity.incarnation,
+        manifest_key=key.removeprefix(ArchiveKeys(CLUSTER).base),
+        start_offset=0,
+        next_offset=0,
+        reserved_end=0,
+        last_timestamp=0,
+        purge_count=0,
+        offsets=(),
     )
 
 

@@ -28,6 +28,7 @@ from courser.storage.local_files import LocalFileSystem
 from courser.testing.broker import TestBroker
 from courser.testing.clocks import ManualClock
 from tests.archive.brokers import HOUR, archiver_of, fill, partition_of, running, settings_of
+from tests.archive.older_content import KINDS, take_older
 from tests.spark.topics import rows_of, source_rows, task_rows
 from tests.storage.engine import ENCRYPTION, KEY
 
@@ -333,6 +334,18 @@ async def test_damage_names_object_and_offsets_and_can_be_skipped(scene: Scene, 
     assert read(tmp_path, onCorrupt="quarantine", quarantinePath=aside) == rest
     assert [kept.read_bytes() for kept in aside.iterdir()] == [path.read_bytes()]
     assert read(tmp_path, endingOffsets='{"0": 1}') == letters("a"), "who does not need it does not notice"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_object_with_older_content_is_not_read(scene: Scene, tmp_path: Path, kind: str) -> None:
+    broker, client = scene
+    for letter in "abc":
+        await fill(broker, client, letter)
+        await client.create_stream(f"stream {letter}")
+        await archive(broker)
+    take_older(tmp_path / "archive", kind)
+    with pytest.raises(ArchiveFailure, match="another object"):
+        read(tmp_path)
 
 
 async def test_an_object_that_is_missing_is_data_loss(scene: Scene, tmp_path: Path) -> None:

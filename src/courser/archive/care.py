@@ -6,13 +6,14 @@ ever names an object that is gone.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
 from courser.archive.downloading import hash_object
-from courser.archive.errors import ArchiveDamaged, ObjectMissing
+from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ObjectMissing
 from courser.archive.keys import SegmentName, number_of_root, op_of_metadata, segment_name
-from courser.archive.objects import Manifest, PartitionRoot, Root
+from courser.archive.objects import Manifest, PartitionRoot
 from courser.archive.reader import ArchiveReader, FoundRoot
 
 _PART_SIZE = 16 * 1024 * 1024
@@ -35,9 +36,17 @@ class ArchiveFinding:
     reason: str
 
 
+def newest_intact_root(reader: ArchiveReader) -> tuple[FoundRoot | None, list[ArchiveFinding]]:
+    """The newest intact root, and what is wrong with those after it. Raises ``ArchiveFailure``."""
+    damaged: list[ArchiveFailure] = []
+    found = next(reader.roots_backwards(damaged=damaged), None)
+    base = reader.keys.base
+    return found, [ArchiveFinding(one.key.removeprefix(base), FindingKind.DAMAGED, one.reason) for one in damaged]
+
+
 @dataclass(slots=True)
 class Verification:
-    """Checks all that the newest root names. ``findings`` does the work; the counts are final after it."""
+    """Checks all that a root names. ``findings`` does the work; the counts are final after it."""
 
     reader: ArchiveReader
     root: FoundRoot
@@ -47,27 +56,39 @@ class Verification:
     """Told the size of each object that was checked."""
     object_count: int = 0
     size: int = 0
+    _found: list[ArchiveFinding] | None = None
+    """What is wrong with the metadata and the manifests; None before ``begin``."""
+    _manifests: list[Manifest] = field(default_factory=list)
+
+    def begin(self) -> int:
+        """Check the metadata and the manifests. Returns how many bytes of segments they name.
+
+        Raises:
+            ArchiveFailure: the store does not answer.
+        """
+        root = self.root.root
+        self._found = []
+        if root.metadata_key:
+            self._found += self._judge(root.metadata_key, lambda: self.reader.snapshot(root))
+        for partition in root.partitions:
+            if partition.manifest_key:
+                self._found += self._judge(partition.manifest_key, partial(self._read_manifest, partition))
+        pieces = (piece for manifest in self._manifests for piece in manifest.pieces)
+        return sum(piece.size + piece.index_size for piece in pieces)
+
+    def _read_manifest(self, partition: PartitionRoot) -> None:
+        self._manifests.append(self.reader.manifest(partition))
 
     def findings(self) -> Iterator[ArchiveFinding]:
         """Check every object. Raises ``ArchiveFailure`` if the store does not answer."""
-        root = self.root.root
-        if root.metadata_key:
-            yield from self._judge(root.metadata_key, lambda: self._check_metadata(root))
-        for partition in root.partitions:
-            if partition.manifest_key:
-                yield from self._check_partition(partition)
-
-    def _check_metadata(self, root: Root) -> None:
-        self.reader.snapshot(root)
-
-    def _check_partition(self, partition: PartitionRoot) -> Iterator[ArchiveFinding]:
-        manifest: list[Manifest] = []
-        key = partition.manifest_key
-        yield from self._judge(key, lambda: manifest.append(self.reader.manifest(key)))
-        for piece in manifest[0].pieces if manifest else ():
-            yield from self._check_bytes(piece.key, piece.size, piece.digest)
-            if piece.index_key:
-                yield from self._check_bytes(piece.index_key, piece.index_size, piece.index_digest)
+        if self._found is None:
+            self.begin()
+        yield from self._found or ()
+        for manifest in self._manifests:
+            for piece in manifest.pieces:
+                yield from self._check_bytes(piece.key, piece.size, piece.digest)
+                if piece.index_key:
+                    yield from self._check_bytes(piece.index_key, piece.index_size, piece.index_digest)
 
     def _check_bytes(self, key: str, size: int, digest: bytes) -> Iterator[ArchiveFinding]:
         self.object_count += 1
@@ -82,7 +103,7 @@ class Verification:
             yield ArchiveFinding(key, FindingKind.DAMAGED, "its bytes are not what was archived")
         self.on_progress(size)
 
-    def _judge(self, key: str, check: Callable[[], None]) -> Iterator[ArchiveFinding]:
+    def _judge(self, key: str, check: Callable[[], object]) -> Iterator[ArchiveFinding]:
         self.object_count += 1
         try:
             check()
@@ -131,7 +152,7 @@ def _names_of(reader: ArchiveReader, roots: list[FoundRoot]) -> set[str]:
             if key and key not in seen:
                 seen.add(key)
                 names.add(key)
-                for piece in reader.manifest(key).pieces:
+                for piece in reader.manifest(partition).pieces:
                     names.update((piece.key, piece.index_key))
     return names
 
@@ -202,7 +223,7 @@ class _Unnamed:
         if not partition.manifest_key:
             return False
         if prefix not in self._manifests:
-            self._manifests[prefix] = self._reader.manifest(partition.manifest_key)
+            self._manifests[prefix] = self._reader.manifest(partition)
         manifest = self._manifests[prefix]
         if key.removeprefix(self._reader.keys.base) in manifest.retired:
             return True

@@ -157,6 +157,8 @@ class PartitionRoot(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     purge_count: int
     offsets: tuple[tuple[int, bytes, int], ...]
     """Stored offsets: kind and identifier of the consumer, offset."""
+    manifest_checksum: bytes = b""
+    """See ``checksum_of``; empty in roots of the first form."""
 
     @property
     def identity(self) -> PartitionIdentity:
@@ -172,6 +174,8 @@ class Root(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Whether the server stopped cleanly, and everything that it had confirmed is in the archive."""
     metadata_key: RelativeKey
     partitions: tuple[PartitionRoot, ...]
+    metadata_checksum: bytes = b""
+    """See ``checksum_of``; empty in roots of the first form."""
 
 
 Body = TypeVar("Body", Seal, Manifest, Root)
@@ -212,8 +216,17 @@ def checksum_of(data: bytes) -> bytes:
     return data[:_CHECKSUM_SIZE]
 
 
-def decode_object(data: bytes, key: str, kind: ObjectKind) -> tuple[Origin, bytes]:
-    """Take an object apart and check it. ``key`` is the whole key that it was read from.
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the header of an object says."""
+
+    origin: Origin
+    body_size: int
+    body_checksum: bytes
+
+
+def decode_header(data: bytes, key: str, kind: ObjectKind) -> Header:
+    """Check the header of an object. ``key`` is the whole key that it was read from.
 
     Raises:
         ArchiveDamaged: it is not what was stored there.
@@ -235,10 +248,15 @@ def decode_object(data: bytes, key: str, kind: ObjectKind) -> tuple[Origin, byte
     is_own = named == _digest_of(key) if named != _NO_KEY else _is_of(kind, key, origin)
     if found != kind or not is_own:
         raise ArchiveDamaged(key, f"it has the content of another object ({ObjectKind(found).name.lower()})")
-    body = data[HEADER_SIZE:]
-    if len(body) != size or xxhash.xxh3_128_digest(body) != body_checksum:
+    return Header(origin, size, body_checksum)
+
+
+def decode_object(data: bytes, key: str, kind: ObjectKind) -> tuple[Origin, bytes]:
+    """Take an object apart and check it. Raises as ``decode_header`` does."""
+    header, body = decode_header(data, key, kind), data[HEADER_SIZE:]
+    if len(body) != header.body_size or xxhash.xxh3_128_digest(body) != header.body_checksum:
         raise ArchiveDamaged(key, "the checksum of the body does not match")
-    return origin, body
+    return header.origin, body
 
 
 def _digest_of(key: str) -> bytes:
@@ -269,8 +287,3 @@ def decode_body(data: bytes, key: str, kind: type[Body]) -> tuple[Origin, Body]:
         return origin, msgspec.msgpack.decode(body, type=kind)
     except msgspec.MsgspecError as error:
         raise ArchiveDamaged(key, str(error)) from error
-
-
-def time_of(header: bytes) -> int:
-    """When an object was made, from its header, which is not checked; 0 if it is too short."""
-    return int(_HEADER.unpack_from(header)[12]) if len(header) >= HEADER_SIZE else 0

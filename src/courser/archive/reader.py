@@ -1,5 +1,9 @@
 """Reads an archive: its roots, its manifests, and the bytes of any offset.
 
+A root names its manifests and the metadata with their checksums, and a manifest its segments with theirs. What has
+another checksum is damage, however intact it is by itself: it is older, or of another place. A damaged root is never
+passed over unless the caller says so: the one before it lacks messages.
+
 A list of objects may be behind the store. Where that matters, the next number is looked for by its key: epochs and the
 roots of an epoch are numbered without gaps.
 """
@@ -7,7 +11,8 @@ roots of an epoch are numbered without gaps.
 import logging
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
@@ -15,11 +20,22 @@ import xxhash
 
 from courser.archive.claiming import newest_epoch
 from courser.archive.disk_store import DiskStore
-from courser.archive.errors import ArchiveDamaged, ArchiveMissing, StoreRefused
+from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveMissing, ObjectMissing, StoreRefused
 from courser.archive.keys import VERSION, ArchiveKeys, cluster_of, number_of_root
-from courser.archive.objects import HEADER_SIZE, Manifest, ObjectKind, Piece, Root, decode_body, decode_object, time_of
+from courser.archive.objects import (
+    HEADER_SIZE,
+    Manifest,
+    ObjectKind,
+    PartitionRoot,
+    Piece,
+    Root,
+    checksum_of,
+    decode_body,
+    decode_header,
+    decode_object,
+)
 from courser.archive.settings import StoreKind, StoreSettings
-from courser.archive.store import Store, read_if_there
+from courser.archive.store import Store
 from courser.errors import MetadataDamaged
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
@@ -29,6 +45,7 @@ from courser.storage.snapshot import Snapshot, decode_snapshot
 _log = logging.getLogger(__name__)
 
 _end_offset = attrgetter("end_offset")
+_place = attrgetter("place")
 
 
 def open_store(settings: StoreSettings, file_system: FileSystem, nonce: bytes, *, may_create: bool = True) -> Store:
@@ -69,8 +86,21 @@ class FoundRoot:
     epoch: int
     number: int
     root: Root
-    follows_damage: bool = False
-    """Whether a later root is damaged: manifests may be newer than this one says."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Epoch and number: later roots have greater ones."""
+        return self.epoch, self.number
+
+
+@dataclass(frozen=True, slots=True)
+class FoundManifest:
+    """A manifest, and where it is."""
+
+    manifest: Manifest
+    key: str
+    """As roots have it."""
+    checksum: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,28 +190,41 @@ class ArchiveReader:
         """The epoch that is not sealed: that of the server that writes this archive, if there is one."""
         return newest_epoch(self.store, self.keys)
 
-    def newest_root(self, before_epoch: int | None = None) -> FoundRoot | None:
-        """The newest intact root; with ``before_epoch``, of the epochs before it. None if there is none."""
+    def newest_root(self) -> FoundRoot | None:
+        """The newest root; None if there is none. Raises ``ArchiveDamaged`` if it is damaged."""
+        return next(self.roots_backwards(), None)
+
+    def roots_backwards(
+        self, *, before_epoch: int | None = None, damaged: list[ArchiveFailure] | None = None
+    ) -> Iterator[FoundRoot]:
+        """All roots, newest first. ``before_epoch``: only those of the epochs before it.
+
+        What is wrong with a damaged one is added to ``damaged``, and the one before it comes next. Without that list,
+        it is raised.
+        """
         epoch = self.newest_epoch() if before_epoch is None else before_epoch - 1
-        follows_damage = False
         while epoch >= 0:
             for number in range(self._last_number(epoch), -1, -1):
                 try:
-                    found = self._root_at(epoch, number)
-                except ArchiveDamaged as damage:
-                    _log.error("%s; using the root before it", damage)
-                    follows_damage = True
+                    yield self._root_at((epoch, number))
+                except ObjectMissing:
                     continue
-                if found is not None:
-                    return replace(found, follows_damage=follows_damage)
+                except ArchiveDamaged as damage:
+                    if damaged is None:
+                        raise
+                    damaged.append(damage)
             epoch -= 1
-        return None
 
     def root_after(self, known: FoundRoot) -> FoundRoot:
-        """The newest intact root, for who knows an earlier one. Asks for two keys if that is still the newest."""
+        """The newest root, for who knows an earlier one. Asks for two keys if that is still the newest.
+
+        Raises:
+            ArchiveDamaged: it is damaged.
+        """
         number = self._follow(known.epoch, known.number)
         is_sealed = self.store.find(self.keys.seal(known.epoch)) is not None
-        return known if number == known.number and not is_sealed else self.newest_root() or known
+        newest = known if number == known.number and not is_sealed else self.newest_root() or known
+        return max(known, newest, key=_place)
 
     def _last_number(self, epoch: int) -> int:
         """The number of the last root of an epoch, intact or not; -1 if there is none."""
@@ -195,75 +238,94 @@ class ArchiveReader:
             number += 1
         return number
 
-    def _root_at(self, epoch: int, number: int) -> FoundRoot | None:
-        key = self.keys.root(epoch, number)
-        data = read_if_there(self.store, key)
-        return None if data is None else FoundRoot(epoch, number, decode_body(data, key, Root)[1])
+    def _root_at(self, place: tuple[int, int]) -> FoundRoot:
+        key = self.keys.root(*place)
+        return FoundRoot(*place, decode_body(self.store.read(key), key, Root)[1])
 
-    def newest_manifest(self, identity: PartitionIdentity) -> tuple[str, Manifest] | None:
-        """The newest intact manifest of a partition that the store lists, and its key as roots have it."""
+    def newest_manifest(self, identity: PartitionIdentity) -> FoundManifest | None:
+        """The newest intact manifest of a partition that the store lists, whether or not a root names it."""
         for key in sorted(_keys(self.store, self.keys.manifests(identity)), reverse=True):
             try:
-                relative = key.removeprefix(self.keys.base)
-                return relative, self.manifest(relative)
+                return self._manifest_at(key.removeprefix(self.keys.base), identity)
             except ArchiveDamaged as damage:
                 _log.error("%s; using the manifest before it", damage)
         return None
 
     def roots(self) -> Iterator[FoundRoot]:
-        """All intact roots that the store lists, oldest first."""
+        """All roots that the store lists, oldest first. Raises ``ArchiveDamaged``."""
         for place in self._listed_roots():
-            found = self._intact(place)
-            if found is not None:
-                yield found
+            with suppress(ObjectMissing):
+                yield self._root_at(place)
 
     def oldest_time(self) -> int | None:
         """The time of the oldest root: restores go back to it. None if there is none."""
         places = self._listed_roots()
         return self._time_of(places[0]) if places else None
 
-    def roots_around(self, time: int) -> tuple[FoundRoot | None, FoundRoot | None]:
-        """The last intact root up to a time, and the first one from that time on. Reads only a few."""
+    def roots_around(
+        self, time: int, damaged: list[ArchiveFailure] | None = None
+    ) -> tuple[FoundRoot | None, FoundRoot | None]:
+        """The last root up to a time, and the first one from that time on. Reads only a few.
+
+        ``damaged``: see ``roots_backwards``.
+        """
         places = self._listed_roots()
-        number = bisect_right(places, time, key=self._time_of)
-        before = next(filter(None, map(self._intact, reversed(places[:number]))), None)
-        if before is not None and before.root.time == time:
-            return before, before
-        return before, next(filter(None, map(self._intact, places[number:])), None)
+        while True:
+            try:
+                number = bisect_right(places, time, key=self._time_of)
+                before = self._root_at(places[number - 1]) if number else None
+                if before is not None and before.root.time == time:
+                    return before, before
+                return before, self._root_at(places[number]) if number < len(places) else None
+            except ObjectMissing as missing:
+                places = [place for place in places if self.keys.root(*place) != missing.key]
+            except ArchiveDamaged as damage:
+                if damaged is None:
+                    raise
+                damaged.append(damage)
+                places = [place for place in places if self.keys.root(*place) != damage.key]
 
     def _listed_roots(self) -> list[tuple[int, int]]:
         return sorted(filter(None, map(number_of_root, _keys(self.store, self.keys.roots))))
 
     def _time_of(self, place: tuple[int, int]) -> int:
-        """When a root was made, according to its header, whether or not the rest of it is intact."""
-        return time_of(bytes(self.store.read_range(self.keys.root(*place), 0, HEADER_SIZE)))
+        """When a root was made, according to its header."""
+        key = self.keys.root(*place)
+        return decode_header(bytes(self.store.read_range(key, 0, HEADER_SIZE)), key, ObjectKind.ROOT).origin.time
 
-    def _intact(self, place: tuple[int, int]) -> FoundRoot | None:
-        try:
-            return self._root_at(*place)
-        except ArchiveDamaged as damage:
-            _log.error("%s; passing over this root", damage)
-            return None
+    def manifest(self, found: PartitionRoot) -> Manifest:
+        """The manifest that a root names, which is not an empty name."""
+        return self.find_manifest(found).manifest
 
-    def manifest(self, key: str) -> Manifest:
-        """A manifest, by the key in a root."""
-        whole = self.keys.base + key
-        manifest = decode_body(self.store.read(whole), whole, Manifest)[1]
-        if not whole.startswith(self.keys.manifests(manifest.identity)):
-            raise ArchiveDamaged(whole, "it is the manifest of another partition")
+    def find_manifest(self, found: PartitionRoot) -> FoundManifest:
+        """The same, with its checksum."""
+        manifest = self._manifest_at(found.manifest_key, found.identity)
+        if found.manifest_checksum not in (b"", manifest.checksum):
+            raise ArchiveDamaged(self.keys.base + found.manifest_key, "it is not the manifest that the root names")
         return manifest
+
+    def _manifest_at(self, key: str, identity: PartitionIdentity) -> FoundManifest:
+        whole = self.keys.base + key
+        data = self.store.read(whole)
+        manifest = decode_body(data, whole, Manifest)[1]
+        if manifest.identity != identity:
+            raise ArchiveDamaged(whole, "it is the manifest of another partition")
+        return FoundManifest(manifest, key, checksum_of(data))
 
     def partition(self, root: Root, identity: PartitionIdentity) -> PartitionArchive | None:
         """The archived log of a partition as of a root; None if nothing of it is archived."""
         for found in root.partitions:
             if found.identity == identity and found.manifest_key:
-                return PartitionArchive(self.store, self.keys, self.manifest(found.manifest_key))
+                return PartitionArchive(self.store, self.keys, self.manifest(found))
         return None
 
     def snapshot(self, root: Root) -> Snapshot:
         """The catalog as of a root."""
         key = self.keys.base + root.metadata_key
-        _, body = decode_object(self.store.read(key), key, ObjectKind.METADATA)
+        data = self.store.read(key)
+        _, body = decode_object(data, key, ObjectKind.METADATA)
+        if root.metadata_checksum not in (b"", checksum_of(data)):
+            raise ArchiveDamaged(key, "it is not the metadata that the root names")
         try:
             return decode_snapshot(body, Path(key))
         except MetadataDamaged as damage:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveMissing
+from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveMissing, ObjectMissing
 from courser.archive.objects import Manifest, PartitionRoot, Piece, Root
 from courser.archive.reader import ArchiveReader, FoundRoot
 from courser.catalog.directories import identity_of
@@ -100,18 +100,46 @@ class RestorePlan:
         return f"{self.cluster.hex()} {self.root.epoch} {self.root.number}"
 
 
-def plan_restore(reader: ArchiveReader, selection: Selection, chosen: FoundRoot | None = None) -> RestorePlan:
-    """Find out what the archive has. ``chosen`` is the root to use, if it is not the newest that fits.
+def plan_restore(
+    reader: ArchiveReader, selection: Selection, *, passed_over: list[ArchiveFailure] | None = None
+) -> RestorePlan:
+    """Find out what the archive has.
+
+    ``passed_over`` gets what is wrong with later runs that cannot be used; the run before is used then. Without it,
+    the first such finding is raised: an older run lacks messages.
 
     Raises:
         ArchiveFailure: it has nothing to restore, an object is damaged, or the store does not answer.
     """
+    if selection.until is not None:
+        before, after = reader.roots_around(selection.until, passed_over)
+        if before is None:
+            raise ArchiveFailure("restore", reader.store.name, "the first run was completed after that time")
+        return plan_root(reader, selection, before, after or before)
+    for root in reader.roots_backwards(damaged=passed_over):
+        try:
+            return plan_root(reader, selection, root, root, is_newest=not passed_over)
+        except (ArchiveDamaged, ObjectMissing) as failure:
+            if passed_over is None:
+                raise
+            passed_over.append(failure)
+    raise (
+        passed_over[0] if passed_over else ArchiveMissing("restore", reader.store.name, "no run has been completed yet")
+    )
+
+
+def plan_root(
+    reader: ArchiveReader, selection: Selection, root: FoundRoot, data_root: FoundRoot, *, is_newest: bool = False
+) -> RestorePlan:
+    """Find out what a root has. ``data_root`` is for the messages: the first that has all up to the wanted time.
+
+    ``is_newest``: whether no run came after it. Raises ``ArchiveFailure``.
+    """
     epoch = reader.newest_epoch()
-    root, data_root = (chosen, chosen) if chosen is not None else _choose_roots(reader, selection.until)
     snapshot, state = catalog_of(reader, root.root)
     if not selection.is_everything:
         snapshot = _select(state, selection, snapshot)
-    is_final = root.root.is_final and root.epoch == epoch and selection.until is None
+    is_final = root.root.is_final and root.epoch == epoch and is_newest
     partitions = tuple(
         _plan_partition(reader, place, root.root, data_root.root, is_final=is_final) for place in _places(state)
     )
@@ -127,19 +155,6 @@ def catalog_of(reader: ArchiveReader, root: Root) -> tuple[Snapshot, CatalogStat
         return snapshot, load_state(snapshot, Path(root.metadata_key))
     except MetadataDamaged as damage:
         raise ArchiveDamaged(root.metadata_key, damage.damage) from damage
-
-
-def _choose_roots(reader: ArchiveReader, until: int | None) -> tuple[FoundRoot, FoundRoot]:
-    """The root for the metadata, and the one for the messages: the first that has all messages up to that time."""
-    if until is None:
-        newest = reader.newest_root()
-        if newest is None:
-            raise ArchiveMissing("restore", reader.store.name, "no run has been completed yet")
-        return newest, newest
-    before, after = reader.roots_around(until)
-    if before is None:
-        raise ArchiveFailure("restore", reader.store.name, "the first run was completed after that time")
-    return before, after or before
 
 
 def _select(state: CatalogState, selection: Selection, snapshot: Snapshot) -> Snapshot:
@@ -172,9 +187,9 @@ def _plan_partition(
     # Messages that were purged after the chosen time are still in the older root.
     source = later if later is not None and later.purge_count == numbers.purge_count else numbers
     empty = Manifest(identity.topic_uuid, identity.partition_id, identity.incarnation, numbers.purge_count, ())
-    manifest = reader.manifest(source.manifest_key) if source.manifest_key else empty
+    manifest = reader.manifest(source) if source.manifest_key else empty
     if source is later and numbers.manifest_key not in ("", source.manifest_key):
-        manifest = _as_before(manifest, reader.manifest(numbers.manifest_key))
+        manifest = _as_before(manifest, reader.manifest(numbers))
     next_offset = max(numbers.next_offset, numbers.reserved_end, source.next_offset, source.reserved_end)
     return PlannedPartition(
         stream,

@@ -9,11 +9,11 @@ import logging
 from pathlib import Path
 
 from courser.archive.disk_store import DiskStore
-from courser.archive.errors import ArchiveFailure, ObjectMissing
+from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ObjectMissing
 from courser.archive.keys import VERSION
 from courser.archive.reader import ArchiveReader, choose_cluster, find_clusters, open_store
 from courser.archive.restore_need import is_empty, is_unfinished
-from courser.archive.restore_plan import RestorePlan, Selection, plan_restore
+from courser.archive.restore_plan import RestorePlan, Selection, plan_restore, plan_root
 from courser.archive.restoring import Restorer
 from courser.archive.settings import ArchiveSettings
 from courser.archive.store import Store
@@ -52,6 +52,12 @@ def prepare_directory(
                 "a restore into it was interrupted",
                 "run courser archive restore again, or set data_maintenance.archiver.restore_on_start = true",
             )
+    except ArchiveDamaged as damage:
+        remedy = (
+            "nothing was started; bring the right object back and start again, or restore an older run: "
+            "courser archive restore --accept-older"
+        )
+        raise StartRefused(directory, str(damage), remedy) from damage
     except ArchiveFailure as failure:
         raise StartRefused(directory, str(failure), "nothing was started; correct this and start again") from failure
 
@@ -73,15 +79,14 @@ def _restore_copy(copy: DiskStore, file_system: FileSystem, directory: Path, *, 
 
 def _plan_copy(reader: ArchiveReader) -> RestorePlan:
     """Use the newest root that is complete: the copy may have been made while a server was writing."""
-    roots = list(reader.roots())
-    for number, root in enumerate(reversed(roots), 1):
+    found: ObjectMissing | None = None
+    for root in reader.roots_backwards():
         try:
-            return plan_restore(reader, Selection(), root)
+            return plan_root(reader, Selection(), root, root, is_newest=found is None)
         except ObjectMissing as missing:
-            if number == len(roots):
-                raise
-            _log.warning("the newest run is not complete in the copy; using the one before it reason=%s", missing)
-    raise ArchiveFailure("restore", reader.store.name, "no run has been completed yet")
+            found = missing
+            _log.warning("a run is not complete in the copy; using the one before it reason=%s", missing)
+    raise found or ArchiveFailure("restore", reader.store.name, "no run has been completed yet")
 
 
 def _restore_archive(store: Store, file_system: FileSystem, directory: Path, settings: ArchiveSettings) -> None:

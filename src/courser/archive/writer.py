@@ -39,6 +39,7 @@ from courser.archive.objects import (
     Piece,
     RelativeKey,
     Root,
+    checksum_of,
     encode_body,
     encode_object,
 )
@@ -93,6 +94,8 @@ class _Head:
     """What the manifest was compared with last."""
     key: str = ""
     """Without the prefix of the cluster; empty if there is none."""
+    checksum: bytes = b""
+    """Of the object with this key."""
     next_number: int = 0
     uploaded: dict[tuple[int, int, int], Piece] = field(default_factory=dict)
     """Objects that no manifest names yet, by first and end offset and size."""
@@ -110,6 +113,10 @@ class _Head:
         if self._confirmed is None or self._confirmed.manifest is not self.manifest:
             self._confirmed = confirmed_log(self.manifest)
         return self._confirmed
+
+    def forget_key(self) -> None:
+        """The manifest has changed: no object has it."""
+        self.key, self.checksum = "", b""
 
 
 class ArchiveWriter:
@@ -151,6 +158,7 @@ class ArchiveWriter:
         self._root: Root | None = None
         """The newest root."""
         self._metadata_key = ""
+        self._metadata_checksum = b""
         self._metadata_op = -1
         self._uncommitted_size = 0
         self.counters = ArchiveCounters()
@@ -198,16 +206,18 @@ class ArchiveWriter:
             self._claim()
         reader = ArchiveReader(self._store, self._state.cluster)
         # Only now: a root that the last owner wrote before the claim is visible, and it does not trust a later one.
-        found = reader.newest_root(before_epoch=self._state.epoch)
+        damaged: list[ArchiveFailure] = []
+        found = next(reader.roots_backwards(before_epoch=self._state.epoch, damaged=damaged), None)
+        for damage in damaged:
+            _log.error("%s; using the root before it, and the newest manifests", damage)
         if found is not None:
             self._root = found.root
             for partition in found.root.partitions:
-                newest = reader.newest_manifest(partition.identity) if found.follows_damage else None
+                newest = reader.newest_manifest(partition.identity) if damaged else None
+                if newest is None and partition.manifest_key:
+                    newest = reader.find_manifest(partition)
                 if newest is not None:
-                    self._heads[partition.identity] = _Head(newest[1], key=newest[0])
-                elif partition.manifest_key:
-                    manifest = reader.manifest(partition.manifest_key)
-                    self._heads[partition.identity] = _Head(manifest, key=partition.manifest_key)
+                    self._heads[partition.identity] = _Head(newest.manifest, key=newest.key, checksum=newest.checksum)
         self._is_open = True
 
     def _claim(self) -> None:
@@ -251,6 +261,7 @@ class ArchiveWriter:
         data = encode_object(ObjectKind.METADATA, key, self._origin(capture), capture.metadata)
         self._check(create_surely(self._store, key, data), key, data)
         self._metadata_key, self._metadata_op = self._relative(key), capture.op
+        self._metadata_checksum = checksum_of(data)
 
     def _archive(self, partition: CapturedPartition, capture: Capture) -> None:
         head = self._head(partition)
@@ -315,7 +326,7 @@ class ArchiveWriter:
             is_same = file.size() >= sealed.size and hash_file(Range(file, 0, sealed.size), self._pace) == sealed.digest
         others = tuple(piece for piece in head.manifest.pieces if piece is not sealed)
         head.manifest = msgspec.structs.replace(head.manifest, pieces=others)
-        head.key = ""
+        head.forget_key()
         if not is_same:
             return []
         part = msgspec.structs.replace(sealed, is_whole=False, index_key="", index_size=0, index_digest=b"")
@@ -331,7 +342,7 @@ class ArchiveWriter:
             return head
         head.manifest = without_the_gone(old, partition)
         if head.manifest != old:
-            head.key = ""
+            head.forget_key()
         return head
 
     # --- objects ---
@@ -455,7 +466,7 @@ class ArchiveWriter:
             # Nobody uses them again: they may be gone at any time.
             for keys in (head.leftovers or {}).values():
                 keys[:] = [key for key in keys if self._relative(key) not in replaced]
-        head.key = ""
+        head.forget_key()
 
     # --- the root ---
 
@@ -463,7 +474,13 @@ class ArchiveWriter:
         """Write the manifests that changed and a root, and confirm what they name."""
         partitions = tuple(self._partition_root(partition, capture) for partition in capture.partitions)
         is_final = capture.is_final and all(map(self._is_complete, capture.partitions))
-        root = Root(time=capture.time, is_final=is_final, metadata_key=self._metadata_key, partitions=partitions)
+        root = Root(
+            time=capture.time,
+            is_final=is_final,
+            metadata_key=self._metadata_key,
+            metadata_checksum=self._metadata_checksum,
+            partitions=partitions,
+        )
         if self._root is not None and self._is_same(root):
             check_epoch(self._store, self._keys, self._state.epoch)
         else:
@@ -502,22 +519,20 @@ class ArchiveWriter:
 
     def _partition_root(self, partition: CapturedPartition, capture: Capture) -> PartitionRoot:
         head = self._heads.get(partition.identity)
+        if head is not None and not head.key and head.manifest.pieces:
+            self._put_manifest(head, capture)
         if partition.is_lost and self._root is not None:
             known = next((found for found in self._root.partitions if found.identity == partition.identity), None)
+            if known is not None and head is not None:
+                return msgspec.structs.replace(known, manifest_key=head.key, manifest_checksum=head.checksum)
             if known is not None:
-                return known if head is None else msgspec.structs.replace(known, manifest_key=head.key)
-        if head is not None and not head.key and head.manifest.pieces:
-            key = self._keys.manifest(partition.identity, self._state.epoch, head.next_number)
-            data = encode_body(head.manifest, key, self._origin(capture, head.next_number))
-            creation = create_surely(self._store, key, data)
-            head.next_number += 1
-            self._check(creation, key, data)
-            head.key = self._relative(key)
+                return known
         return PartitionRoot(
             topic_uuid=partition.identity.topic_uuid,
             partition_id=partition.identity.partition_id,
             incarnation=partition.identity.incarnation,
             manifest_key=head.key if head is not None else "",
+            manifest_checksum=head.checksum if head is not None else b"",
             start_offset=partition.start_offset,
             next_offset=partition.next_offset,
             reserved_end=partition.reserved_end,
@@ -525,6 +540,14 @@ class ArchiveWriter:
             purge_count=partition.purge_count,
             offsets=tuple((int(key.kind), key.identifier, offset) for key, offset in partition.offsets),
         )
+
+    def _put_manifest(self, head: _Head, capture: Capture) -> None:
+        key = self._keys.manifest(head.manifest.identity, self._state.epoch, head.next_number)
+        data = encode_body(head.manifest, key, self._origin(capture, head.next_number))
+        creation = create_surely(self._store, key, data)
+        head.next_number += 1
+        self._check(creation, key, data)
+        head.key, head.checksum = self._relative(key), checksum_of(data)
 
     def _check(self, creation: Creation, key: str, data: bytes) -> None:
         """Check an object that was created. Nobody else writes in this epoch: other bytes are damaged, or came late."""

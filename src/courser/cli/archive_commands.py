@@ -5,14 +5,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from courser.archive.care import Verification, plan_removals, remove
+from courser.archive.care import Verification, newest_intact_root, plan_removals, remove
 from courser.archive.configured import usable_store
-from courser.archive.errors import ArchiveFailure
+from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveTooNew
 from courser.archive.reader import ArchiveReader, choose_cluster, open_store
 from courser.archive.restore_plan import RestorePlan, Selection, plan_restore
 from courser.archive.restoring import RestoreProgress, Restorer
@@ -66,6 +67,11 @@ def _explained() -> Iterator[None]:
         raise refused(refusal) from refusal
     except StartRefused as refusal:
         raise Failure(f"{refusal.path}: {refusal.reason}", refusal.remedy) from refusal
+    except ArchiveDamaged as damage:
+        hint = "courser archive verify lists all damage; courser archive restore --accept-older uses an older run"
+        raise Failure(str(damage), hint) from damage
+    except ArchiveTooNew as refusal:
+        raise Failure(str(refusal), "nothing was done") from refusal
     except ArchiveFailure as failure:
         raise Failure(str(failure), "check [data_maintenance.archiver]: courser config show") from failure
     except StorageFailure as failure:
@@ -141,18 +147,21 @@ def verify_command(*, quick: bool, path: Path | None, settings: tuple[str, ...],
     """Read every object of the last run, and check that it is what was archived. A server may be running."""
     with _explained():
         reader = _reader(path, settings, cluster)
-        root = reader.newest_root()
-        if root is None:
+        root, findings = newest_intact_root(reader)
+        if root is None and not findings:
             raise Failure("the archive is empty: no run has been completed yet", "wait for the archiver")
-        with _progress("verifying", plan_restore(reader, Selection()).size) as step:
-            verification = Verification(reader, root, not quick, step)
-            # Show the table after the progress bar has disappeared.
-            findings = list(verification.findings())
+        object_count, size = len(findings), 0
+        if root is not None:
+            verification = Verification(reader, root, not quick)
+            with _progress("verifying", verification.begin()) as verification.on_progress:
+                # Show the table after the progress bar has disappeared.
+                findings += verification.findings()
+            object_count, size = object_count + verification.object_count, verification.size
         records: list[Record] = [
             {"key": found.key, "kind": found.kind.value, "reason": found.reason} for found in findings
         ]
         emit_list(_FINDING_FIELDS, records, output)
-    say(f"{verification.object_count} objects, {size_text(verification.size)}, {len(findings)} damaged or missing")
+    say(f"{object_count} objects, {size_text(size)}, {len(findings)} damaged or missing")
     return ExitCode.DAMAGE if findings else ExitCode.OK
 
 
@@ -185,6 +194,7 @@ def _time(_context: click.Context, _parameter: click.Parameter, text: str | None
     help="Only these topics; * stands for any text. May be repeated. The result starts an archive of its own.",
 )
 @click.option("--until", metavar="TIME", callback=_time, help="Leave out what was stored or changed after this time.")
+@click.option("--accept-older", is_flag=True, help="If the last run is damaged, use the one before it.")
 @click.option("--force", is_flag=True, help="Move existing data to a subdirectory named replaced.")
 @click.option("--follow", is_flag=True, help="Keep the directory current until Ctrl-C: a cold standby.")
 @click.option(
@@ -201,6 +211,7 @@ def restore_command(
     directory: Path,
     topics: tuple[str, ...],
     until: int | None,
+    accept_older: bool,
     force: bool,
     follow: bool,
     interval: int,
@@ -223,13 +234,22 @@ def restore_command(
         lock = lock_directory(directory)
         try:
             restorer = Restorer(reader.store, LocalFileSystem(), directory)
-            plan = plan_restore(reader, selection)
+            plan = _plan(reader, selection, accepts_older=accept_older)
             done = _restore(restorer, plan, is_forced=force)
             _say_restored(directory, plan, done, output)
             if follow:
-                _follow(reader, restorer, selection, plan, interval, output)
+                _follow(restorer, plan, partial(_plan, reader, selection, accepts_older=accept_older), interval, output)
         finally:
             lock.close()
+
+
+def _plan(reader: ArchiveReader, selection: Selection, *, accepts_older: bool) -> RestorePlan:
+    """What to restore. Says which runs are passed over."""
+    passed_over: list[ArchiveFailure] = []
+    plan = plan_restore(reader, selection, passed_over=passed_over if accepts_older else None)
+    for failure in passed_over:
+        say(f"warning: {failure}; using the run before it")
+    return plan
 
 
 def _restore(restorer: Restorer, plan: RestorePlan, *, is_forced: bool = False, is_update: bool = False) -> int:
@@ -266,14 +286,17 @@ def _say_restored(directory: Path, plan: RestorePlan, downloaded_size: int, outp
 
 
 def _follow(
-    reader: ArchiveReader, restorer: Restorer, selection: Selection, last: RestorePlan, interval: int, output: str
+    restorer: Restorer, last: RestorePlan, find_plan: Callable[[], RestorePlan], interval: int, output: str
 ) -> None:
     """Restore each new run. A store that does not answer is asked again."""
     while True:
         time.sleep(interval / 1_000_000)
         try:
-            plan = plan_restore(reader, selection)
+            plan = find_plan()
             if plan.name == last.name:
+                continue
+            if plan.root.place < last.root.place:
+                say(f"warning: the last run that was restored is not in the archive any more: {last.name}")
                 continue
             _say_restored(restorer.directory, plan, _restore(restorer, plan, is_update=True), output)
             last = plan

@@ -94,7 +94,7 @@ class OpenArchive:
             if numbers is None or not numbers.manifest_key:
                 return None
             if numbers.manifest_key not in self._partitions:
-                manifest = self._reader.manifest(numbers.manifest_key)
+                manifest = self._reader.manifest(numbers)
                 self._partitions[numbers.manifest_key] = PartitionArchive(self.store, self._reader.keys, manifest)
             return self._partitions[numbers.manifest_key]
 
