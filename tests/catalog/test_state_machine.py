@@ -25,6 +25,7 @@ from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFileSystem
 from tests.catalog.scenes import HASH, LIFE, uuid
 from tests.simulator.catalog_simulation import DATA, random_command
+from tests.work import work_of
 
 IDS = st.one_of(st.integers(0, 4), st.sampled_from([-(2**63), -1, ID_MAX, ID_MAX + 1, 2**64 - 1]))
 MAYBE_IDS = st.none() | IDS
@@ -322,6 +323,21 @@ def test_what_is_to_be_removed_with_its_parent_is_not_listed_beside_it() -> None
     assert sorted(state.deleted) == [f"{topics}/{number}" for number in (0, 1, 10)]
     apply(state, c.StreamDeletion(0), 8, 0)
     assert list(state.deleted) == ["streams/0"]
+
+
+@pytest.mark.parametrize("change", [c.PartitionDeletion(0, 1, 1), c.TopicDeletion(0, 1)])
+def test_a_deletion_is_as_quick_if_very_many_directories_wait_for_their_removal(change: c.AnyChange) -> None:
+    work = []
+    for waiting_count in (2, 1000):
+        state = CatalogState()
+        apply(state, c.StreamCreation("s", bytes(16)), 0, 0)
+        apply(state, c.TopicCreation(0, "t", b"t" * 16, waiting_count, TopicOptions(), 0), 1, 0)
+        apply(state, c.TopicCreation(0, "u", b"u" * 16, 3, TopicOptions(), 1), 2, 0)
+        apply(state, c.PartitionDeletion(0, 0, waiting_count), 3, 0)
+        apply(state, c.PartitionDeletion(0, 1, 2), 4, 0)
+        assert len(state.deleted) == waiting_count + 2
+        work.append(work_of(lambda state=state: apply(state, change, 5, 0)))  # type: ignore[misc]
+    assert work[0] == work[1]
 
 
 def test_a_state_shares_nothing_with_its_commands() -> None:

@@ -16,6 +16,7 @@ from enum import Enum
 from pathlib import Path
 
 from courser.catalog import changes
+from courser.catalog.deleted_directories import DeletedDirectories
 from courser.catalog.descriptors import describe_stream, describe_topic
 from courser.catalog.directories import identity_of
 from courser.catalog.entities import Partition, Topic
@@ -270,7 +271,7 @@ def undone_creation(before: bytes, after: CatalogState, command: changes.AnyChan
 
 def visible(state: CatalogState) -> bytes:
     """The state as clients see it: without the directories that wait for their removal."""
-    waiting, state.deleted = state.deleted, {}
+    waiting, state.deleted = state.deleted, DeletedDirectories()
     try:
         return state.encode()
     finally:

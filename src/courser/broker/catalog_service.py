@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from courser.broker.background import Background
@@ -481,7 +482,8 @@ class CatalogService:
         return self._unmade is None
 
     def _removable(self) -> list[str]:
-        return [path for path in self.state.deleted if path not in self._kept][:_FORGOTTEN_AT_ONCE]
+        removable = (path for path in self.state.deleted if path not in self._kept)
+        return list(islice(removable, _FORGOTTEN_AT_ONCE))
 
     async def _remove_deleted(self) -> None:
         """Remove deleted directories, then make the catalog forget them."""

@@ -3,6 +3,7 @@
 import msgspec
 import xxhash
 
+from courser.catalog.deleted_directories import DeletedDirectories
 from courser.catalog.entities import (
     DeletedDirectory,
     PurgeEnds,
@@ -49,8 +50,7 @@ class CatalogState:
         self.users: dict[int, User] = {}
         self.stream_ids = UsedIds()
         self.user_ids = UsedIds()
-        self.deleted: dict[str, DeletedDirectory] = {}
-        """By path: directories whose removal may not be durable yet."""
+        self.deleted = DeletedDirectories()
         self.sinks: dict[str, Sink] = {}
         self.purge_ends: dict[bytes, tuple[int, ...]] = {}
         """By topic UUID: where its last purge ends in each partition. Absent if no purge recorded it."""
@@ -103,7 +103,7 @@ class CatalogState:
         state.users = {user.user_id: user for user in image.users}
         state.stream_ids = image.stream_ids
         state.user_ids = image.user_ids
-        state.deleted = {directory.path: directory for directory in image.deleted}
+        state.deleted = DeletedDirectories(image.deleted)
         state.sinks = {sink.name: sink for sink in image.sinks}
         state.purge_ends = {purge.topic_uuid: purge.ends for purge in image.purges}
         state.index_names()

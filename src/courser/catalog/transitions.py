@@ -51,7 +51,7 @@ def apply(state: CatalogState, change: changes.AnyChange, op: int, timestamp: in
             return _apply_to_tokens(state, change, timestamp)
         case changes.DirectoryRemoval():
             for path in change.paths:
-                state.deleted.pop(path, None)
+                state.deleted.discard(path)
             return None
         case changes.PublishStart() | changes.PublishEnd() | changes.SinkRemoval():
             return _apply_to_sinks(state, change, op, timestamp)
@@ -101,7 +101,8 @@ def _apply_to_streams(
             for topic in stream.topics.values():
                 del state.topic_by_name[stream.stream_id, topic.name]
                 state.purge_ends.pop(topic.uuid, None)
-            _note_deleted(state, str(stream_directory(_HERE, stream.stream_id)), stream.uuid)
+            path = stream_directory(_HERE, stream.stream_id)
+            state.deleted.add(DeletedDirectory(str(path), stream.uuid))
         case changes.StreamPurge():
             purged = {row.topic_id: row for row in change.topics}
             for topic in state.streams[change.stream_id].topics.values():
@@ -138,7 +139,7 @@ def _apply_to_topics(
             del state.topic_by_name[stream.stream_id, topic.name]
             state.purge_ends.pop(topic.uuid, None)
             path = topic_directory(_HERE, stream.stream_id, topic.topic_id)
-            _note_deleted(state, str(path), topic.uuid)
+            state.deleted.add(DeletedDirectory(str(path), topic.uuid))
         case changes.TopicPurge():
             _purge(state, stream.topics[change.topic_id], change.count, change.ends)
     return None
@@ -173,18 +174,12 @@ def _apply_to_partitions(
         path = partition_directory(
             _HERE, change.stream_id, topic.topic_id, partition.partition_id, partition.incarnation
         )
-        _note_deleted(state, str(path), topic.uuid)
+        state.deleted.add(DeletedDirectory(str(path), topic.uuid))
     del topic.partitions[kept:]
     if topic.uuid in state.purge_ends:
         # A partition that gets the same number later missed nothing.
         state.purge_ends[topic.uuid] = state.purge_ends[topic.uuid][:kept]
     return None
-
-
-def _note_deleted(state: CatalogState, path: str, uuid: bytes) -> None:
-    """Record a directory for removal. It replaces records of directories inside it."""
-    state.deleted = {known: entry for known, entry in state.deleted.items() if not known.startswith(f"{path}/")}
-    state.deleted[path] = DeletedDirectory(path, uuid)
 
 
 # --- consumer groups ---
