@@ -1,10 +1,12 @@
 """Bytes of a segment that are not what was written: found every time, told exactly, and never in the way of others."""
 
 import random
+import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier, Thread
 
 import pytest
 import xxhash
@@ -12,6 +14,7 @@ import xxhash
 from courser.model.durability import Durability
 from courser.records import layout
 from courser.records.stored_header import PartitionIdentity, StoredHeader, blank_header, stamp
+from courser.storage.ledger import DamagedRange
 from courser.storage.read_result import SkippedRange, SkipReason
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
@@ -32,6 +35,36 @@ from tests.storage.engine import (
 ONE_SEGMENT = LogSettings(segment_size=1024 * 1024, index_interval=1024, reservation_min=1024)
 PER_BATCH = 3
 BATCH_COUNT = 5
+
+
+def test_damage_that_several_threads_find_at_the_same_time_is_all_noted() -> None:
+    engine = Engine(ONE_SEGMENT)
+    engine.fill(1, 1)
+    (segment,) = engine.log.segments
+    finders, places = 4, 200
+    begin = Barrier(finders)
+    news: list[bool] = []
+
+    def find(number: int) -> None:
+        begin.wait()
+        for place in range(places):
+            # Each place is found by two threads.
+            position = place * finders + number // 2
+            news.append(segment.note_damage(DamagedRange(0, position, position + 1, 0, 1)))
+
+    interval = sys.getswitchinterval()
+    # So short that without care most of it would be lost.
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [Thread(target=find, args=(number,)) for number in range(finders)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    found = [damage.position for damage in segment.damages]
+    assert len(found) == len(set(found)) == sum(news) == finders // 2 * places
 
 
 class Scene:

@@ -304,7 +304,8 @@ class ArchiveShare:
 
 
 async def _leave_alone(_partition: Partition, segment: Segment, damages: Sequence[DamagedRange]) -> None:
-    segment.damages = tuple(damages)
+    for damage in damages:
+        segment.note_damage(damage)
 
 
 async def _try(partition: Partition, work: Callable[[], Awaitable[None]]) -> None:

@@ -88,10 +88,9 @@ class SegmentCheck:
 
 def note_damages(log: PartitionLog, segment: Segment, damages: Sequence[DamagedRange]) -> int:
     """Log damage in a segment, and let readers know of it. Returns how much of it was not known before."""
-    known = {damage.position for damage in segment.damages}
+    new_count = 0
     for damage in damages:
-        if damage.position not in known:
-            segment.damages = (*segment.damages, damage)
+        new_count += segment.note_damage(damage)
         _log.error(
             "damage found in a sealed segment directory=%s segment=%d first_offset=%d end_offset=%d position=%d",
             log.directory,
@@ -100,7 +99,7 @@ def note_damages(log: PartitionLog, segment: Segment, damages: Sequence[DamagedR
             damage.end_offset,
             damage.position,
         )
-    return sum(damage.position not in known for damage in damages)
+    return new_count
 
 
 class SegmentVerification:

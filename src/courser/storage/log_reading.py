@@ -182,7 +182,7 @@ class SegmentReader:
                 (limit, segment.end_offset) if found is None else (found[0], found[1].base_offset)
             )
             known = DamagedRange(segment.base_offset, position, next_position, anchor, next_offset)
-            segment.damages = (*segment.damages, known)
+            segment.note_damage(known)
         end_offset = max(known.end_offset, cursor.offset)
         cursor.collector.skip(cursor.offset, end_offset, SkipReason.DAMAGED)
         cursor.position, cursor.anchor, cursor.offset = known.end_position, known.end_offset, end_offset

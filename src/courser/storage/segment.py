@@ -5,6 +5,7 @@ synced to its end and the ledger says so. The partition's owner changes it. Read
 only grow, and never look behind ``size``. They replace an index that is missing or wrong, and add the damage they find.
 """
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import TypeAlias
 
@@ -31,11 +32,11 @@ class Segment:
     """A run of batches in one file."""
 
     __slots__ = (
+        "_damages",
         "allocated_size",
         "base_offset",
         "batch_count",
         "correction",
-        "damages",
         "end_offset",
         "file",
         "first_timestamp",
@@ -76,7 +77,8 @@ class Segment:
         """Microseconds to add to the times of its messages: the clock was wrong when they were stored (ADR 0014)."""
         self.message_count = 0
         self.batch_count = 0
-        self.damages: tuple[DamagedRange, ...] = ()
+        self._damages: dict[int, DamagedRange] = {}
+        """By position."""
 
     @classmethod
     def from_facts(
@@ -100,6 +102,22 @@ class Segment:
         segment.state = SegmentState.SEALED
         segment.correction = self.correction
         return segment
+
+    @property
+    def damages(self) -> tuple[DamagedRange, ...]:
+        """What is known to be damaged."""
+        return tuple(self._damages.values())
+
+    @damages.setter
+    def damages(self, damages: Iterable[DamagedRange]) -> None:
+        self._damages = {damage.position: damage for damage in damages}
+
+    def note_damage(self, damage: DamagedRange) -> bool:
+        """Let all readers know of damage. Returns whether nobody knew of it.
+
+        For any thread: one step of the dict, so that two readers that find damage at the same time lose none of it.
+        """
+        return self._damages.setdefault(damage.position, damage) is damage
 
     @property
     def missing_count(self) -> int:
