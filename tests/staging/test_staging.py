@@ -18,6 +18,7 @@ from courser.testing.broker import TestBroker
 from courser.testing.clocks import ManualClock
 
 SINK = "a query"
+MIB = 1024 * 1024
 DAY = 86_400_000_000
 DECADE = 3650 * DAY
 MAY_SEND = Permissions(streams={0: StreamPermissions(send_messages=True)})
@@ -238,6 +239,22 @@ async def test_one_user_leaves_sinks_to_the_others() -> None:
         assert await code_of(writer.publish_staged("c", 0, {})) is ErrorCode.TOO_MANY_SINKS
         await writer.publish_staged("a", 1, {})
         await root.publish_staged("d", 0, {})
+
+
+async def test_a_publish_that_is_refused_takes_no_room_from_sends() -> None:
+    settings = BrokerSettings(delete_oldest_segments=False, limits=BrokerLimits(sink_count_of_user_max=1))
+    async with TestBroker(settings=settings) as broker:
+        client = await broker.connect()
+        await client.create_stream("s")
+        await client.create_topic("s", "t", 1, max_topic_size=16 * MIB)
+        await client.publish_staged("a", 0, {})
+        await client.stage("b", 0, 0, 1, 0, "s/t", None, 0, "x" * 5 * MIB)
+        await client.finish_stage("b", 0, 0, 1, 1)
+        for _ in range(4):
+            assert await code_of(client.publish_staged("b", 0, {0: 1})) is ErrorCode.TOO_MANY_SINKS
+        for _ in range(3):
+            await client.send_messages("s/t", None, 0, "x" * 5 * MIB)
+        assert await code_of(client.send_messages("s/t", None, 0, "x" * 5 * MIB)) is ErrorCode.TOPIC_FULL
 
 
 async def test_parts_that_are_published_make_room_for_the_next_batch() -> None:

@@ -1,6 +1,7 @@
 """How connections share the turns of the event loop."""
 
 import asyncio
+from functools import partial
 
 from courser.transports.turns import (
     REQUEST_COUNT_MAX,
@@ -91,6 +92,29 @@ async def test_strangers_that_send_byte_by_byte_have_no_more_than_others() -> No
     for position in range(STRANGER_COUNT_MAX + 1):
         stranger.receive(frame(b"x" * 100)[position : position + 1])
     assert stranger.wire.flow == "paused"
+
+
+async def test_a_stranger_whose_request_fails_leaves_the_others_their_turns() -> None:
+    turns = Turns()
+    seen: list[int] = []
+
+    def go_on(number: int) -> bool:
+        seen.append(number)
+        if number == 0:
+            raise RuntimeError("a defect")
+        return True
+
+    failures: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    while turns.admit(lambda: go_on(0)):
+        pass
+    for number in range(1, 5):
+        assert not turns.admit(partial(go_on, number))
+    async with asyncio.timeout(30):
+        while turns.waiting_count:  # noqa: ASYNC110 - a timer of the loop, without an event
+            await asyncio.sleep(0)
+    assert seen == list(range(5))
+    assert [str(failure) for failure in failures] == ["a defect"]
 
 
 async def test_whoever_has_logged_in_does_not_wait_for_strangers() -> None:

@@ -59,13 +59,16 @@ class Turns:
         """Renew the allowance. Waiting strangers come first, in order, with one request each."""
         self._is_due = False
         self._allowance = STRANGER_COUNT_MAX
-        # Strangers that are queued again meanwhile come after those that were already waiting.
-        for _ in range(len(self._waiting)):
-            if not self._allowance:
-                break
-            go_on = self._waiting.popleft()
-            if go_on():
-                self._allowance -= 1
-        if self._waiting and not self._is_due:
-            self._is_due = True
-            asyncio.get_running_loop().call_later(STRANGER_INTERVAL, self._renew)
+        try:
+            # Strangers that are queued again meanwhile come after those that were already waiting.
+            for _ in range(len(self._waiting)):
+                if not self._allowance:
+                    break
+                go_on = self._waiting.popleft()
+                if go_on():
+                    self._allowance -= 1
+        finally:
+            # Also if one of them has failed: the others would wait for nothing.
+            if self._waiting and not self._is_due:
+                self._is_due = True
+                asyncio.get_running_loop().call_later(STRANGER_INTERVAL, self._renew)
