@@ -171,7 +171,9 @@ class DiskLane:
         elif failure is None:
             _resolve(done)
         else:
-            _reject(done, failure)
+            # What ends the process is no failure that a caller may survive.
+            is_end = error is not None and not isinstance(error, Exception)
+            _reject(done, error if error is not None and is_end else failure)
         self._next()
 
     def _end(self, job: Job, error: BaseException | None) -> StorageFailure | None:
