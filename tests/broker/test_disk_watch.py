@@ -2,6 +2,8 @@
 
 import errno
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -162,4 +164,29 @@ async def test_no_send_is_refused_if_enough_can_be_deleted() -> None:
         await watch.look()
         assert watch.refusal is None
     assert missing == [100]
+    await broker.close()
+
+
+async def test_health_does_not_wait_for_a_disk_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("courser.broker.disk_watch._HEALTH_PATIENCE", 0.01)
+    broker = await FakeServer().open()
+    room, hanging = TOTAL, threading.Event()
+    hanging.set()
+
+    def measure() -> tuple[int, int]:
+        hanging.wait()
+        return room, TOTAL
+
+    with ThreadPoolExecutor(1) as pool:
+        watch = DiskWatch(broker.partitions, pool, measure)
+        await watch.look()
+        hanging.clear()
+        assert await watch.problems() == []
+        monkeypatch.setattr("courser.broker.disk_watch._SILENCE", 0.01)
+        assert await watch.problems() == ["the disk has not answered for 0 s"]
+        room = 0
+        hanging.set()
+        await watch.look()
+        await watch.look()
+        assert await watch.problems() == [f"the disk is full: 0 of {TOTAL} bytes are free"]
     await broker.close()

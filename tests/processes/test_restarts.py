@@ -16,6 +16,7 @@ from courser.processes import children
 from courser.processes.channel import socket_pair
 from courser.processes.children import Child
 from courser.processes.handles import Handles, handle_pair
+from courser.processes.heartbeats import HEARTBEAT, USUAL_PATIENCE, Patience
 from courser.processes.leading import Companions
 from courser.processes.links import Links
 from courser.processes.ownership import FIRST
@@ -28,8 +29,10 @@ PAUSE = 0.001
 class Stage:
     """A first process with one other, whose processes are parts of this one. Each lasts as long as a test wants."""
 
-    def __init__(self) -> None:
-        self.companions = Companions(Links(FIRST, 2), self._start, cast("Any", None), first_pause=PAUSE)
+    def __init__(self, patience: Patience = USUAL_PATIENCE) -> None:
+        self.companions = Companions(
+            Links(FIRST, 2), self._start, cast("Any", None), first_pause=PAUSE, patience=patience
+        )
         self.started: list[Peer] = []
         """The ends of the processes, in the order in which they were started."""
         self.alive = 0
@@ -38,19 +41,41 @@ class Stage:
         """Told of a process that was just started, with its end of the channel."""
         self.on_open: Callable[[Peer], Any] = lambda _: frozenset()
         """What a process does that has to open its partitions."""
+        self.on_heartbeat: Callable[[], Any] = lambda: None
+        """How a process answers a heartbeat."""
+        self.can_end = asyncio.Event()
+        """Whether processes end that are killed."""
+        self.can_end.set()
+        self.catalog = SimpleNamespace(
+            state=SimpleNamespace(encode=lambda: b""), between_changes=self._between, is_settled=True, is_busy=False
+        )
         self._turn = asyncio.Lock()
         self._news = asyncio.Event()
 
     def _start(self, number: int) -> Child:
         (channel, their_channel), (handles, their_handles) = socket_pair(), handle_pair()
-        services: Services = {"open": lambda peer, _: self.on_open(peer), "start_report": lambda _: None}
+        services: Services = {
+            "open": lambda peer, _: self.on_open(peer),
+            "start_report": lambda _: None,
+            HEARTBEAT: lambda _: self.on_heartbeat(),
+            "never": lambda _: asyncio.get_running_loop().create_future(),
+            "problems": lambda _: ["its disk is full"],
+            "metrics": lambda _: {},
+        }
         end = Peer(FIRST, their_channel, services=services, calls={}, on_lost=lambda _: None)
         is_alive = True
 
         def kill() -> None:
             nonlocal is_alive
-            self.alive -= is_alive
-            is_alive = False
+            if self.can_end.is_set():
+                self.alive -= is_alive
+                is_alive = False
+                end.close()
+
+        def poll() -> int | None:
+            # A process that was killed ends as soon as it can.
+            kill()
+            return None if is_alive else 0
 
         self.started.append(end)
         self.alive += 1
@@ -58,16 +83,14 @@ class Stage:
         self._news.set()
         self.on_start(end)
         their_handles.close()
-        return Child(number, cast("Any", SimpleNamespace(kill=kill, poll=lambda: 0, pid=1)), channel, handles)
+        return Child(number, cast("Any", SimpleNamespace(kill=kill, poll=poll, pid=1)), channel, handles)
 
     async def open(self) -> None:
         """Start the server."""
         self.companions.start()
         broker: Any = SimpleNamespace(
             metrics=Registry(),
-            catalog=SimpleNamespace(
-                state=SimpleNamespace(encode=lambda: b""), between_changes=self._between, is_settled=True
-            ),
+            catalog=self.catalog,
             data=SimpleNamespace(path=None, stop=None, unopened=frozenset()),
             archiver=None,
         )

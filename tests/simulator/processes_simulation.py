@@ -34,6 +34,7 @@ from courser.processes.channel import socket_pair
 from courser.processes.children import Child
 from courser.processes.following import FirstProcess, FollowingServices, OpeningOrders, open_follower
 from courser.processes.handles import Handles, handle_pair
+from courser.processes.heartbeats import HEARTBEAT
 from courser.processes.leading import Companions
 from courser.processes.links import Links
 from courser.processes.ownership import FIRST, owns_of, share_name
@@ -120,7 +121,11 @@ class _FurtherProcess:
         self.life = Life(last_step, self._killed)
         (channel, self._channel), (handles, self._their_handles) = socket_pair(), handle_pair()
         self.child = Child(number, cast("Any", self), channel, handles)
-        self._services: dict[str, Callable[..., Any]] = {"open": self._open, "close": self._close}
+        self._services: dict[str, Callable[..., Any]] = {
+            "open": self._open,
+            "close": self._close,
+            HEARTBEAT: lambda _: None,
+        }
         self._calls: dict[str, Callable[..., None]] = {}
         self._ends: list[socket.socket] = []
         self._peers = [self._peer(FIRST, self._channel)]

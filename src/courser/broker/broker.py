@@ -64,8 +64,9 @@ from courser.catalog.entities import User
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.errors import StorageFailure
+from courser.model import metric_table as m
 from courser.model.identifiers import TopicAddress
-from courser.model.metrics import Registry
+from courser.model.metrics import Registry, Sample
 from courser.model.permissions import ALL_PERMISSIONS, Action
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory
@@ -88,6 +89,13 @@ class OtherProcesses(Others, Protocol):
     @property
     def archive_shares(self) -> "OtherArchiveShares":
         """Their partitions, as the archiver sees them."""
+
+    @property
+    def count(self) -> int:
+        """Of all processes of the server, the first one included."""
+
+    def answering(self) -> tuple[int, ...]:
+        """The numbers of the processes that answered the last scrape, the first one included."""
 
     async def open_all(self, broker: "Broker", lost: AbstractSet[Path]) -> frozenset[PartitionIdentity]:
         """Have all other partitions opened. Return those that have no files."""
@@ -319,7 +327,14 @@ class Broker:
         lags = Lags(self.partitions, state, self.clock, series_count_max=series_count_max)
         lags.register(self.metrics)
         MachineSurvey(self.machine.measure, self.machine.started_at, self.pool).register(self.metrics)
+        self.metrics.collected(m.PROCESS_UP, self._ups)
         return lags, Scrapes(self.metrics)
+
+    def _ups(self) -> list[Sample]:
+        """Which processes answer."""
+        others = self._place.others
+        count, answering = (1, (0,)) if others is None else (others.count, others.answering())
+        return [Sample(m.PROCESS_UP.labeled(str(number)), int(number in answering)) for number in range(count)]
 
     def _make_publishing(self, draw: Callable[[int], bytes]) -> tuple[Staging, Publishing]:
         data, settings = self.data, self.settings

@@ -126,6 +126,11 @@ class CatalogService:
         return self._store.failure or self._failure
 
     @property
+    def is_busy(self) -> bool:
+        """Whether a change is being made, or somebody looks at the state between two changes. Others wait."""
+        return self._turn.locked()
+
+    @property
     def snapshot_failure(self) -> str | None:
         """Why the last snapshot failed, or None. Without snapshots the journal fills up."""
         return self._store.snapshot_failure

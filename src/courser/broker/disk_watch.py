@@ -28,6 +28,10 @@ FULL_SHARE = 0.02
 """Fraction of the disk: a small disk does not count as full before less than this is free."""
 _RELIEF = 2
 """The problem is over when twice the threshold is free: space allocated ahead varies."""
+_HEALTH_PATIENCE = 0.5
+"""Seconds that a health check waits for the disk. It answers within a second."""
+_SILENCE = 10.0
+"""Seconds after which a disk that says nothing is a problem. Before, it may only be busy."""
 _MIB = 1024 * 1024
 FREE_SPACE_SETTING = "data_maintenance.disk.min_free_space"
 """What operators call the minimum, for messages."""
@@ -55,6 +59,10 @@ def problems(partitions: PartitionRegistry, free: int, total: int) -> list[str]:
     return found
 
 
+async def _nothing() -> list[str]:
+    return []
+
+
 class DiskWatch:
     """Remembers what was already logged. Use it on one event loop."""
 
@@ -80,6 +88,10 @@ class DiskWatch:
         self._partitions = partitions
         self._pool = pool
         self._disk_space = disk_space
+        self._measuring: asyncio.Future[tuple[int, int]] | None = None
+        self._asked_at = 0.0
+        self._known = (0, 0)
+        """As of the last answer of the disk: free bytes and all bytes; of no disk before the first."""
         self._space = Space.ENOUGH
         self._has_refused = False
         """Whether the disk has refused a write since the last check. A quota does so while there is space left."""
@@ -130,17 +142,32 @@ class DiskWatch:
 
     async def problems(self) -> list[str]:
         """Why the server cannot take every write; empty if it can."""
-        found = problems(self._partitions, *await self._measure())
-        if self.elsewhere is not None:
-            found += await self.elsewhere()
+        measuring = self._measure(_HEALTH_PATIENCE)
+        space, elsewhere = await asyncio.gather(measuring, _nothing() if self.elsewhere is None else self.elsewhere())
+        found = problems(self._partitions, *space) + elsewhere
+        if (silence := self._silence()) >= _SILENCE:
+            found.append(f"the disk has not answered for {silence:.0f} s")
         if self.refusal is not None:
             found.append(f"sends are refused: {self.refusal}")
         if not found and self._has_refused:
             found.append("the disk is full: it has just refused a write")
         return found
 
-    async def _measure(self) -> tuple[int, int]:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._disk_space)
+    async def _measure(self, patience: float | None = None) -> tuple[int, int]:
+        """Free bytes and all bytes; those of the last time if the disk does not answer in time."""
+        loop = asyncio.get_running_loop()
+        if self._measuring is None:
+            self._asked_at = loop.time()
+            self._measuring = loop.run_in_executor(self._pool, self._disk_space)
+        measuring = self._measuring
+        await asyncio.wait((measuring,), timeout=patience)
+        if measuring.done():
+            self._measuring = None
+            self._known = measuring.result()
+        return self._known
+
+    def _silence(self) -> float:
+        return 0.0 if self._measuring is None else asyncio.get_running_loop().time() - self._asked_at
 
     def _failures(self) -> dict[Path, str]:
         logs = [partition.log for topic in self._partitions for partition in topic.partitions]

@@ -15,7 +15,7 @@ from courser.wire.prometheus import encode_families
 _log = logging.getLogger(__name__)
 
 _PATIENCE = 2.0
-"""Seconds that a scrape waits for a survey. Prometheus gives up after 10 seconds."""
+"""Seconds that a scrape waits for all surveys. Prometheus gives up after 10 seconds."""
 
 Survey = Callable[[], Awaitable[None]]
 
@@ -57,14 +57,16 @@ class Scrapes:
 
     async def survey(self) -> None:
         """Bring the figures up to date that nobody keeps. Call it before reading the registry."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience
         for survey in self._registry.surveys:
-            await self._run(survey)
+            await self._run(survey, max(deadline - loop.time(), 0.0))
 
-    async def _run(self, survey: Survey) -> None:
+    async def _run(self, survey: Survey, patience: float) -> None:
         task = self._surveys.get(survey)
         if task is None:
             task = self._surveys[survey] = asyncio.ensure_future(_awaited(survey))
-        await asyncio.wait((task,), timeout=self._patience)
+        await asyncio.wait((task,), timeout=patience)
         if not task.done() or self._surveys.get(survey) is not task:
             return
         del self._surveys[survey]

@@ -171,6 +171,12 @@ CONNECTIONS_CUT_OFF = Metric(
 
 INFORMATION = Metric("courser_info", _GAUGE, "Always 1; the label has the version of the server.", ("version",))
 START_TIME = Metric("courser_start_time_seconds", _GAUGE, "When the server started, in seconds since 1970.")
+PROCESS_UP = Metric(
+    "courser_process_up",
+    _GAUGE,
+    "1 if a process of the server answers, else 0. Process 0 is the first one, which is the only one by default.",
+    ("process",),
+)
 CPU_SECONDS = Metric("courser_cpu_seconds_total", _COUNTER, "CPU time that the server has used.")
 MEMORY = Metric("courser_memory_bytes", _GAUGE, "Memory that the server occupies.")
 THREADS = Metric("courser_threads", _GAUGE, "Threads of the server.")
@@ -303,6 +309,7 @@ SECTIONS = (
         (
             INFORMATION,
             START_TIME,
+            PROCESS_UP,
             CPU_SECONDS,
             MEMORY,
             THREADS,

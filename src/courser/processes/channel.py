@@ -113,7 +113,7 @@ class Channel:
             except BlockingIOError:
                 sent = 0
             except OSError:
-                self._lose()
+                self.lose()
                 return
         for piece in pieces:
             if sent >= len(piece):
@@ -148,7 +148,7 @@ class Channel:
             except BlockingIOError:
                 return
             except OSError:
-                self._lose()
+                self.lose()
                 return
             if sent < len(piece):
                 self._left[0] = piece[sent:]
@@ -179,7 +179,7 @@ class Channel:
         except OSError:
             count = 0
         if not count:
-            self._lose()
+            self.lose()
             return False
         is_filled = count == len(place)
         if large is not None:
@@ -235,7 +235,8 @@ class Channel:
 
     # --- the end ---
 
-    def _lose(self) -> None:
+    def lose(self) -> None:
+        """Give the other end up, as if it were gone."""
         if self.is_open:
             self._shut()
             self._on_lost()

@@ -27,10 +27,12 @@ from courser.catalog.store import CatalogStore, PreparedChange
 from courser.errors import CourserError
 from courser.model.metrics import Family
 from courser.processes.archive_leading import ArchiveLead
+from courser.processes.asking import Question
 from courser.processes.channel import socket_pair
 from courser.processes.children import Child
 from courser.processes.following import OpeningOrders
 from courser.processes.handles import Handles, handle_pair
+from courser.processes.heartbeats import HEARTBEAT, USUAL_PATIENCE, Heartbeats, Patience
 from courser.processes.links import Links
 from courser.processes.merged_metrics import Snapshot, grown, merged
 from courser.processes.ownership import FIRST, owns_of
@@ -58,12 +60,14 @@ class Companions:
         settings: BrokerSettings,
         *,
         first_pause: float = _FIRST_PAUSE,
+        patience: Patience = USUAL_PATIENCE,
     ) -> None:
         """``start`` starts the process with a number. ``settings`` are those of further processes.
 
-        ``first_pause``: seconds before a process that ended is started again.
+        ``first_pause``: seconds before a process that ended is started again. ``patience`` is that with silent ones.
         """
         self._first_pause = first_pause
+        self._patience = patience
         self.links = links
         self._start = start
         self._settings = settings
@@ -90,8 +94,13 @@ class Companions:
         """By process: seconds before it is started again the next time."""
         self._ready_times: dict[int, float] = {}
         """When processes were ready that were started again."""
-        self._snapshots: dict[int, Snapshot] = {}
-        """The metrics of each process, as of the last scrape."""
+        self._heartbeats = Heartbeats(patience.interval, self._patience_with, self._end_silent)
+        self._watch: asyncio.Task[None] | None = None
+        self._metrics, self._facts, self._problems = (
+            Question(name, links, patience.figures, self._is_silent) for name in ("metrics", "facts", "problems")
+        )
+        self._late: frozenset[int] = frozenset()
+        """Processes that did not answer the last scrape."""
         self._retired: Snapshot = {}
         """What processes have counted that ended."""
         self._opening: set[int] = set()
@@ -106,6 +115,7 @@ class Companions:
         """Start all processes. They load their modules while this one opens the metadata."""
         for number in range(1, self.links.process_count):
             self._connect(self._start(number))
+        self._watch = asyncio.get_running_loop().create_task(self._heartbeats.run())
 
     def _connect(self, child: Child) -> None:
         self._children[child.number] = child
@@ -119,6 +129,7 @@ class Companions:
         )
         self.connected[child.number] = peer
         self.on_start(peer)
+        self._heartbeats.watch(peer)
 
     async def open_all(self, broker: Broker, lost: AbstractSet[Path]) -> frozenset[PartitionIdentity]:
         """See ``OtherProcesses``."""
@@ -184,7 +195,9 @@ class Companions:
         self.links.remove(peer)
         if self._broker is None or not self._is_open or number in self._closed:
             return
-        self._retired = grown(self._broker.metrics, self._retired, self._snapshots.pop(number, {}))
+        self._retired = grown(self._broker.metrics, self._retired, self._metrics.forget(number) or {})
+        self._facts.forget(number)
+        self._problems.forget(number)
         self.on_lost(number)
         if number not in self._restarts and not self._is_closing:
             # Otherwise it has ended again before it was ready, which whoever starts it notices.
@@ -204,6 +217,8 @@ class Companions:
             await self._pause(number)
             try:
                 self._connect(self._start(number))
+                # Not while changes wait for it: it loads its modules first.
+                await self.connected[number].call(HEARTBEAT)
                 is_ready = await broker.catalog.between_changes(partial(self._get_ready, number))
                 # It may have ended since then. While it is started again, nobody else does that.
                 if is_ready and self.connected[number].is_open:
@@ -254,6 +269,32 @@ class Companions:
             self.on_ready(peer, self._handles[number])
         _log.info("process %d is back", number)
         return True
+
+    # --- silence ---
+
+    def _patience_with(self, peer: Peer, has_answered: bool) -> float:
+        if self._is_closing:
+            return self._patience.stopping
+        if self._broker is None or not self._is_open or not has_answered:
+            return self._patience.starting
+        # One that gets ready opens its partitions, and may have many.
+        is_blocking = self._broker.catalog.is_busy and peer.number not in self._opening
+        return self._patience.blocking if is_blocking else self._patience.silence
+
+    def _end_silent(self, peer: Peer, silence: float) -> None:
+        _log.error("process %d has not answered for %.1f s; ending it", peer.number, silence)
+        self._children[peer.number].kill()
+        asyncio.get_running_loop().call_later(self._patience.leaving, self._leave, peer)
+
+    def _leave(self, peer: Peer) -> None:
+        """A process was killed. If the kernel waits for the disk before it ends it, nobody else does."""
+        if peer.is_open:
+            for other in self.links:
+                other.note("gone", peer.number)
+            peer.lose()
+
+    def _is_silent(self, peer: Peer) -> bool:
+        return self._heartbeats.age_of_question(peer) >= self._patience.hint
 
     # --- metadata ---
 
@@ -336,16 +377,18 @@ class Companions:
     # --- figures ---
 
     async def collect(self) -> None:
-        """Bring the figures of other processes up to date. Those of one that is being restarted stay as they were."""
+        """Bring the figures of other processes up to date.
+
+        Those of one that is silent or is being restarted stay as they were.
+        """
         broker = self._broker
         assert broker is not None, "it is open"
         sums = dict(broker.figures.elsewhere)
         sessions: dict[int, SessionElsewhere] = {}
-        for result in await self._call_each(tuple(self.links), "facts"):
-            if isinstance(result, BaseException):
-                continue
-            sums |= result[0]
-            for client_id, facts in result[1].items():
+        await self._facts.ask()
+        for topics, clients in self._facts.answers.values():
+            sums |= topics
+            for client_id, facts in clients.items():
                 sessions[client_id] = sessions[client_id].joined(facts) if client_id in sessions else facts
         state = broker.catalog.state
         broker.figures.elsewhere = {place: found for place, found in sums.items() if state.topic(*place) is not None}
@@ -355,19 +398,26 @@ class Companions:
         """The metrics of all processes."""
         broker = self._broker
         assert broker is not None, "it is open"
-        peers = tuple(self.links)
-        for peer, result in zip(peers, await self._call_each(peers, "metrics"), strict=True):
-            if not isinstance(result, BaseException) and self.links.peers.get(peer.number) is peer:
-                self._snapshots[peer.number] = result
-        return merged(broker.metrics, (*self._snapshots.values(), self._retired))
+        self._late = await self._metrics.ask()
+        return merged(broker.metrics, (*self._metrics.answers.values(), self._retired))
+
+    @property
+    def count(self) -> int:
+        """See ``OtherProcesses``."""
+        return self.links.process_count
+
+    def answering(self) -> tuple[int, ...]:
+        """See ``OtherProcesses``."""
+        return FIRST, *sorted(self.links.peers.keys() - self._late)
 
     async def problems(self) -> list[str]:
         """Why other processes cannot take every write."""
-        peers = tuple(self.links)
-        missing = self.links.numbers - {peer.number for peer in peers}
+        late = await self._problems.ask()
+        missing = self.links.numbers - self.links.peers.keys()
         found = [f"process {number} is being restarted" for number in sorted(missing)]
-        for result in await self._call_each(peers, "problems"):
-            found += [] if isinstance(result, BaseException) else result
+        found += [f"process {number} does not answer" for number in sorted(late - missing)]
+        for number, problems in self._problems.answers.items():
+            found += problems if number not in late | missing else []
         return found
 
     # --- the end ---
@@ -452,6 +502,8 @@ class Companions:
     async def _let_go(self, end: Callable[[Child], Awaitable[object]]) -> None:
         for number in self._children:
             self._disconnect(number)
+        if self._watch is not None:
+            self._watch.cancel()
         await asyncio.gather(*map(end, self._children.values()))
 
 

@@ -11,7 +11,8 @@ Snapshot: TypeAlias = Mapping[str, list[Sample]]
 """All time series of one process, by the name of the metric."""
 
 _OF_THE_FIRST = frozenset(
-    metric.name for metric in (m.CONNECTIONS, m.DISK_SIZE, m.DISK_FREE, m.DISK_USED, m.INFORMATION, m.START_TIME)
+    metric.name
+    for metric in (m.CONNECTIONS, m.DISK_SIZE, m.DISK_FREE, m.DISK_USED, m.INFORMATION, m.START_TIME, m.PROCESS_UP)
 )
 """What the first process knows for all: the list of connections, the disk, and the server itself."""
 _LARGEST = frozenset(

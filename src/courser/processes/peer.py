@@ -105,6 +105,8 @@ class Peer:
         """Of the call that was made last."""
         self._asked: dict[int, tuple[asyncio.Future[Any], object]] = {}
         """Calls of ours that are not answered, and their arguments: the other process may still read their memory."""
+        self._given: tuple[object, ...] = ()
+        """What a process that was given up may still read."""
         self._serving: dict[int, Call] = {}
         """Calls of the other process that are not answered."""
         self._loop = asyncio.get_running_loop()
@@ -151,6 +153,11 @@ class Peer:
         """Map the memory that the other process has for its requests. Tell it so."""
         self._channel.foreign_region = ForeignRegion(region)
         self.note("region_mapped")
+
+    def lose(self) -> None:
+        """Give the other process up, as if it were gone. Keep this until it is: it may still read memory of ours."""
+        self._given = tuple(self._asked.values())
+        self._channel.lose()
 
     def close(self) -> None:
         """Close the channel, without calling ``on_lost``."""

@@ -23,6 +23,7 @@ from courser.processes.children import end_with_parent
 from courser.processes.encoding import COMMAND
 from courser.processes.following import FirstProcess, FollowingServices, OpeningOrders, open_follower
 from courser.processes.handles import Handles
+from courser.processes.heartbeats import HEARTBEAT
 from courser.processes.links import Links
 from courser.processes.mirrors import Mirrors
 from courser.processes.moving import Moves
@@ -83,6 +84,8 @@ class Worker:
         self._number = number
         self._lock = lock
         self._services: dict[str, Callable[..., Any]] = {
+            HEARTBEAT: _answer_at_once,
+            "gone": self._gone,
             "prepare": self._prepare,
             "open": self._open,
             "say_goodbye": self._say_goodbye,
@@ -102,6 +105,8 @@ class Worker:
         self._region: RequestRegion
         self._slots: SharedSlots
         self._links: Links
+        self._given_up: dict[int, Peer] = {}
+        """Processes that the first one has given up, until their successors are there."""
         self._broker: Broker
         self._router: Router
         self._mirrors: Mirrors
@@ -172,6 +177,7 @@ class Worker:
     def _link(self, descriptors: Sequence[int], number: int) -> None:
         """A channel to another further process."""
         channel, handles = (socket.socket(fileno=descriptor) for descriptor in descriptors)
+        self._given_up.pop(number, None)
         if (predecessor := self._links.peers.get(number)) is not None:
             # Its end was not noticed yet. Later, what belongs to its successor would be taken for its own.
             predecessor.close()
@@ -255,6 +261,12 @@ class Worker:
         self._mirrors.home_lost(peer.number)
         self._router.peer_lost(peer.number)
 
+    def _gone(self, _: Peer, number: int) -> None:
+        """The first process has given another one up, which does not end yet."""
+        if (peer := self._links.peers.get(number)) is not None:
+            self._given_up[number] = peer
+            peer.lose()
+
     async def _say_goodbye(self, _: Peer, grace: float) -> None:
         if self._listener is not None and self._connections is not None:
             self._listener.close()
@@ -271,6 +283,10 @@ class Worker:
         # After the answer.
         asyncio.get_running_loop().call_later(0.1, self._ended.set)
         return is_clean
+
+
+def _answer_at_once(_: Peer) -> None:
+    """The event loop runs."""
 
 
 async def _run(number: int, channel: int, handles: int, lock: int) -> None:
