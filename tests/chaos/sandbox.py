@@ -30,7 +30,7 @@ CONNECTION_COUNT_MAX = 400
 SETTINGS = {
     "system.segment.size": "512 KiB",
     "system.logging.file_enabled": "false",
-    "system.shutdown_timeout": "2s",
+    "system.shutdown_timeout": "30s",
     "data_maintenance.messages.interval": "2s",
     "tcp.connection_count_max": str(CONNECTION_COUNT_MAX),
     "http.enabled": "true",

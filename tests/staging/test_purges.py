@@ -15,7 +15,7 @@ from courser.broker.redo import AppendProgress
 from courser.broker.settings import BrokerSettings
 from courser.catalog.entities import Publish, Sink
 from courser.catalog.store import PreparedChange
-from courser.errors import CourserError
+from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.messaging import ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
@@ -137,4 +137,29 @@ async def test_retention_settles_a_publish_before_it_deletes_its_messages(is_ask
     assert await life.seen() == Counter()
     await life.server.restart(with_power_cut=False)
     assert await life.seen() == Counter(), "messages that were deleted are back"
+    life.server.broker.pool.shutdown()
+
+
+@pytest.mark.parametrize("is_asked_for", [True, False])
+async def test_retention_deletes_nothing_of_a_publish_that_cannot_be_settled_now(is_asked_for: bool, seed: int) -> None:
+    """The server stops, or another process is away: the next start would append the messages once more."""
+    life = Life(seed, level="replicated")
+    await life.begin()
+    with mock.patch.object(Publishing, "_settle_quietly", not_yet):
+        await life.work(to_the_end=False)
+    broker = life.server.broker
+    for partition in broker.partitions.topics[0, 0].partitions:
+        await partition.roll()
+    await broker.publishing.close()
+    if is_asked_for:
+        with pytest.raises(CommandRejected) as refusal:
+            await life.server.ask(c.DeleteSegments("s", "t", 0, 10))
+        assert refusal.value.code is ErrorCode.SERVER_BUSY
+    else:
+        await life.server.ask(c.UpdateTopic("s", "t", "t", TopicOptions(message_expiry=1), is_patch=True))
+        life.server.clock.advance(10_000_000)
+        await broker.retention.clean_all()
+    assert await life.seen() == EXPECTED
+    await life.server.restart(with_power_cut=False)
+    assert await life.seen() == EXPECTED
     life.server.broker.pool.shutdown()

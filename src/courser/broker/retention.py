@@ -17,7 +17,7 @@ from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.settings import BrokerSettings
 from courser.broker.topic_settings import expiry_of, local_size_limit, local_time_limit
-from courser.errors import CourserError
+from courser.errors import CourserError, ErrorCode
 from courser.model.clock import Clock
 from courser.model.identifiers import TopicAddress
 from courser.records.stored_header import PartitionIdentity
@@ -406,6 +406,10 @@ class Retention:
             try:
                 await self.settle(log.identity, before_offset)
             except CourserError as error:
+                if error.code is ErrorCode.SERVER_BUSY:
+                    # The server stops, or a process is away: the next start or round settles it. Deleted before that,
+                    # its messages would be appended once more.
+                    raise
                 # The disk may be full, and only this makes room. What could come back is what the publish holds.
                 _log.warning("deleting messages of a publish that is not finalized reason=%s", error)
         await partition.trim(before_offset)
