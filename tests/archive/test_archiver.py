@@ -165,6 +165,27 @@ async def test_messages_that_arrive_during_a_purge_stay(tmp_path: Path) -> None:
     assert max(ends) == 3, "every message was archived before it was deleted"
 
 
+async def test_a_purge_is_not_refused_for_what_arrives_while_it_closes_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, settings_of(), fake_store()) as (broker, client):
+        await fill(broker, client, "a")
+        await client.send_messages("shop/orders", partitioning=0, messages=["b"])
+        # The next run does not include what is still written: its time has just come.
+        assert await archiver_of(broker).run_once(with_active=True)
+        sender, partition = await broker.connect(), partition_of(broker)
+        seal, arriving = partition.seal, ["c"]
+
+        async def seal_beside_a_sender() -> None:
+            if arriving:
+                await sender.send_messages("shop/orders", partitioning=0, messages=[arriving.pop()])
+            await seal()
+
+        monkeypatch.setattr(partition, "seal", seal_beside_a_sender)
+        await client.purge_topic("shop/orders")
+        assert await texts(client) == [(2, b"c")], "what arrived meanwhile stays"
+
+
 def pieces_of(reader: ArchiveReader, found: FoundRoot) -> Iterator[Piece]:
     for partition in found.root.partitions:
         if partition.manifest_key:
@@ -313,11 +334,10 @@ async def test_the_figures_of_the_archive_are_metrics(tmp_path: Path) -> None:
         assert figure(m.ARCHIVE_FAILURES) == 1
 
 
-async def test_a_survey_of_the_backlog_lets_others_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("courser.broker.archive_share._STEP_COUNT", 2)
+async def test_a_survey_of_the_backlog_lets_others_run(tmp_path: Path) -> None:
     async with running(tmp_path, settings_of(), fake_store()) as (broker, client):
         await client.create_stream("shop")
-        await client.create_topic("shop", "orders", partitions_count=4)
+        await client.create_topic("shop", "orders", partitions_count=401)
         await fill(broker, client, "a", "b")
         archiver = archiver_of(broker)
         survey = archiver.share.survey()

@@ -24,6 +24,7 @@ from courser.broker.capturing import captured_partition
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.partition_survey import Pause, let_others_run
+from courser.broker.steps import Steps
 from courser.errors import CourserError
 from courser.model.identifiers import TopicAddress
 from courser.records.stored_header import PartitionIdentity
@@ -33,9 +34,6 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.segment import Segment, SegmentState
 
 _log = logging.getLogger(__name__)
-
-_STEP_COUNT = 200
-"""Partitions and segments that are looked at without a pause: up to 10 us each."""
 
 
 class KnownArchive(Protocol):
@@ -217,11 +215,11 @@ class ArchiveShare:
         The archive must not have what a power cut takes from the server.
         """
         if with_active:
-            for partition in self._partitions():
+            async for partition in self._all_in_steps():
                 marks = partition.log.marks
                 if partition.log.failure is None and marks.synced.offset < marks.written.offset:
                     await _try(partition, partition.sync)
-        for partition in self._partitions():
+        async for partition in self._all_in_steps():
             if partition.log.failure is None and partition.log.closing_count:
                 await _try(partition, partition.seal)
 
@@ -233,13 +231,9 @@ class ArchiveShare:
 
     async def _all_in_steps(self) -> AsyncIterator[Partition]:
         """All partitions, with pauses: there may be many segments, and others must not wait for all of them."""
-        step = 0
+        steps = Steps(self._pause)
         for partition in self._partitions():
-            count = len(partition.log.segments) + 1
-            if step and step + count > _STEP_COUNT:
-                step = 0
-                await self._pause()
-            step += count
+            await steps.take(len(partition.log.segments) + 1)
             yield partition
 
     def _captured(self, partition: Partition, *, with_active: bool) -> CapturedPartition:
@@ -289,18 +283,25 @@ class ArchiveShare:
     async def ask_for(self, topics: Iterable[OpenTopic]) -> list[AwaitedSegment]:
         """Have all messages that topics have now archived by the next run, because they are about to be purged.
 
-        They end at the end of a segment. Messages that come later are in later ones (``ArchiveGuard.purgeable_end``).
+        They end at the end of a segment. Messages that come later are in later ones (``ArchiveGuard.purgeable_end``):
+        what counts is what a partition had when its segment was closed, not what arrives while it is sealed.
         """
         partitions = [partition for topic in topics for partition in topic.partitions]
+        awaited: list[AwaitedSegment] = []
+        steps = Steps(self._pause)
+        for partition in partitions:
+            await steps.take(len(partition.log.segments) + 1)
+            await partition.close_segment()
+            log = partition.log
+            self.guard.want(log.identity, log.next_offset)
+            awaited += [
+                AwaitedSegment(log.identity, segment.base_offset, segment.end_offset, segment.message_count)
+                for segment in log.segments
+            ]
         for partition in partitions:
             if partition.log.failure is None:
-                await partition.roll()
-            self.guard.want(partition.log.identity, partition.log.next_offset)
-        return [
-            AwaitedSegment(found.log.identity, segment.base_offset, segment.end_offset, segment.message_count)
-            for found in partitions
-            for segment in found.log.segments
-        ]
+                await partition.seal()
+        return awaited
 
 
 async def _leave_alone(_partition: Partition, segment: Segment, damages: Sequence[DamagedRange]) -> None:

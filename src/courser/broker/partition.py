@@ -553,10 +553,15 @@ class Partition(ReadablePartition):
 
     async def roll(self) -> None:
         """Close and seal the open segment if it has messages, so that it can be trimmed."""
-        await self._wait_for_large_append()
+        await self.close_segment()
         self.log.check_writable()
-        self.log.roll()
         await self.seal()
+
+    async def close_segment(self) -> None:
+        """Close the open segment if it has messages and can be sealed. On return, nothing was appended since."""
+        await self._wait_for_large_append()
+        if self.log.failure is None:
+            self.log.roll()
 
     async def seal(self) -> None:
         """Seal all closed segments."""
