@@ -14,8 +14,19 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import DELETION_COUNT_MAX
-from courser.broker.retention import DeletionReason, Limits, RetainedSegment, Roll, Step, Trim, plan
+from courser.broker.retention import (
+    DeletionReason,
+    Limits,
+    RetainedSegment,
+    Retention,
+    Roll,
+    Step,
+    Trim,
+    plan,
+    retained_segments,
+)
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
+from courser.broker.steps import Steps
 from courser.errors import ErrorCode, PartitionReadOnly
 from courser.model.messaging import PollingKind
 from courser.model.topic_options import NEVER, TopicOptions
@@ -159,6 +170,52 @@ async def test_expired_segments_are_deleted_logged_and_counted(scene: Scene, cap
     assert counters.message_count == {DeletionReason.EXPIRED: 2}
     assert counters.size == {DeletionReason.EXPIRED: 2 * 305}
     assert "reason=expired stream=0 topic=0 partition=0 segments=2 messages=2 size=610" in caplog.text
+
+
+async def test_a_walk_over_many_segments_lets_others_run(scene: Scene) -> None:
+    """Neither the partitions of a topic nor the segments of a partition are looked at in one go."""
+    await add_topic(scene, partition_count=3, message_expiry=2 * HOUR)
+    for partition_id in range(3):
+        await fill_segments(scene, "abcd", partition_id)
+    pauses: list[int] = []
+
+    async def pause() -> None:
+        pauses.append(1)
+
+    partitions = next(iter(scene.broker.partitions)).partitions
+    listed = await retained_segments(partitions, 0, Steps(pause, count_max=2))
+    assert [[segment.end_offset for segment in segments] for segments in listed] == [[1, 2, 3, 4]] * 3
+    assert len(pauses) == 5, "before each two segments but the first two"
+
+
+async def test_the_cleaner_and_the_relief_of_the_disk_pause(scene: Scene) -> None:
+    await add_topic(scene, partition_count=300, message_expiry=2 * HOUR)
+    pauses: list[int] = []
+
+    async def pause() -> None:
+        pauses.append(1)
+
+    retention = Retention(scene.broker.partitions, BrokerSettings(cleaner_enabled=False), scene.clock, pause)
+    await retention.clean_all()
+    assert pauses, "the limits of the topic"
+    pauses.clear()
+    retention.guard = Archive(1)
+    await retention.relieve(1)
+    assert pauses, "the oldest segment of all"
+
+
+async def test_what_is_deleted_while_the_cleaner_pauses_does_not_stop_it(scene: Scene) -> None:
+    await add_topic(scene, partition_count=300, message_expiry=HOUR)
+    await fill_segments(scene, "a")
+    scene.clock.advance(2 * HOUR)
+
+    async def pause() -> None:
+        if scene.broker.catalog.state.stream_by_name:
+            await scene.ask(scene.root, c.DeleteStream("s"))
+
+    retention = Retention(scene.broker.partitions, BrokerSettings(), scene.clock, pause)
+    await retention.clean_all()
+    assert not list(scene.broker.partitions)
 
 
 async def test_a_dead_consumer_keeps_nothing(scene: Scene) -> None:

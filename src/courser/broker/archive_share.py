@@ -291,8 +291,11 @@ class ArchiveShare:
         steps = Steps(self._pause)
         for partition in partitions:
             await steps.take(len(partition.log.segments) + 1)
-            await partition.close_segment()
+            await partition.wait_for_large_append()
+            # Nothing is awaited from here on: what arrives later is in a later segment.
             log = partition.log
+            if log.failure is None:
+                log.roll()
             self.guard.want(log.identity, log.next_offset)
             awaited += [
                 AwaitedSegment(log.identity, segment.base_offset, segment.end_offset, segment.message_count)

@@ -326,7 +326,7 @@ class Partition(ReadablePartition):
             if self._hold is not None:
                 await self._wait_for_writes()
             elif self._large_append is not None:
-                await self._wait_for_large_append()
+                await self.wait_for_large_append()
             elif self._is_behind:
                 self.log.check_writable()
                 before = self.log.closing_count
@@ -528,7 +528,7 @@ class Partition(ReadablePartition):
         await self._wait_for_writes()
         self._hold = hold = asyncio.Event()
         try:
-            await self._wait_for_large_append()
+            await self.wait_for_large_append()
             yield
         finally:
             self._hold = None
@@ -538,7 +538,8 @@ class Partition(ReadablePartition):
         while self._hold is not None:
             await self._hold.wait()
 
-    async def _wait_for_large_append(self) -> None:
+    async def wait_for_large_append(self) -> None:
+        """Wait until no batch is being appended on another thread."""
         while self._large_append is not None:
             await asyncio.wait((self._large_append,))
 
@@ -553,15 +554,10 @@ class Partition(ReadablePartition):
 
     async def roll(self) -> None:
         """Close and seal the open segment if it has messages, so that it can be trimmed."""
-        await self.close_segment()
+        await self.wait_for_large_append()
         self.log.check_writable()
+        self.log.roll()
         await self.seal()
-
-    async def close_segment(self) -> None:
-        """Close the open segment if it has messages and can be sealed. On return, nothing was appended since."""
-        await self._wait_for_large_append()
-        if self.log.failure is None:
-            self.log.roll()
 
     async def seal(self) -> None:
         """Seal all closed segments."""

@@ -15,7 +15,9 @@ from typing import NamedTuple, Protocol
 
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
+from courser.broker.partition_survey import Pause, let_others_run
 from courser.broker.settings import BrokerSettings
+from courser.broker.steps import Steps
 from courser.broker.topic_settings import expiry_of, local_size_limit, local_time_limit
 from courser.errors import CourserError, ErrorCode
 from courser.model.clock import Clock
@@ -193,7 +195,11 @@ class DeletionGuard(Protocol):
 class Retention:
     """Deletes old segments. ``run`` is the cleaner; the rest may be called at any time."""
 
-    def __init__(self, registry: PartitionRegistry, settings: BrokerSettings, clock: Clock) -> None:
+    def __init__(
+        self, registry: PartitionRegistry, settings: BrokerSettings, clock: Clock, pause: Pause = let_others_run
+    ) -> None:
+        """``pause`` lets the other tasks of the event loop run."""
+        self._pause = pause
         self._registry = registry
         self._settings = settings
         self._clock = clock
@@ -266,28 +272,34 @@ class Retention:
 
     async def clean_all(self) -> None:
         """Check every topic once."""
+        steps = Steps(self._pause)
         for topic in list(self._registry):
-            await self.clean(topic)
+            await steps.take()
+            await self._clean_if_limited(topic, steps)
 
     async def clean(self, topic: OpenTopic) -> None:
         """Apply the limits of one topic. A disk failure is logged and retried in the next run."""
+        await self._clean_if_limited(topic, Steps(self._pause))
+
+    async def _clean_if_limited(self, topic: OpenTopic, walk: Steps) -> None:
         limits = self.limits_of(topic)
         if limits == Limits():
             return
         async with self._turn:
-            await self._clean(topic, limits)
+            await self._clean(topic, limits, walk)
 
-    async def _clean(self, topic: OpenTopic, limits: Limits) -> None:
+    async def _clean(self, topic: OpenTopic, limits: Limits, walk: Steps) -> None:
         partitions = list(topic.partitions)
         try:
             for partition in partitions:
+                await walk.take(len(partition.log.segments) + 1)
                 if partition.log.failure is None:
                     partition.log.follow_clock()
                 if partition.log.closing_count and partition.log.failure is None:
                     await partition.seal()
             for _ in range(_ROUND_COUNT_MAX):
                 now = self.expiry_time()
-                steps = plan([retained_segments(partition, now) for partition in partitions], limits, now)
+                steps = plan(await retained_segments(partitions, now, walk), limits, now)
                 for step in steps:
                     if not await self._carry_out(topic, partitions[step.partition_id], step):
                         # The steps after it assume that these segments are gone.
@@ -322,8 +334,10 @@ class Retention:
         if self.guard is None:
             return False
         oldest: tuple[int, OpenTopic, Partition, Segment] | None = None
-        for topic in self._registry:
+        walk = Steps(self._pause)
+        for topic in list(self._registry):
             for partition in topic.partitions:
+                await walk.take()
                 segments = partition.log.segments
                 # The first one only: messages are deleted from the beginning of a log.
                 first = next((segment for segment in segments if segment.message_count), None)
@@ -340,6 +354,9 @@ class Retention:
         try:
             return await self._trim(topic, partition, segment.end_offset, DeletionReason.PRESSURE)
         except CourserError as error:
+            if partition.is_deleted:
+                # Meanwhile, so that its space is free, too. Look for another one.
+                return True
             _log.warning("could not free disk space partition=%s reason=%s", partition.log.directory, error)
             return False
 
@@ -439,22 +456,35 @@ class Retention:
         )
 
 
-def retained_segments(partition: Partition, now: int) -> list[RetainedSegment]:
-    """The segments of a partition that have messages, oldest first."""
+async def retained_segments(partitions: Sequence[Partition], now: int, walk: Steps) -> list[list[RetainedSegment]]:
+    """The segments of each partition that have messages, oldest first.
+
+    What changes during the walk is found by the next one: a plan names offsets, and each step looks at what is there.
+    """
+    return [await _retained(partition, now, walk) for partition in partitions]
+
+
+async def _retained(partition: Partition, now: int, walk: Steps) -> list[RetainedSegment]:
+    found: list[RetainedSegment] = []
     if partition.log.failure is not None:
         # Nothing can be deleted here: the limits apply to the other partitions only.
-        return []
-    return [
-        RetainedSegment(
-            segment.end_offset,
-            segment.size,
-            segment.first_stored_at,
-            _expires_from(segment, now),
-            segment.state is SegmentState.SEALED,
-        )
-        for segment in partition.log.segments
-        if segment.message_count
-    ]
+        return found
+    segments = partition.log.segments
+    for start in range(0, len(segments), walk.count_max):
+        some = segments[start : start + walk.count_max]
+        await walk.take(len(some))
+        found += [
+            RetainedSegment(
+                segment.end_offset,
+                segment.size,
+                segment.first_stored_at,
+                _expires_from(segment, now),
+                segment.state is SegmentState.SEALED,
+            )
+            for segment in some
+            if segment.message_count
+        ]
+    return found
 
 
 def _expires_from(segment: Segment, now: int) -> int:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from courser.api.storage_replies import PlannedDeletion
 from courser.broker.partition import Partition
 from courser.broker.partition_registry import OpenTopic, PartitionRegistry
-from courser.broker.partition_survey import let_others_run
 from courser.broker.retention import (
     DeletionReason,
     Limits,
@@ -17,9 +16,7 @@ from courser.broker.retention import (
     plan,
     retained_segments,
 )
-
-_STEP_COUNT = 100
-"""Topics that are looked at without a pause."""
+from courser.broker.steps import Steps
 
 
 class Foreseen(NamedTuple):
@@ -64,29 +61,33 @@ async def planned_deletions(
     """What will be deleted from the topics that are wanted, which are asked for by stream and topic id."""
     rows: list[PlannedDeletion] = []
     topics = [topic for key, topic in sorted(registry.topics.items()) if is_wanted(*key)]
-    for number, topic in enumerate(topics, start=1):
+    walk = Steps()
+    for topic in topics:
+        await walk.take()
         limits, now = retention.limits_of(topic), retention.expiry_time()
         if limits != Limits():
             partitions = tuple(topic.partitions)
-            facts = [retained_segments(partition, now) for partition in partitions]
+            facts = await retained_segments(partitions, now, walk)
             merged: dict[tuple[int, DeletionReason], list[Foreseen]] = {}
             for found in foresee(facts, limits, now, max(until, now)):
                 merged.setdefault((found.partition_id, found.reason), []).append(found)
-            rows += [
+            found_rows = (
                 _row(retention, topic, partitions[partition_id], reason, parts)
                 for (partition_id, reason), parts in sorted(merged.items(), key=lambda item: item[0][0])
-            ]
-        if number % _STEP_COUNT == 0:
-            await let_others_run()
+            )
+            rows += [row for row in found_rows if row is not None]
     return rows
 
 
 def _row(
     retention: Retention, topic: OpenTopic, partition: Partition, reason: DeletionReason, parts: Sequence[Foreseen]
-) -> PlannedDeletion:
+) -> PlannedDeletion | None:
+    """None if these segments were deleted since they were looked at."""
     ends = {segment.end_offset for part in parts for segment in part.segments}
     log, guard = partition.log, retention.guard
     segments = [segment for segment in log.segments if segment.message_count and segment.end_offset in ends]
+    if not segments:
+        return None
     return PlannedDeletion(
         topic.stream_id,
         topic.topic_id,
