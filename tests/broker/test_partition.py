@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import threading
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,13 @@ from courser.errors import DiskFull, PartitionReadOnly
 from courser.model.durability import Durability
 from courser.records.batch import NewMessage, build_batch
 from courser.storage.limits import EngineLimits
+from courser.storage.offset_table import read_offsets
 from courser.storage.settings import LogSettings
 from courser.testing.clocks import ManualClock
 from courser.testing.files import FakeFile, FaultPlan
 from tests.broker.open_partitions import (
     DIRECTORY,
+    IDENTITY,
     MINUTE,
     ONE,
     GatedFileSystem,
@@ -328,3 +331,93 @@ async def test_a_store_that_moves_back_is_synced_before_it_returns(disk: GatedFi
         await partition.delete_offset(ONE)
         assert partition.log.offsets.get(ONE) is None
         assert not has_unsynced_offsets(partition)
+
+
+async def test_the_first_stored_offset_waits_for_no_sync(disk: GatedFileSystem, pool: Executor) -> None:
+    async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
+        await send(partition, "message")
+        syncs = disk.calls["sync"], disk.calls["sync_directory"]
+        await partition.store_offset(ONE, 0)
+        assert (disk.calls["sync"], disk.calls["sync_directory"]) == syncs
+        await partition.sync()
+        assert disk.calls["sync_directory"] == syncs[1] + 1, "the name of the file is not durable"
+
+
+async def test_a_store_waits_while_the_file_of_offsets_is_rewritten(disk: GatedFileSystem, pool: Executor) -> None:
+    """It would be in the old file only."""
+    gate = threading.Event()
+    open_file = disk.open
+
+    def open_with_gate(path: Path, *, writable: bool = False, create: bool = False) -> FakeFile:
+        file = open_file(path, writable=writable, create=create)
+        if path.name == "offsets.tmp":
+            sync = file.sync
+
+            def gated_sync() -> None:
+                assert gate.wait(30)
+                sync()
+
+            file.sync = gated_sync  # type: ignore[method-assign]
+        return file
+
+    disk.open = open_with_gate  # type: ignore[method-assign]
+    small = replace(settings(Durability.WRITTEN), limits=EngineLimits(offsets_rewrite_size=64))
+    async with opened(disk, pool, small) as partition:
+        for number in range(9):
+            await send(partition, str(number))
+        await partition._upkeep.drain()
+        offset = 0
+        while not partition.log.offsets.is_wasteful:
+            await partition.store_offset(ONE, offset)
+            offset += 1
+        await until(lambda: partition.log.offsets.is_rewriting)
+        store = asyncio.ensure_future(partition.store_offset(ONE, 8))
+        await until(lambda: len(partition._upkeep._asked) == 1)
+        assert partition.log.offsets.get(ONE) == offset - 1 < 8
+        gate.set()
+        await store
+        assert read_offsets(disk.contents(DIRECTORY / "offsets"), 0, IDENTITY).offsets == {ONE: 8}
+
+
+async def test_a_store_that_fails_after_a_part_was_written_is_cut_durably_before_it_is_refused(
+    disk: GatedFileSystem, pool: Executor
+) -> None:
+    """The part could become complete after a power cut: records end with zeros, and so does a file that grows."""
+    async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
+        for number in range(10):
+            await send(partition, str(number))
+        await partition.store_offset(ONE, 1)
+        await partition.sync()
+        disk.plan = FaultPlan().shorten(take=24).fail("write_at", errno.ENOSPC, call=2)
+        with pytest.raises(DiskFull):
+            await partition.store_offset(ONE, 9)
+        disk.plan = FaultPlan()
+        assert not has_unsynced_offsets(partition)
+        assert partition.log.offsets.get(ONE) == 1
+
+
+async def test_offsets_of_a_batch_that_was_refused_in_part_are_given_again_only_after_its_cut_is_durable(
+    disk: GatedFileSystem, pool: Executor
+) -> None:
+    """If nothing but zeros is missing of the batch, a power cut could make it complete."""
+    async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
+        await send(partition, "first")
+        await partition._upkeep.drain()
+        disk.plan = FaultPlan().shorten("write_at", take=300).fail("write_at", errno.ENOSPC, call=2)
+        syncs = disk.calls["sync"]
+        with pytest.raises(DiskFull):
+            await partition.append(build_batch([NewMessage(bytes(1000))]))
+        assert disk.calls["sync"] == syncs, "it was synced on the event loop"
+        disk.plan = FaultPlan()
+        cut = partition.log.segments[-1].file
+        assert isinstance(cut, FakeFile)
+        synced: list[int] = []
+        sync = cut.sync
+
+        def note_sync() -> None:
+            synced.append(partition.log.next_offset)
+            sync()
+
+        cut.sync = note_sync  # type: ignore[method-assign]
+        assert await send(partition, "second") == 1
+        assert synced[:1] == [1], "the offset was given again before the cut was durable"

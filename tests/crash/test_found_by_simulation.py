@@ -165,35 +165,37 @@ def test_a_sync_that_ran_before_the_seal_failed_is_not_completed_after_it() -> N
     assert engine.log.marks.synced.offset == 0
 
 
-def test_a_directory_that_the_first_store_failed_to_sync_is_not_believed_by_the_next_sync() -> None:
-    engine = Engine(SYNCED)
+def test_the_name_of_the_first_stored_offset_is_durable_with_the_next_sync() -> None:
+    engine = Engine(WRITTEN)
     engine.fill(1)
     engine.sync()
-    engine.log.roll()
+    engine.log.store_offset(KEY, 1)
+    assert {log.offsets.get(KEY) for log in after_power_cuts(engine)} == {None, 1}
+    engine.sync()
+    assert all(log.offsets.get(KEY) == 1 for log in after_power_cuts(engine))
+
+
+def test_what_a_power_cut_leaves_of_a_file_of_offsets_that_was_never_synced_is_no_damage() -> None:
+    engine = Engine(WRITTEN)
     engine.fill(1)
-    engine.disk.plan = FaultPlan().fail("sync_directory", errno.EIO)
-    sync = plan_sync(engine.log)
-    assert sync is not None
-    with pytest.raises(StorageFailure):
-        engine.log.store_offset(KEY, 1)
-    assert engine.log.failure is not None
-    assert not perform(sync)
-    assert engine.log.marks.synced.offset == 3
+    engine.sync()
+    engine.log.store_offset(KEY, 1)
+    for log in after_power_cuts(engine):
+        assert not [finding for finding in log.findings if finding.is_damage]
 
 
-def test_a_store_that_was_synced_while_the_file_was_written_anew_is_durable_in_the_new_file() -> None:
+def test_stores_that_were_synced_before_a_rewrite_are_durable_in_the_new_file() -> None:
     engine = Engine(replace(WRITTEN, limits=SMALL_LIMITS))
     engine.fill(4)
     engine.upkeep()
-    for offset in range(6):
+    for offset in range(10):
         engine.log.store_offset(KEY, offset)
     engine.sync()
     rewrite = plan_upkeep(engine.log)
     assert rewrite is not None
     assert rewrite.name == "offsets rewrite"
-    engine.log.store_offset(KEY, 9)
     rewrite.run()
-    engine.sync()
+    assert all(log.offsets.get(KEY) == 9 for log in after_power_cuts(engine))
     rewrite.complete()
     assert all(log.offsets.get(KEY) == 9 for log in after_power_cuts(engine))
 

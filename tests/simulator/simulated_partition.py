@@ -108,6 +108,11 @@ class SimulatedPartition:
         """Whether appends and stores have to wait."""
         return self._upkeep is not None and self._upkeep.job.name == "purge"
 
+    @property
+    def may_store(self) -> bool:
+        """Whether stores and deletes need not wait, and are accepted."""
+        return not self.is_purging and not self.log.offsets.is_rewriting and self.log.failure is None
+
     # --- sends ---
 
     def append(self) -> bool:
@@ -383,7 +388,7 @@ class SimulatedPartition:
     def store(self) -> None:
         """Store an offset that the consumer could have read, or once in a while one that it could not."""
         log, source = self.log, self._source
-        if self.is_purging or log.failure is not None:
+        if not self.may_store:
             return
         key = source.choice(_KEYS)
         if source.random() < 0.05:
@@ -401,7 +406,7 @@ class SimulatedPartition:
         """Forget a consumer."""
         key = self._source.choice(_KEYS)
         log = self.log
-        if self.is_purging or log.failure is not None or log.offsets.get(key) is None:
+        if not self.may_store or log.offsets.get(key) is None:
             return
 
         def delete() -> bool:
@@ -412,14 +417,20 @@ class SimulatedPartition:
 
     def _change_consumer(self, key: ConsumerKey, value: int | None, change: Callable[[], bool]) -> None:
         self._note("store" if value is not None else "delete", f"{key.kind.name} {key.identifier[:4]!r} {value}")
-        history = self.model.consumers.setdefault(key, ConsumerHistory())
+        log, history = self.log, self.model.consumers.setdefault(key, ConsumerHistory())
         stored = StoredValue(value, is_acknowledged=False)
         history.values.append(stored)
         try:
             must_sync = change()
         except StorageFailure as failure:
             self._note("store failed", str(failure))
-            history.values = [value for value in history.values if value is not stored]
+            # A cut is synced before the failure is reported. The sync that is under way may have begun before the cut.
+            history.values.pop()
+            self.finish_sync()
+            self.step_sync()
+            self.finish_sync()
+            if log.offsets.has_unsynced:
+                history.values.insert(0, stored)
             return
         stored.is_acknowledged = not must_sync
 

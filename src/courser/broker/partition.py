@@ -21,8 +21,7 @@ from courser.broker.segment_verification import SegmentVerification
 from courser.broker.sync_turns import SyncTurns
 from courser.broker.sync_ways import SyncWays
 from courser.broker.waiting import Entrance, Waiting, attempt
-from courser.broker.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
-from courser.errors import CommandRejected, CourserError, ErrorCode, PartitionReadOnly
+from courser.errors import CommandRejected, CourserError, ErrorCode, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
 from courser.model.durability import Durability
 from courser.model.metrics import Registry
@@ -101,24 +100,16 @@ class Partition(ReadablePartition):
         self._timer: asyncio.TimerHandle | None = None
         self._hold: asyncio.Event | None = None
         """Set while a purge or a change of settings is in progress. Sends and stores wait for it."""
-        self.readers = WaitingReaders(self._final_end)
         self._entrance = Entrance()
         """Sends that wait before they are written."""
         self._preparation = Preparation(log, self._in_pool, clock)
-        self.is_deleted = self._is_closing = False
-        """Whether it is deleted; and whether ``close`` is running, which syncs everything."""
+        self._is_closing = False
+        """Whether ``close`` is running, which syncs everything."""
         self.sync_count = 0
         self.append_count = self._sync_append_count = 0
         """Batches appended since the partition was opened; and how many the last sync that began covers."""
         self._append_sizes = metrics.append_sizes
         self._appends_per_sync = metrics.appends_per_sync
-        self.polled_count = self.polled_size = 0
-        """Messages in replies to polls, and their bytes."""
-
-    @property
-    def is_unavailable(self) -> bool:
-        """Whether reads are refused. Clients that wait here are woken, and their next poll gets the reason."""
-        return self.is_deleted or self.log.is_offline
 
     # --- sends ---
 
@@ -427,8 +418,7 @@ class Partition(ReadablePartition):
 
     def _release(self) -> None:
         """Acknowledge the sends that are durable enough. After a failure, fail all that wait."""
-        log = self.log
-        if log.failure is not None:
+        if (log := self.log).failure is not None:
             for waiter in self._acknowledgements.drain():
                 if not waiter.done():
                     waiter.set_exception(PartitionReadOnly(log.directory, log.failure))
@@ -441,10 +431,6 @@ class Partition(ReadablePartition):
         if self.readers.waiting:
             self.readers.announce_soon()
 
-    def _final_end(self) -> int:
-        """The offset after the last readable message; if nothing will follow, whoever waits must learn why."""
-        return PAST_EVERY_OFFSET if self.is_deleted or self.log.failure is not None else self.log.visible_end
-
     # --- stored offsets ---
 
     async def store_offset(
@@ -454,20 +440,29 @@ class Partition(ReadablePartition):
 
         With ``only_forward``, nothing is done if the stored offset is the same or larger.
         """
-        await self._wait_for_writes()
+        await self._wait_to_store()
         # Checked after the wait: another store may have been waiting too.
         if only_forward and (stored := self.log.offsets.get(key)) is not None and stored >= offset:
             return
-        if self.log.store_offset(key, offset) or persisted:
+        if await self._change_offsets(lambda: self.log.store_offset(key, offset)) or persisted:
             await self.sync()
         elif self.log.offsets.is_wasteful:
             self._upkeep.wake()
 
     async def delete_offset(self, key: ConsumerKey) -> None:
         """Delete a consumer's offset durably."""
-        await self._wait_for_writes()
-        self.log.delete_offset(key)
+        await self._wait_to_store()
+        await self._change_offsets(lambda: self.log.delete_offset(key))
         await self.sync()
+
+    async def _change_offsets(self, change: Callable[[], Found]) -> Found:
+        try:
+            return change()
+        except StorageFailure:
+            # A power cut could complete what was written of the record, which was cut off.
+            if self.log.offsets.has_unsynced:
+                await self.sync()
+            raise
 
     # --- maintenance ---
 
@@ -537,6 +532,12 @@ class Partition(ReadablePartition):
     async def _wait_for_writes(self) -> None:
         while self._hold is not None:
             await self._hold.wait()
+
+    async def _wait_to_store(self) -> None:
+        """Wait until an offset can be stored: writes are not held, and the file of offsets is not being rewritten."""
+        while self._hold is not None or self.log.offsets.is_rewriting:
+            # The rewrite is the job before this one.
+            await (self._upkeep.do(lambda: None) if self._hold is None else self._hold.wait())
 
     async def wait_for_large_append(self) -> None:
         """Wait until no batch is being appended on another thread."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from courser.broker.segment_verification import SegmentCheck, SegmentVerification
 from courser.broker.waiting import Waiting, attempt
+from courser.broker.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
 from courser.errors import StorageFailure
 from courser.storage.partition_log import PartitionLog
 from courser.storage.read_result import LargeRead, ReadBuffer, ReadResult
@@ -58,6 +59,19 @@ class ReadablePartition:
         self._reading_count = 0
         """Reads in the pool, or about to be. The files stay open for them."""
         self._reads_done: asyncio.Future[None] | None = None
+        self.readers = WaitingReaders(self._final_end)
+        self.is_deleted = False
+        self.polled_count = self.polled_size = 0
+        """Messages in replies to polls, and their bytes."""
+
+    @property
+    def is_unavailable(self) -> bool:
+        """Whether reads are refused. Clients that wait here are woken, and their next poll gets the reason."""
+        return self.is_deleted or self.log.is_offline
+
+    def _final_end(self) -> int:
+        """The offset after the last readable message; if nothing will follow, whoever waits must learn why."""
+        return PAST_EVERY_OFFSET if self.is_deleted or self.log.failure is not None else self.log.visible_end
 
     def try_read(
         self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None

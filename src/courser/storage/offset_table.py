@@ -1,21 +1,23 @@
 """Stored consumer offsets of one partition: the file ``offsets``.
 
 Every store appends a record of 32 bytes, or more for a long consumer name. The last record of a consumer counts. A
-record is written before the store is acknowledged, so a kill loses nothing. A power cut can lose any unsynced records.
-Consumers then move back, never forward, because deletes and stores that move back are synced before they are
-acknowledged. The file is rewritten when most of it is obsolete (``docs/formats/offsets.md``).
+record is written before the store is acknowledged, so a kill loses nothing. A power cut can lose any unsynced records,
+and the whole file if it was never synced. Consumers then move back, never forward, because deletes and stores that move
+back are synced before they are acknowledged. The file is rewritten when most of it is obsolete
+(``docs/formats/offsets.md``).
 
 The header names the partition, and how often the file was rewritten. The ledger records how much of which file was
 synced, so that a file that is shorter, older, empty, missing or another partition's is noticed.
 """
 
+import contextlib
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from courser.errors import ConsumerOffsetNotFound, TooManyConsumerOffsets
+from courser.errors import ConsumerOffsetNotFound, StorageFailure, TooManyConsumerOffsets
 from courser.model.buffers import Buffer
 from courser.model.identifiers import ConsumerKind
 from courser.records.checksum import xxh3
@@ -24,7 +26,7 @@ from courser.storage.durable_files import replace_file, storage_failure, sync_fi
 from courser.storage.files import File, FileSystem, read_exactly, write_all
 from courser.storage.ledger import OffsetsMark
 from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
-from courser.storage.paths import TEMPORARY_SUFFIX
+from courser.storage.paths import temporary_path
 from courser.storage.recovery_cases import StopKind
 
 GRANULE = 32
@@ -93,12 +95,10 @@ class OffsetsReading:
     """Whether it is an intact file of another partition."""
 
     def is_rot(self, position: int, reason: str, stop: StopKind, synced_size: int) -> bool:
-        """Whether a problem is damage: no crash affects the header and the first ``synced_size`` bytes."""
-        if stop is StopKind.CLEAN or position < synced_size:
+        """Whether a problem is damage: no crash affects the first ``synced_size`` bytes, and no kill the header."""
+        if stop is StopKind.CLEAN or position < synced_size or self.is_foreign:
             return True
-        if stop is StopKind.KILLED:
-            return reason != TORN_END
-        return position == 0
+        return stop is StopKind.KILLED and reason != TORN_END
 
     def forget_unsure(self, stop: StopKind, synced_size: int = 0) -> None:
         """Forget the consumers that a damaged record may have moved back or deleted, so that they never skip messages.
@@ -241,9 +241,11 @@ def _record_at(data: memoryview, position: int) -> tuple[ConsumerKey, int, bool,
 class OffsetTable:
     """The stored offsets, in memory and on disk.
 
-    For the owner's thread only, except ``write_replacement``, and ``clear`` of a new table.
+    For the owner's thread only, except ``write_replacement``, and ``clear`` of a new table. Nothing else here waits for
+    the disk, once the file is loaded.
 
-    After ``store`` returns the record is written; it is durable once the file of ``begin_sync`` is synced.
+    After ``store`` returns the record is written; it is durable once the file of ``begin_sync`` is synced, and with a
+    new file also its name.
     """
 
     def __init__(
@@ -264,15 +266,15 @@ class OffsetTable:
         self._size = 0
         self._offsets: dict[ConsumerKey, int] = {}
         self._live_size = HEADER_SIZE
-        self._since_rewrite: list[bytes] | None = None
+        self.is_rewriting = False
+        """Whether a job rewrites the file. Nothing can be stored or deleted meanwhile."""
         self._size_kept = 0
         """Size of the file when a rewrite failed."""
-        self._is_rewrite_synced = False
-        """Whether a sync of the old file has started since the rewrite began, which makes stores durable there."""
         self.has_unsynced = False
         """Whether a record was written since the last sync started."""
         self._moved_back: set[ConsumerKey] = set()
-        """Consumers that were moved back or deleted since the last sync started. The disk may have larger offsets."""
+        """Consumers that were moved back or deleted since the last sync started, or whose store failed. The disk may
+        have larger offsets."""
         self._moving_back: set[ConsumerKey] = set()
         """The same for the sync under way."""
 
@@ -308,7 +310,9 @@ class OffsetTable:
         if reading.epoch > epoch:
             # A purge wrote this file, and the power failed before the ledger counted it. The mark is of the old file.
             mark = None
-        synced_size = mark.size if mark is not None and mark.generation == reading.generation else 0
+        # Without a good header, the generation is unknown. Any mark proves that the header was synced.
+        has_header = bool(reading.size) or not reading.problems
+        synced_size = mark.size if mark is not None and (mark.generation == reading.generation or not has_header) else 0
         reading.forget_unsure(stop, synced_size)
         problems = tuple(
             OffsetsProblem(position, reason, reading.is_rot(position, reason, stop, synced_size))
@@ -334,7 +338,6 @@ class OffsetTable:
         if reading.is_foreign:
             set_aside(path)
         table._replace()
-        table.close()
         return table, problems
 
     def _report_loss(
@@ -348,13 +351,17 @@ class OffsetTable:
         if reason is None or mark is None:
             return ()
         self._replace()
-        self.close()
         return (OffsetsProblem(0, reason, is_damage=True),)
 
     @property
     def mark(self) -> OffsetsMark | None:
         """The current file and its size, for the ledger once it is synced; None if there is no file."""
         return OffsetsMark(self._epoch, self._generation, self._size) if self._size else None
+
+    @property
+    def has_file(self) -> bool:
+        """Whether the file exists. The first store creates it."""
+        return self._size > 0
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -382,7 +389,7 @@ class OffsetTable:
         record = encode_store(key, offset)
         is_unsafe = key in self._moved_back or key in self._moving_back
         must_sync = is_unsafe or (before is not None and offset < before)
-        self._append(record, must_sync=must_sync)
+        self._append(key, record)
         self._offsets[key] = offset
         if before is None:
             self._live_size += len(record)
@@ -395,58 +402,63 @@ class OffsetTable:
         if key not in self._offsets:
             raise ConsumerOffsetNotFound
         record = encode_store(key, 0, deleted=True)
-        self._append(record, must_sync=True)
+        self._append(key, record)
         del self._offsets[key]
         self._live_size -= len(record)
         self._moved_back.add(key)
 
-    def _append(self, record: bytes, *, must_sync: bool) -> None:
-        try:
-            if self._file is None:
-                self._open()
-            assert self._file is not None
-            write_all(self._file, self._size, [record])
-        except OSError as error:
-            if self._file is not None:
-                self._cut_back(self._file)
-            raise storage_failure("write", self._path, error) from error
-        self._size += len(record)
+    def _append(self, key: ConsumerKey, record: bytes) -> None:
+        assert not self.is_rewriting, "wait for the rewrite"
+        if not self.has_file:
+            self._create(record)
+        else:
+            try:
+                if self._file is None:
+                    self._file = self._file_system.open(self._path, writable=True)
+                write_all(self._file, self._size, [record])
+            except OSError as error:
+                if self._file is not None:
+                    self._cut_back(key, self._file)
+                raise storage_failure("write", self._path, error) from error
+            self._size += len(record)
         self.has_unsynced = True
-        if self._since_rewrite is not None:
-            if must_sync:
-                self._since_rewrite = None
-            else:
-                self._since_rewrite.append(record)
 
-    def _cut_back(self, file: File) -> None:
-        """Remove the written part of a failed record durably, before another store.
+    def _create(self, record: bytes) -> None:
+        """Create the file with its first record, without waiting for the disk, as for a segment.
 
-        Records end with zeros, and so does a file that grows again. Without a sync, the failed record could therefore
-        be complete after a power cut, and larger than what was stored since.
+        The rename makes it appear whole, so a kill leaves the record or nothing. Before the next sync, a power cut may
+        leave no file, or one with a torn header: the consumer has then moved back to the beginning. A file that a purge
+        made obsolete may have the name; it counts for nothing.
+        """
+        data = self._snapshot() + record
+        file = self._open_temporary()
+        try:
+            write_all(file, 0, [data])
+            self._file_system.rename(file.path, self._path)
+        except OSError as error:
+            file.close()
+            raise storage_failure("write", self._path, error) from error
+        self._use(file, len(data))
+
+    def _cut_back(self, key: ConsumerKey, file: File) -> None:
+        """Remove the written part of a failed record.
+
+        Records end with zeros, and so does a file that grows again. So the failed record could be complete after a
+        power cut before the next sync, and larger than what was stored since: the owner syncs before it reports the
+        failure, and the consumer's next store is synced before its ack.
         """
         self.has_unsynced = True
-        try:
-            if file.size() == self._size:
-                return
-            file.truncate(self._size)
-        except OSError:
-            # It stays in the file. The next record overwrites it, or a restart skips it.
-            return
-        sync_file(file)
-
-    def _open(self) -> None:
-        if self._size:
-            self._file = self._file_system.open(self._path, writable=True)
-        else:
-            # The first store of a partition: the file and its name must be durable before anything relies on them.
-            self._replace()
+        self._moved_back.add(key)
+        # If that fails, it stays in the file. The next record overwrites it, or a restart skips it.
+        with contextlib.suppress(OSError):
+            if file.size() != self._size:
+                file.truncate(self._size)
 
     def begin_sync(self) -> File | None:
         """The file to sync, if something was stored since the last call. Its sync makes all earlier stores durable."""
         if not self.has_unsynced:
             return None
         self.has_unsynced = False
-        self._is_rewrite_synced = self._is_rewrite_synced or bool(self._since_rewrite)
         self._moving_back |= self._moved_back
         self._moved_back = set()
         return self._file
@@ -464,62 +476,49 @@ class OffsetTable:
     @property
     def is_wasteful(self) -> bool:
         """Whether most of the file is obsolete."""
-        is_due = self._size > max(self._live_size, self._size_kept) + self._limits.offsets_rewrite_size
-        return is_due and self._since_rewrite is None
+        return self._size > max(self._live_size, self._size_kept) + self._limits.offsets_rewrite_size
 
     def begin_rewrite(self) -> bytes:
-        """The contents of the new file. Stores continue to go into the old file meanwhile."""
-        self._since_rewrite = []
-        self._is_rewrite_synced = False
+        """The contents of the new file. Stores wait until it is used or abandoned."""
+        self.is_rewriting = True
         return self._snapshot()
 
     def write_replacement(self, data: bytes) -> File:
-        """Write ``data`` to a temporary file durably. May run on another thread than the stores."""
-        path = self._path.with_name(self._path.name + TEMPORARY_SUFFIX)
+        """Replace the file by one with ``data``. Waits for the disk, on another thread than the owner's.
+
+        The directory must be synced next. Until then, a power cut restores the old file, which contains everything too.
+        """
+        file = self._open_temporary()
         try:
-            unlink_if_there(self._file_system, path)
-            file = self._file_system.open(path, writable=True, create=True)
             write_all(file, 0, [data])
+            # Synced stores may be in it.
+            sync_file(file)
+            self._file_system.rename(file.path, self._path)
         except OSError as error:
-            raise storage_failure("write", path, error) from error
-        sync_file(file)
+            file.close()
+            raise storage_failure("write", file.path, error) from error
+        except StorageFailure:
+            file.close()
+            raise
         return file
 
-    def finish_rewrite(self, replacement: File) -> bool:
-        """Use the replacement. Returns whether that was possible. The directory must then be synced.
-
-        Until then, a power cut restores the old file, which contains everything too.
-        """
-        since, self._since_rewrite = self._since_rewrite, None
-        if since is None:
-            # A store that had to be synced went into the old file meanwhile. The replacement would lose it.
-            return self._keep(replacement)
-        size = replacement.size()
-        records = b"".join(since)
-        try:
-            write_all(replacement, size, [records])
-            if self._is_rewrite_synced:
-                # Stores that are durable in the old file must be durable in the new one before the rename.
-                replacement.sync()
-            self._file_system.rename(replacement.path, self._path)
-        except OSError:
-            return self._keep(replacement)
-        self._file = replacement
-        self._size = size + len(records)
-        self._generation += 1
-        self._size_kept = 0
-        self.has_unsynced = self.has_unsynced or bool(records)
-        return True
-
-    def _keep(self, replacement: File) -> bool:
-        replacement.close()
-        self.abandon_rewrite()
-        return False
+    def finish_rewrite(self, replacement: File) -> None:
+        """Use the new file."""
+        self.is_rewriting = False
+        self._use(replacement, replacement.size())
 
     def abandon_rewrite(self) -> None:
         """Keep the old file, and let it grow before the next attempt, which would fail again right now."""
-        self._since_rewrite = None
+        self.is_rewriting = False
         self._size_kept = self._size
+
+    def _open_temporary(self) -> File:
+        path = temporary_path(self._path)
+        try:
+            unlink_if_there(self._file_system, path)
+            return self._file_system.open(path, writable=True, create=True)
+        except OSError as error:
+            raise storage_failure("create", path, error) from error
 
     def _snapshot(self) -> bytes:
         """The next generation of the file."""
@@ -527,17 +526,17 @@ class OffsetTable:
         return header + b"".join(encode_store(key, offset) for key, offset in self._offsets.items())
 
     def _replace(self) -> None:
+        """Replace the file durably. The next store opens it: a start must not hold a descriptor for each partition."""
         data = self._snapshot()
         replace_file(self._file_system, self._path, data)
+        self._use(None, len(data))
+
+    def _use(self, file: File | None, size: int) -> None:
+        """Note that the next generation has the name."""
+        self._file = file
+        self._size = size
         self._generation += 1
-        try:
-            self._file = self._file_system.open(self._path, writable=True)
-        except OSError as error:
-            raise storage_failure("open", self._path, error) from error
-        self._size = len(data)
         self._size_kept = 0
-        self.has_unsynced = False
-        self._since_rewrite = None
 
     def clear(self, epoch: int, kept: Mapping[ConsumerKey, int] | None = None) -> None:
         """Forget all consumers except those in ``kept``, because the partition is purged. Durable on return."""

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFailure
 from courser.model.clock import CLOCK_LEAD_MAX, Clock
@@ -40,7 +40,6 @@ _OPEN = SegmentState.OPEN
 _SYNCED = Durability.SYNCED
 _new_tuple = tuple.__new__
 """Creates an ``Appended`` faster than its constructor."""
-Changed = TypeVar("Changed")
 
 
 class Appended(NamedTuple):
@@ -303,18 +302,17 @@ class PartitionLog(PartitionState):
         If the power fails before the next sync, the cut may come undone: the part is then a torn tail like any other.
         So that sync is needed even if no batch follows: a later segment does not count behind a torn tail. One tail is
         not torn: if all that is missing are zeros, the disk adds them, and the batch is whole, at offsets that others
-        have by then. So that cut is made durable at once, before they are given again.
+        have by then. So those offsets are reserved again, and that job makes the cut durable first. At `synced`, they
+        are confirmed after a sync of the file anyway.
         """
         try:
             file.truncate(segment.size)
             segment.allocated_size = segment.size
             segment.has_unsynced_cut = True
             if may_lack_only_zeros:
-                self.syncs.sync_file(file)
+                self.reserved_end = self.marks.written.offset
         except OSError as truncate_error:
             self.fail(f"could not truncate {file.path} after a failed write: {truncate_error}")
-        except StorageFailure as sync_failure:
-            self.fail(str(sync_failure), is_sync=True)
         if not isinstance(failure, DiskFull):
             self.fail(str(failure))
         return failure
@@ -541,22 +539,16 @@ class PartitionLog(PartitionState):
         # At `synced`, no one has seen unsynced messages: after a power cut, other messages would get their offsets.
         if offset >= self.visible_end:
             raise InvalidOffset(offset=offset, next_offset=self.visible_end)
-        return self._change_offsets(lambda: self.offsets.store(key, offset))
+        is_new = not self.offsets.has_file
+        must_sync = self.offsets.store(key, offset)
+        # The name of a new file is synced with the next data, as that of a new segment.
+        self.is_directory_unsynced |= is_new
+        return must_sync
 
     def delete_offset(self, key: ConsumerKey) -> None:
         """Delete a consumer's offset. It must be synced before it is acknowledged."""
         self.check_writable()
-        self._change_offsets(lambda: self.offsets.delete(key))
-
-    def _change_offsets(self, change: Callable[[], Changed]) -> Changed:
-        try:
-            return change()
-        except StorageFailure as failure:
-            if failure.operation == "sync":
-                # The first store creates the file. If that failed, the directory with the names of segments did too.
-                self.syncs.note(failure)
-                self.fail(str(failure), is_sync=True)
-            raise
+        self.offsets.delete(key)
 
     def release_files(self) -> None:
         """Close all files. The log must not be used afterwards."""

@@ -241,9 +241,9 @@ class PartitionState:
         self._corrections.fail_recording()
 
     def complete_offsets_rewrite(self, replacement: File) -> None:
-        """Use the new file of stored offsets, unless a store invalidated it. Its name is synced with the next data."""
-        if self.offsets.finish_rewrite(replacement):
-            self.is_directory_unsynced = True
+        """Use the new file of stored offsets. Its name is synced with the next data."""
+        self.offsets.finish_rewrite(replacement)
+        self.is_directory_unsynced = True
 
     def begin_removal(self, count: int, epoch: int | None = None) -> PlannedRemoval:
         """Hide the first ``count`` segments from readers. A crash before the ledger is written restores them all."""

@@ -1,8 +1,8 @@
 """The background work of a partition, as jobs.
 
 At most one of them runs at a time, except ``plan_writeback``, which may run alongside the others. Sends do not wait for
-them, with two exceptions: if their offsets are not reserved yet, or if too many segments wait to be sealed. While a
-partition is open, only these jobs and ``close`` write its ledger.
+them, with two exceptions: if their offsets are not reserved yet, or if too many segments wait to be sealed. Stores of
+offsets wait for a rewrite of their file. While a partition is open, only these jobs and ``close`` write its ledger.
 """
 
 import contextlib
@@ -92,8 +92,12 @@ def plan_reservation(log: PartitionLog, message_count: int = 0) -> Job | None:
     if left >= message_count and left >= block // 8:
         return None
     draft = log.ledger.draft(reserved_end=next_offset + message_count + block)
+    cut_files = [segment.file for segment in log.segments if segment.has_unsynced_cut and segment.file is not None]
 
     def run() -> None:
+        # A refused batch that a power cut completes must not have any of these offsets (see ``PartitionLog._undo``).
+        for file in cut_files:
+            log.syncs.sync_file(file)
         # Durable before any of these offsets is confirmed. After a power cut, numbering continues above them.
         log.ledger.file.append(draft, sync=True)
 
@@ -334,8 +338,8 @@ def plan_purge(log: PartitionLog, epoch: int | None = None, end_offset: int | No
                 new_offsets.clear(epoch, kept_offsets)
                 is_replaced = True
             except StorageFailure as failure:
-                # These two steps come after the rename.
-                is_replaced = failure.operation in ("open", "sync")
+                # This step comes after the rename.
+                is_replaced = failure.operation == "sync"
                 raise
         files.run()
         if not kept_offsets:
