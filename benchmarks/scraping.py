@@ -22,6 +22,7 @@ from courser.broker.partition_metrics import PartitionMetrics
 from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
 from courser.handlers.dispatcher import Dispatcher
+from courser.handlers.searches import Searches
 from courser.model.messaging import ToPartition, Transport
 from courser.model.metrics import MICROSECOND, REQUEST_POWERS, PowerHistogram, Registry
 from courser.model.topic_options import TopicOptions
@@ -46,6 +47,7 @@ class BrokerClient:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self._dispatcher = Dispatcher(broker)
+        self.searches = Searches(self._dispatcher)
         self.session = Session(1, Transport.TCP, "127.0.0.1:1", now=broker.clock.monotonic())
         self.session.user_id = 0
 

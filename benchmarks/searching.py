@@ -62,7 +62,7 @@ def _request(condition: str, hit_count: int) -> ScanRequest:
 async def _search(client: BrokerClient, condition: str, hit_count: int) -> tuple[float, float]:
     """Milliseconds to the first hit, and messages per second over all."""
     began, first, count = time.perf_counter(), 0.0, 0
-    with client.broker.scans.open(client.session, _request(condition, hit_count), lambda: None) as scan:
+    with client.searches.open(client.session, _request(condition, hit_count), lambda: None) as scan:
         async with aclosing(scan.events()) as events:
             async for event in events:
                 if isinstance(event, Hit) and not first:

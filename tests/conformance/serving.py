@@ -12,6 +12,7 @@ from courser.api.replies import Node
 from courser.broker.broker import Broker
 from courser.broker.settings import BrokerSettings
 from courser.handlers.dispatcher import Dispatcher
+from courser.handlers.subscriptions import Subscriptions
 from courser.model.messaging import Transport
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.kinds import Address
@@ -93,8 +94,9 @@ def _dependencies(broker: Broker, slow_work: ThreadPoolExecutor) -> Dependencies
         return None if user is None else user.name
 
     proven = ProvenDialects(broker.data.file_system, broker.data.path, broker.pool)
+    dispatcher = Dispatcher(broker)
     services = Services(
-        begin=Dispatcher(broker).begin,
+        begin=dispatcher.begin,
         choose_codec=CodecChooser(limits, verify_frames=True, user_name=user_name, proven=proven).choose,
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,
@@ -110,4 +112,4 @@ def _dependencies(broker: Broker, slow_work: ThreadPoolExecutor) -> Dependencies
         request_memory=services.memory,
         reply_memory=broker.buffers,
     )
-    return Dependencies(services, connections, broker)
+    return Dependencies(services, connections, dispatcher, Subscriptions(dispatcher))

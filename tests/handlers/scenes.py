@@ -15,6 +15,7 @@ from courser.catalog import changes
 from courser.catalog.entities import Stream, Topic, User
 from courser.errors import CommandRejected, ErrorCode
 from courser.handlers.dispatcher import Dispatcher
+from courser.handlers.subscriptions import Subscriptions
 from courser.model.messaging import Transport
 from courser.model.permissions import Permissions
 from courser.model.topic_options import TopicOptions
@@ -33,6 +34,7 @@ class Scene:
         self.broker = broker
         self.clock = clock
         self.dispatcher = Dispatcher(broker)
+        self.subscriptions = Subscriptions(self.dispatcher)
         self.root = self.connect(0)
 
     def connect(self, user_id: int | None = None) -> Session:

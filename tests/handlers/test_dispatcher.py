@@ -5,7 +5,7 @@ import traceback
 import pytest
 
 from courser.api import commands as c
-from courser.api.commands import COMMANDS
+from courser.api.commands import COMMANDS, INTERNAL_COMMANDS, ROW_BY_CODE
 from courser.catalog import changes
 from courser.errors import CommandRejected, ErrorCode
 from courser.handlers.dispatcher import HANDLERS
@@ -16,8 +16,14 @@ PUBLIC = {c.Ping, c.LoginUser, c.LoginWithToken}
 
 
 def test_every_command_has_exactly_one_handler() -> None:
-    assert set(HANDLERS) == {entry.kind for entry in COMMANDS}
+    assert set(HANDLERS) == {entry.kind for entry in (*COMMANDS, *INTERNAL_COMMANDS)}
     assert len(set(HANDLERS.values())) == len(HANDLERS)
+
+
+def test_no_client_can_send_a_command_of_the_server_itself() -> None:
+    assert INTERNAL_COMMANDS
+    assert not {entry.kind for entry in INTERNAL_COMMANDS} & {entry.kind for entry in ROW_BY_CODE.values()}
+    assert all(entry.route is None and entry.actions for entry in INTERNAL_COMMANDS)
 
 
 def test_every_command_has_a_sample() -> None:

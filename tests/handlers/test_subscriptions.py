@@ -9,8 +9,8 @@ import pytest
 from courser.api import commands as c
 from courser.api.subscriptions import Delivery, Event, Gap, Selection, TopicEnded
 from courser.broker.sessions import Session
-from courser.broker.subscriptions import Subscription
 from courser.errors import CommandRejected, ErrorCode
+from courser.handlers.subscriptions import Subscription
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, PollingKind
 from courser.model.permissions import GlobalPermissions, Permissions
@@ -26,14 +26,14 @@ NEW = Selection(stream="s", topic="t")
 async def subscribed(
     scene: Scene, *selections: Selection, session: Session | None = None
 ) -> AsyncIterator[Subscription]:
-    subscription = scene.broker.subscriptions.open(session or scene.root)
+    subscription = scene.subscriptions.open(session or scene.root)
     try:
         for selection in selections:
             await subscription.add(selection)
         yield subscription
     finally:
         subscription.close()
-        assert not len(scene.broker.subscriptions)
+        assert not len(scene.subscriptions)
 
 
 async def texts_until(subscription: Subscription, count: int) -> list[str]:
@@ -251,11 +251,11 @@ async def test_a_login_that_is_not_valid_any_more_ends_everything(scene: Scene) 
         if not is_valid:
             raise CommandRejected(ErrorCode.UNAUTHENTICATED, "the token was revoked")
 
-    subscription = scene.broker.subscriptions.open(scene.root, check_login)
+    subscription = scene.subscriptions.open(scene.root, check_login)
     await subscription.add(NEW)
     task = await waits(subscription, scene.root)
     is_valid = False
-    scene.broker.subscriptions.review()
+    scene.subscriptions.review()
     with pytest.raises(CommandRejected, match="revoked"):
         await task
     subscription.close()

@@ -155,11 +155,10 @@ async def test_a_partition_that_is_named_often_is_waited_for_once(scene: Scene) 
     await add_topic(scene, partition_count=2)
     task = await begun(scene, scene.root, wait(*[(1, 5 - number % 5) for number in range(1000)]))
     assert list(partition_of(scene, 1).readers.waiting.values()) == [1], "the first message that is wanted"
-    assert scene.broker.polls._row_count == 1000, "rows count as they were sent: they stay in memory"
+    assert scene.broker.polls.rows.by_user.total() == 1000, "rows count as they were sent: they stay in memory"
     await send(scene, "a", "b", to=1)
     assert await task == r.Arrivals(0, (1,))
-    assert scene.broker.polls._row_count == 0
-    assert not scene.broker.polls._row_counts
+    assert not scene.broker.polls.rows.by_user
 
 
 async def test_a_send_does_the_same_work_however_many_wait(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
 from courser.broker.trusted_issuers import TrustedIssuers
 from courser.handlers.dispatcher import Dispatcher
+from courser.handlers.searches import Searches
+from courser.handlers.subscriptions import Subscriptions
 from courser.model.clock import Clock
 from courser.storage.data_directory import DataDirectory
 from courser.transports.connections import Connections
@@ -126,6 +128,14 @@ class HttpServer:
         return self.application._commands._waiting
 
     @property
+    def subscriptions(self) -> Subscriptions:
+        return self.application._services.subscriptions
+
+    @property
+    def searches(self) -> Searches:
+        return self.application._services.searches
+
+    @property
     def application(self) -> HttpApplication:
         application = self.listener._application
         assert isinstance(application, HttpApplication)
@@ -197,7 +207,9 @@ async def http_listener(
         draw=os.urandom,
         kept=broker.authentication.kept_access,
     )
-    access_tokens.on_revoke = broker.subscriptions.review
+    dispatcher = Dispatcher(broker)
+    subscriptions, searches = Subscriptions(dispatcher), Searches(dispatcher)
+    access_tokens.on_revoke = subscriptions.review
     trusted = None
     if fetch is not None:
         issuers, skew = token_settings.trusted_issuers, token_settings.clock_skew
@@ -205,12 +217,12 @@ async def http_listener(
             issuers, access_tokens, broker.catalog.state, broker.clock, clock_skew=skew, fetch=fetch
         )
     services = HttpServices(
-        begin=Dispatcher(broker).begin,
+        begin=dispatcher.begin,
         tokens=access_tokens,
         check_trusted=None if trusted is None else trusted.check,
         sessions=broker.sessions,
-        subscriptions=broker.subscriptions,
-        scans=broker.scans,
+        subscriptions=subscriptions,
+        searches=searches,
         members=broker.connectionless,
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,

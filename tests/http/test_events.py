@@ -44,7 +44,7 @@ async def test_an_event_says_where_a_message_is(server: HttpServer, root: HttpCl
         assert event.data.pop("timestamp") > 0
         assert event.data.pop("origin_timestamp") > 0
         assert event.data == {"stream": "s", "topic": "t", "partition_id": 1, "offset": 0, "id": "7"}
-    await until(lambda: not len(server.broker.subscriptions) and not len(server.broker.sessions))
+    await until(lambda: not len(server.subscriptions) and not len(server.broker.sessions))
 
 
 @pytest.mark.parametrize(
@@ -221,13 +221,13 @@ async def test_subscriptions_that_are_refused(
     headers = {"last-event-id": last_event_id} if last_event_id else {}
     assert (await root.ask("GET", f"/events?{query}", headers=headers)).status == status
     assert (await server.client.ask("GET", "/events?topic=s/t")).status == 401
-    assert not len(server.broker.subscriptions)
+    assert not len(server.subscriptions)
     del topic
 
 
 async def test_head_has_no_events(server: HttpServer, root: HttpClient, topic: str) -> None:
     assert (await root.ask("HEAD", "/events?topic=s/t")).headers["content-type"] == "text/event-stream"
-    await until(lambda: not len(server.broker.subscriptions))
+    await until(lambda: not len(server.subscriptions))
     del topic
 
 
@@ -252,7 +252,7 @@ async def test_who_does_not_read_is_cut_off_with_little_memory(tmp_path: Path) -
             def is_over() -> bool:
                 nonlocal largest
                 largest = max(largest, server.broker.buffers.leased_size)
-                return not len(server.broker.subscriptions)
+                return not len(server.subscriptions)
 
             await until(is_over)
             assert largest < 8_000_000

@@ -171,10 +171,9 @@ async def test_a_search_needs_the_permission_of_a_poll(server: HttpServer, root:
 
 async def test_a_topic_that_is_deleted_ends_the_search(server: HttpServer, root: HttpClient, topic: str) -> None:
     await send(root, topic, *(message() for _ in range(1000)))
-    scans = server.broker.scans
-    async with scans._turns._turn:
+    async with server.broker.scan_pieces._turns._turn:
         search_task = asyncio.create_task(search(root, topic, "filter=absent&partition_id=0&order=oldest"))
-        await until(lambda: bool(len(scans)))
+        await until(lambda: bool(len(server.searches)))
         assert (await root.ask("DELETE", topic)).status == 204
     last = (await search_task)[-1]
     assert last.kind == "stopped"
@@ -184,11 +183,11 @@ async def test_a_new_password_ends_the_searches_of_other_tokens(
     server: HttpServer, root: HttpClient, topic: str
 ) -> None:
     await send(root, topic, *(message() for _ in range(1000)))
-    scans, other = server.broker.scans, server.root
-    async with scans._turns._turn:
+    other = server.root
+    async with server.broker.scan_pieces._turns._turn:
         query = "filter=absent&partition_id=0&order=oldest"
         searches = [asyncio.create_task(search(client, topic, query)) for client in (root, other)]
-        await until(lambda: len(scans) == 2)
+        await until(lambda: len(server.searches) == 2)
         body = {"current_password": "iggy", "new_password": "another"}
         assert (await root.ask("PUT", "/users/0/password", body)).status == 204
     ends = [(await one)[-1] for one in searches]
@@ -198,10 +197,10 @@ async def test_a_new_password_ends_the_searches_of_other_tokens(
 
 async def test_a_client_that_closes_ends_its_search(server: HttpServer, root: HttpClient, topic: str) -> None:
     await fill(root, topic)
-    async with server.broker.scans._turns._turn, opened(root, f"{topic}/search?filter=x") as stream:
+    async with server.broker.scan_pieces._turns._turn, opened(root, f"{topic}/search?filter=x") as stream:
         assert (await stream.event()).kind == "started"
-        assert len(server.broker.scans) == 1
-    await until(lambda: not len(server.broker.scans))
+        assert len(server.searches) == 1
+    await until(lambda: not len(server.searches))
 
 
 async def test_searches_are_limited(tmp_path: Path) -> None:
@@ -210,18 +209,18 @@ async def test_searches_are_limited(tmp_path: Path) -> None:
         root = server.root
         topic = await make_topic(root)
         await fill(root, topic)
-        async with server.broker.scans._turns._turn, opened(root, f"{topic}/search"):
+        async with server.broker.scan_pieces._turns._turn, opened(root, f"{topic}/search"):
             reply = await root.ask("GET", f"{topic}/search")
             assert reply.status == 503
             assert "this user already has 1 searches" in reply.json["reason"]
-        await until(lambda: not len(server.broker.scans))
+        await until(lambda: not len(server.searches))
         assert len(await found(root, topic, "")) == 6
 
 
 async def test_a_stop_ends_searches(server: HttpServer, root: HttpClient, topic: str) -> None:
     await fill(root, topic)
-    async with server.broker.scans._turns._turn:
+    async with server.broker.scan_pieces._turns._turn:
         search_task = asyncio.create_task(search(root, topic, "filter=absent"))
-        await until(lambda: bool(len(server.broker.scans)))
+        await until(lambda: bool(len(server.searches)))
         server.application.hurry()
     assert (await search_task)[-1].kind in ("stopped", "done")

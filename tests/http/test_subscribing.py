@@ -72,7 +72,7 @@ async def connected(port: int) -> AsyncIterator[Subscriber]:
 async def logged_in(server: WholeServer, **fields: object) -> AsyncIterator[Subscriber]:
     """On the port of HTTP."""
     async with connected(server.http_port) as subscriber:
-        token = await server.make_token(f"token {len(server.broker.subscriptions)}")
+        token = await server.make_token(f"token {len(server.subscriptions)}")
         assert await subscriber.ask("login", token=token, **fields) == {"type": "logged_in", "user_id": 0}
         yield subscriber
 
@@ -222,11 +222,11 @@ async def test_a_deleted_token_ends_the_connection(server: WholeServer) -> None:
 async def test_who_leaves_is_forgotten(server: WholeServer) -> None:
     async with logged_in(server) as subscriber:
         await subscriber.ask("subscribe", stream="s", topic="t")
-        assert len(server.broker.subscriptions) == 1
+        assert len(server.subscriptions) == 1
     async with asyncio.timeout(PATIENCE):
         while server.connections.count:  # noqa: ASYNC110
             await asyncio.sleep(0)
-    assert (len(server.broker.subscriptions), len(server.broker.sessions)) == (0, 0)
+    assert (len(server.subscriptions), len(server.broker.sessions)) == (0, 0)
 
 
 # --- clients that do not read ---
@@ -264,7 +264,7 @@ async def test_who_does_not_read_holds_one_delivery_and_is_cut_off_in_time(tmp_p
                 await asyncio.sleep(0)
             await server.send(b"for those who read")
             assert (await other.next())["next_offset"] == 49
-            assert len(server.broker.subscriptions) == 1
+            assert len(server.subscriptions) == 1
             # It would wait for an answer to its close, which it does not read.
             stuck.client.transport.abort()
         assert server.broker.buffers.leased_size == 0

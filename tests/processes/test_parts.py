@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from courser.api import commands as c
 from courser.api.replies import Polled, Sent
 from courser.broker.producing import Sends
-from courser.broker.sessions import Session
 from courser.catalog.changes import encode_change
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
@@ -22,7 +21,7 @@ from courser.catalog.transitions import apply
 from courser.errors import CommandRejected, CourserError, ErrorCode, InvalidOffset, OffsetsUnavailable, StorageFailure
 from courser.model import metric_table as m
 from courser.model.identifiers import Consumer, ConsumerKind, TopicAddress
-from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, ToPartition, Transport
+from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, ToPartition
 from courser.model.metrics import Registry, Sample
 from courser.model.topic_options import TopicOptions
 from courser.processes.channel import UNREAD_SIZE_MAX, Channel, socket_pair
@@ -33,7 +32,6 @@ from courser.processes.merged_metrics import grown, merged, snapshot_of
 from courser.processes.ownership import client_ids_of, owner_of, share_name
 from courser.processes.peer import Peer, ProcessFailed, ProcessGone
 from courser.processes.router import ANYWHERE, COLLECTED, OWNED
-from courser.processes.spread_subscriptions import SpreadSubscription
 from courser.records.batch import NewMessage, build_batch
 from tests.simulator.catalog_simulation import random_command
 
@@ -56,7 +54,7 @@ def test_no_two_processes_draw_the_same_client_id(process_count: int, data: st.D
 
 
 def test_every_command_about_a_topic_is_carried_out_by_one_process() -> None:
-    kinds = {row.kind for row in c.COMMANDS}
+    kinds = {row.kind for row in (*c.COMMANDS, *c.INTERNAL_COMMANDS)}
     assert kinds >= OWNED | ANYWHERE | COLLECTED
     assert not OWNED & ANYWHERE
     assert not OWNED & COLLECTED
@@ -464,36 +462,3 @@ def test_topics_that_messages_were_staged_for_are_forgotten_when_they_are_gone()
     assert len(sends._elsewhere) <= 200
     with pytest.raises(CommandRejected):
         sends.target_of(TopicAddress(0, 4), Balanced())
-
-
-# --- subscriptions ------------------------------------------------------------------------------------------
-
-
-async def test_a_topic_can_be_subscribed_to_after_its_owner_has_ended_during_the_first_try() -> None:
-    here: Any = SimpleNamespace(topic_count=0, address_of=TopicAddress, close=lambda: None)
-    polls: Any = SimpleNamespace(reserve=lambda *_: None, release=lambda *_: None)
-    links = Links(0, 2)
-    session = Session(1, Transport.WEBSOCKET, "", now=0)
-    subscription = SpreadSubscription(0, session, here, polls, links)
-    selection: Any = SimpleNamespace(stream=0, topic=1)
-    assert links.owner_of(0, 1) == 1
-
-    async def never(_: Peer, *__: object) -> None:
-        await asyncio.Event().wait()
-
-    caller, other = peers({"subscription_add": never})
-    links.add(caller)
-    adding = asyncio.create_task(subscription.add(selection))
-    await asyncio.sleep(0)
-    other.close()
-    async with asyncio.timeout(60):
-        with pytest.raises(ProcessGone):
-            await adding
-    links.remove(caller)
-    caller, other = peers({"subscription_add": lambda *_: {0: 7}})
-    links.add(caller)
-    async with asyncio.timeout(60):
-        assert await subscription.add(selection) == {0: 7}
-    subscription.close()
-    caller.close()
-    other.close()

@@ -10,6 +10,7 @@ from qh3.asyncio.client import connect
 from qh3.quic.configuration import QuicConfiguration
 
 from courser.api import commands as c
+from courser.handlers.dispatcher import Dispatcher
 from courser.model.messaging import Transport
 from courser.server.listeners import Dependencies
 from tests.transports.whole_servers import PATIENCE, WholeServer, whole_server
@@ -45,7 +46,9 @@ async def test_a_port_that_is_taken_is_logged_and_the_rest_works(
 ) -> None:
     async with whole_server(tmp_path / "data", "quic.enabled=true") as server:
         caplog.clear()
-        dependencies = Dependencies(server.services, server.connections, server.broker)
+        dependencies = Dependencies(
+            server.services, server.connections, Dispatcher(server.broker), server.subscriptions
+        )
         with caplog.at_level(logging.WARNING):
             # It is taken by now, whoever has it.
             await server.listeners._open_quic_beside_http(dependencies, server.addresses[Transport.HTTP])

@@ -11,6 +11,7 @@ from courser.broker.broker import Broker, RootUser
 from courser.broker.credentials import Passwords
 from courser.broker.sessions import Session
 from courser.handlers.dispatcher import Dispatcher
+from courser.handlers.subscriptions import Subscriptions
 from courser.model.clock import Clock
 from courser.model.identifiers import Identifier
 from courser.model.messaging import Balanced, Transport
@@ -43,6 +44,7 @@ class WholeServer:
     addresses: Mapping[Transport, Address]
     root: Session
     """Of nobody who is connected: for what a test does on the server's side."""
+    subscriptions: Subscriptions
 
     @property
     def http_port(self) -> int:
@@ -96,10 +98,12 @@ async def whole_server(
     session.user_id = 0
     try:
         listeners.prepare(broker.clock)
-        addresses = await listeners.open(Dependencies(services, connections, broker))
+        dispatcher = Dispatcher(broker)
+        subscriptions = Subscriptions(dispatcher)
+        addresses = await listeners.open(Dependencies(services, connections, dispatcher, subscriptions))
         ports = {f"{kind.name.lower()}_port": addresses[kind].port if kind in addresses else 0 for kind in Transport}
         broker.node = Node("node", "127.0.0.1", **ports)
-        yield WholeServer(broker, services, connections, listeners, addresses, session)
+        yield WholeServer(broker, services, connections, listeners, addresses, session, subscriptions)
     finally:
         listeners.close()
         await connections.say_goodbye(0)

@@ -1,4 +1,4 @@
-"""Every command that a client can send: its row and its fields.
+"""Every command: its row and its fields.
 
 Codecs create them, and the dispatcher passes them to their handlers. Ids count from 0 here in all releases.
 """
@@ -34,6 +34,7 @@ from courser.api.fields import (
     SnapshotCompression,
     SnapshotKinds,
 )
+from courser.api.internal_commands import FindRangesToScan, FindStartOffsets, ScanPiece
 from courser.api.operating_commands import (
     CreateOneTimeToken,
     EndSession,
@@ -92,6 +93,8 @@ __all__ = [
     "DiscardStaged",
     "EndSession",
     "FindMessages",
+    "FindRangesToScan",
+    "FindStartOffsets",
     "FinishStage",
     "GetAccess",
     "GetConfiguration",
@@ -121,6 +124,7 @@ __all__ = [
     "PublishStaged",
     "ReportPipeline",
     "ResetGroupOffsets",
+    "ScanPiece",
     "StageMessages",
     "StagedPartName",
     "UpdatePermissions",
@@ -541,6 +545,8 @@ class SyncConsumerGroup(Command, frozen=True):
     group: Identifier
 
 
-COMMANDS = tuple(sorted((kind.row for kind in Command.__subclasses__()), key=lambda row: row.code))
-"""All rows, by code."""
+_ROWS = tuple(sorted((kind.row for kind in Command.__subclasses__()), key=lambda row: row.code))
+COMMANDS = tuple(row for row in _ROWS if row.code != table.INTERNAL)
+"""The rows of all commands that a client can send, by code."""
+INTERNAL_COMMANDS = tuple(row for row in _ROWS if row.code == table.INTERNAL)
 ROW_BY_CODE: dict[int, CommandRow] = {row.code: row for row in COMMANDS}

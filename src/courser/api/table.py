@@ -17,6 +17,9 @@ PRIVATE_CODE_MIN = 60_000
 """Codes from here on are Courser's own (docs/formats/private-commands.md); Iggy's end at 606."""
 
 
+INTERNAL = 0
+"""The code of commands that no client can send."""
+
 NO_CONTENT, OK = 204, 200
 
 
@@ -47,7 +50,7 @@ class CommandRow:
 
     kind: type["Command"]
     code: int
-    """Its number on the classic wire, and on the wire of SDK 0.9 if it has no operation."""
+    """Its number on the classic wire, and on the wire of SDK 0.9 if it has no operation; or ``INTERNAL``."""
     reply: type[Reply] | None
     """None: the reply only says that the command was carried out."""
     operation: int

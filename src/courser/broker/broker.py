@@ -46,7 +46,7 @@ from courser.broker.quotas import Quotas
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.request_metrics import RequestMetrics
 from courser.broker.retention import Retention
-from courser.broker.scanning import AnyScans, Scans
+from courser.broker.scan_pieces import ScanPieces
 from courser.broker.scraping import Scrapes
 from courser.broker.scrubbing import Scrubber
 from courser.broker.sessions import Session, Sessions
@@ -55,7 +55,6 @@ from courser.broker.staging import Staging
 from courser.broker.start_report import StartFindings
 from courser.broker.statistics import Machine
 from courser.broker.stored_offsets import StoredOffsets
-from courser.broker.subscriptions import AnySubscriptions, Subscriptions
 from courser.broker.sync_ways import SyncWays
 from courser.broker.tokens import Tokens
 from courser.broker.topic_figures import TopicFigureTable
@@ -187,12 +186,7 @@ class Broker:
         self.reply_sent = self.buffers.give_back
         """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
         self.polls = Polls(self.catalog.state, self.partitions, self.groups, self.buffers, settings)
-        self.subscriptions = Subscriptions(self.catalog, self.access, self.finder, self.partitions, self.polls)
-        self.scans = Scans(self.finder, self.partitions, limits)
-        self.any_subscriptions: AnySubscriptions = self.subscriptions
-        self.any_scans: AnyScans = self.scans
-        """Those of topics of all processes, if there are others."""
-        self.catalog.on_change = self.subscriptions.metadata_changed
+        self.scan_pieces = ScanPieces(self.partitions)
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
         self.figures = Figures(self.partitions, self.retention, settings.topic_defaults, data.path)
         self.scrubber = self._make_scrubber()
@@ -477,7 +471,7 @@ class Broker:
     async def close(self) -> bool:
         """Stop: everything synced, files closed, the directory given back. Return whether it was a clean stop."""
         await self.scrapes.close()
-        self.scans.close()
+        self.scan_pieces.close()
         await self.publishing.close()
         await self.staging.close()
         if self._place.others is not None:

@@ -6,12 +6,11 @@ counted; Courser's own get an error that names the offsets, because they must no
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from courser.api.commands import FindMessages, PollMessages, WaitForArrivals, WaitForMessages
+from courser.api.internal_commands import FindStartOffsets, StartOffsets
 from courser.api.replies import Arrivals, ArrivalsInTopics, FoundMessages, Polled
 from courser.broker.finding import find_group
 from courser.broker.groups import ConsumerGroups
@@ -20,6 +19,7 @@ from courser.broker.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.poll_turns import LIGHT_SIZE, PollTurns
 from courser.broker.read_buffers import ReadBuffers
 from courser.broker.recent_reads import RecentReads
+from courser.broker.row_counts import RowCounts
 from courser.broker.searching import SEARCH_COUNT, SEARCH_SIZE, search
 from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
@@ -52,6 +52,8 @@ _UNAVAILABLE = {
     SkipReason.LOST: (ErrorCode.DAMAGED_DATA, "lost"),
     SkipReason.DAMAGED: (ErrorCode.DAMAGED_DATA, "damaged on disk"),
 }
+SKIP_REASONS = {words: reason for reason, (_, words) in _UNAVAILABLE.items()}
+"""Why messages are not there, by the reason that an ``OffsetsUnavailable`` gives."""
 
 
 def consumer_key(identifier: Identifier) -> ConsumerKey:
@@ -115,15 +117,12 @@ class Polls:
         self._groups = groups
         self._buffers = buffers
         self._size_max = settings.poll_size_max
-        self._limits = settings.limits
         self._keys: dict[Identifier, ConsumerKey] = {}
         """Keys of single consumers that were here before: each polls many times."""
         self._group_ids: dict[tuple[int, int, Identifier], int] = {}
         """Groups by name, which the catalog finds only by looking at all of a topic. Hints: they may be old."""
-        self._row_count = 0
-        """Partitions that are waited for ..."""
-        self._row_counts: Counter[int | None] = Counter()
-        """... and by which users."""
+        self.rows = RowCounts(settings.limits)
+        """Partitions that are waited for."""
         self._turns = PollTurns()
         self.recent = RecentReads(buffers)
         self.counters = PollCounters()
@@ -363,22 +362,30 @@ class Polls:
                 partition.log.visible_end > offset for partition, offset in awaited
             ):
                 continue
-            with self._counted(session.user_id, len(awaited)):
+            with self.rows.counted(session.user_id, len(awaited)):
                 is_woken = await wait_for_any(session, awaited, remaining)
             if not is_woken:
                 check_access()
                 return _NOTHING
 
-    async def read(
-        self, session: Session, partition: Partition, offset: int, count: int, size_max: int
-    ) -> tuple[Polled, int, tuple[SkippedRange, ...]] | None:
-        """Read on, for a subscription: messages, the next offset, and what was passed over. None: nothing is there."""
-        result = await self._read(session, partition, offset, count, size_max)
-        if result is None:
-            return None
-        for skipped in result.skipped:
-            self.counters.note(partition, skipped)
-        return _polled(partition, result), result.next_offset, result.skipped
+    async def find_start_offsets(self, address: TopicAddress, command: FindStartOffsets) -> StartOffsets:
+        """Where a subscription starts. Raises ``CommandRejected`` (3007) without such a partition."""
+        topic, selection = self._partitions.at(address), command.selection
+        key = consumer_key(selection.consumer)
+        found: dict[int, int] = {}
+        for partition_id in command.partition_ids:
+            partition = topic.partition(partition_id)
+            if partition_id in selection.offsets:
+                found[partition_id] = selection.offsets[partition_id]
+            elif selection.start is None:
+                found[partition_id] = partition.log.visible_end
+            else:
+                place = command.stream, command.topic, partition_id
+                start = selection.start, selection.value, selection.count
+                poll = PollMessages(_NOBODY, *place, *start, auto_commit=False)
+                offset = start_of_poll(partition, key, poll)
+                found[partition_id] = await find_start_of_poll(partition, poll) if offset is None else offset
+        return StartOffsets(found)
 
     async def find(
         self, session: Session, address: TopicAddress, command: FindMessages, wanted: MessageFilter
@@ -412,7 +419,7 @@ class Polls:
             wanted[partition_id] = min(offset, wanted.get(partition_id, offset))
         places = [(topic.partition(partition_id), offset) for partition_id, offset in wanted.items()]
         is_hurried = False
-        with self._counted(session.user_id, len(command.positions)):
+        with self.rows.counted(session.user_id, len(command.positions)):
             while True:
                 generation = self._generation(session, topic, command.consumer)
                 ready = [partition for partition, offset in places if _has_arrived(partition, offset)]
@@ -439,40 +446,13 @@ class Polls:
         for partition, offset in places:
             lowest[partition] = min(offset, lowest.get(partition, offset))
         is_hurried = False
-        with self._counted(session.user_id, len(places)):
+        with self.rows.counted(session.user_id, len(places)):
             while True:
                 ready = tuple(number for number, place in enumerate(places) if _has_arrived(*place))
                 remaining = deadline - loop.time()
                 if ready or remaining <= 0 or is_hurried:
                     return ArrivalsInTopics(ready)
                 is_hurried = not await wait_for_any(session, list(lowest.items()), remaining)
-
-    @contextmanager
-    def _counted(self, user_id: int | None, count: int) -> Iterator[None]:
-        self.reserve(user_id, count)
-        try:
-            yield
-        finally:
-            self.release(user_id, count)
-
-    def reserve(self, user_id: int | None, count: int) -> None:
-        """Count so many partitions against the limits until they are released. Raises 20010."""
-        limits, count_of_user = self._limits, self._row_counts[user_id]
-        if self._row_count + count > limits.row_count_max or count_of_user + count > limits.row_count_of_user_max:
-            reason = (
-                f"this user already waits for {count_of_user} partitions, all users for {self._row_count}; "
-                "wait for fewer partitions, or try again later"
-            )
-            raise CommandRejected(ErrorCode.SERVER_BUSY, reason)
-        self._row_count += count
-        self._row_counts[user_id] += count
-
-    def release(self, user_id: int | None, count: int) -> None:
-        """So many partitions are not waited for any more."""
-        self._row_count -= count
-        self._row_counts[user_id] -= count
-        if not self._row_counts[user_id]:
-            del self._row_counts[user_id]
 
     def _generation(self, session: Session, topic: OpenTopic, consumer: Consumer) -> int:
         if consumer.kind is not _GROUP:

@@ -13,7 +13,7 @@ from courser.broker.catalog_service import CatalogService
 from courser.broker.groups import GroupKey
 from courser.broker.partition_registry import PartitionRegistry
 from courser.broker.sessions import Session
-from courser.catalog.entities import ConsumerGroup, Stream, Topic, User
+from courser.catalog.entities import ConsumerGroup, Partition, Stream, Topic, User
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import Consumer, ConsumerKind, Identifier, TopicAddress
@@ -166,6 +166,14 @@ def find_topic(state: CatalogState, stream: Stream, identifier: Identifier) -> T
     if topic is None:
         raise CommandRejected(ErrorCode.TOPIC_NOT_FOUND, f"stream {stream.name!r} has no topic {identifier!r}")
     return topic
+
+
+def find_partition(topic: Topic, partition_id: int) -> Partition:
+    """A partition of a topic. Raises 3007."""
+    if 0 <= partition_id < len(topic.partitions):
+        return topic.partitions[partition_id]
+    reason = f"the topic has {len(topic.partitions)} partitions, and none with number {partition_id}"
+    raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, reason)
 
 
 def find_group(topic: Topic, identifier: Identifier) -> ConsumerGroup:

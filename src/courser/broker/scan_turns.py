@@ -92,11 +92,12 @@ class ScanTurns:
         self._thread.shutdown(cancel_futures=True)
 
     async def take(
-        self, partition: Partition, offset: int, count: int, buffer: ReadBuffer, look: Callable[[ReadResult], AnyTimed]
+        self, partition: Partition, offset: int, count: int, look: Callable[[ReadResult], AnyTimed]
     ) -> tuple[ReadResult, AnyTimed]:
-        """Read up to ``count`` messages into ``buffer``, and let the thread look at them."""
+        """Read up to ``count`` messages, and let the thread look at them."""
         async with self._turn:
-            buffer.reset()
+            # Not the same one again: after a failure, threads may still use it.
+            buffer = ReadBuffer(PIECE_SIZE)
             began = time.thread_time()
             found = partition.try_read(offset, count, PIECE_SIZE, buffer)
             spent = time.thread_time() - began

@@ -7,6 +7,7 @@ take their turn in between. A large message is not decoded: it may match, and th
 import asyncio
 from collections.abc import Callable, Sequence
 
+from courser.errors import CommandRejected, ErrorCode
 from courser.records.frames import iterate_messages
 from courser.records.message_filter import MessageFilter
 
@@ -18,6 +19,14 @@ _TURN_SIZE = 64 * 1024
 """Messages and bytes between two turns of other connections: about half a millisecond."""
 _DECODED_SIZE_MAX = 64 * 1024
 """Bytes: larger messages are not decoded."""
+
+
+def filter_of(conditions: Sequence[str]) -> MessageFilter:
+    """A filter from its conditions. Raises ``CommandRejected`` (3) if one is wrong."""
+    try:
+        return MessageFilter(conditions)
+    except ValueError as error:
+        raise CommandRejected(ErrorCode.INVALID_COMMAND, str(error)) from None
 
 
 async def search(

@@ -12,11 +12,11 @@ from courser.broker.broker import Broker
 from courser.broker.sessions import Session
 from courser.broker.waiting import Waiting, attempt
 from courser.errors import CourserError, DiskFull
-from courser.handlers import groups, login, messages, operating, staging, streams, system, topics, users
+from courser.handlers import groups, internal, login, messages, operating, staging, streams, system, topics, users
 from courser.handlers.audit import Answer, Handler, audited
 from courser.model.metrics import PowerHistogram
 
-_MODULES = (groups, login, messages, operating, staging, streams, system, topics, users)
+_MODULES = (groups, internal, login, messages, operating, staging, streams, system, topics, users)
 
 
 def _handlers_in(module: ModuleType) -> dict[type[c.Command], Handler]:
@@ -43,7 +43,8 @@ class Dispatcher:
         self._check_login = broker.access.user
         self._monotonic = broker.clock.monotonic
         self._metrics = metrics = broker.request_metrics
-        assert HANDLERS.keys() == {row.kind for row in c.COMMANDS}, "every command has one handler"
+        rows = (*c.COMMANDS, *c.INTERNAL_COMMANDS)
+        assert HANDLERS.keys() == {row.kind for row in rows}, "every command has one handler"
         self._routes = {
             kind: (
                 audited(handler) if kind.row.is_audited else handler,
@@ -62,6 +63,11 @@ class Dispatcher:
         answer = self.begin(session, command)
         reply: Reply | None = await answer if isinstance(answer, Waiting) else answer
         return reply
+
+    async def ask(self, session: Session, command: c.Command) -> Any:
+        """Carry out a command that begins now, for a subscription or a search. Raises as ``dispatch``."""
+        session.last_seen = self._monotonic()
+        return await self.dispatch(session, command)
 
     def begin(self, session: Session, command: c.Command) -> Answer:
         """Carry out a command as far as possible without waiting. Gives the reply, or what it waits for.

@@ -8,11 +8,10 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.api.table import CommandRow
 from courser.broker.broker import Broker
+from courser.broker.searching import filter_of
 from courser.broker.sessions import Session
 from courser.broker.waiting import Waiting
-from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import Identifier
-from courser.records.message_filter import MessageFilter
 
 
 def send_messages(broker: Broker, session: Session, command: c.SendMessages) -> r.Sent | Waiting[r.Sent]:
@@ -40,11 +39,7 @@ async def wait_for_messages(broker: Broker, session: Session, command: c.WaitFor
 async def find_messages(broker: Broker, session: Session, command: c.FindMessages) -> r.FoundMessages:
     """Which messages may match: the client polls and checks them."""
     address = broker.finder.address(session, command)
-    try:
-        wanted = MessageFilter(command.conditions)
-    except ValueError as error:
-        raise CommandRejected(ErrorCode.INVALID_COMMAND, str(error)) from None
-    return await broker.polls.find(session, address, command, wanted)
+    return await broker.polls.find(session, address, command, filter_of(command.conditions))
 
 
 async def wait_for_arrivals(broker: Broker, session: Session, command: c.WaitForArrivals) -> r.Arrivals:

@@ -70,10 +70,6 @@ class Call:
             error = ProcessFailed()
         self._peer.finish(self._call_id, (FAILURE, self._call_id, error))
 
-    def answer_later(self, waiting: Waiting[Any]) -> None:
-        """Give the answer when it is there."""
-        waiting.future.add_done_callback(lambda _: self.settle(waiting))
-
     def settle(self, waiting: Waiting[Any]) -> None:
         """Give the answer that was waited for."""
         try:

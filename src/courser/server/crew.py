@@ -19,8 +19,6 @@ from courser.processes.ownership import FIRST, client_ids_of, owns_of, share_nam
 from courser.processes.peer import Peer
 from courser.processes.router import Router
 from courser.processes.shared_slots import SharedSlots, make_shared_slots
-from courser.processes.spread_scans import SpreadScans
-from courser.processes.spread_subscriptions import SpreadSubscriptions
 from courser.server.codecs import CodecChooser, CodecMoves
 from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Listeners
@@ -90,8 +88,6 @@ class Crew:
         self._companions.services.update(session_services(router, mirrors))
         self._companions.calls[COMMAND] = router.command_for
         self._companions.services["proven"] = share_proofs(chooser.proven, self._links)
-        broker.any_subscriptions = SpreadSubscriptions(broker.subscriptions, broker.polls, self._links)
-        broker.any_scans = SpreadScans(broker.scans, broker.catalog.state, self._links)
         codecs = CodecMoves(chooser)
         self._moves = Moves(
             broker,

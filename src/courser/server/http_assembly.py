@@ -10,6 +10,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 from courser.broker.access_tokens import Access, AccessTokens
 from courser.broker.broker import Broker
+from courser.handlers.dispatcher import Dispatcher
+from courser.handlers.searches import Searches
+from courser.handlers.subscriptions import Subscriptions
 from courser.server.configuration.settings import ServerSettings
 from courser.transports.connections import Connections
 from courser.transports.http import HttpListener
@@ -23,8 +26,11 @@ _FETCH_DEADLINE = 5.0
 _DOCUMENT_SIZE_MAX = 256 * 1024
 
 
-async def make_http_services(settings: ServerSettings, broker: Broker, services: Services) -> HttpServices:
+async def make_http_services(
+    settings: ServerSettings, dispatcher: Dispatcher, subscriptions: Subscriptions, services: Services
+) -> HttpServices:
     """What requests over HTTP need. Raises ``StorageFailure`` if the access tokens cannot be read."""
+    broker = dispatcher.broker
     tokens = await AccessTokens.open(
         settings.access_tokens,
         broker.catalog.state,
@@ -35,14 +41,14 @@ async def make_http_services(settings: ServerSettings, broker: Broker, services:
         draw=os.urandom,
         kept=broker.authentication.kept_access,
     )
-    tokens.on_revoke = broker.any_subscriptions.review
+    tokens.on_revoke = subscriptions.review
     return HttpServices(
         begin=services.begin,
         tokens=tokens,
         check_trusted=_trusted_check(settings, broker, tokens),
         sessions=broker.sessions,
-        subscriptions=broker.any_subscriptions,
-        scans=broker.any_scans,
+        subscriptions=subscriptions,
+        searches=Searches(dispatcher),
         members=broker.connectionless,
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,

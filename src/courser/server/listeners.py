@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from courser.broker.broker import Broker
 from courser.errors import AddressRefused, StartRefused
+from courser.handlers.dispatcher import Dispatcher
+from courser.handlers.subscriptions import Subscriptions
 from courser.model.clock import Clock
 from courser.model.messaging import Transport
 from courser.server.configuration.kinds import Address
@@ -49,7 +51,13 @@ class Dependencies:
 
     services: Services
     connections: Connections
-    broker: Broker
+    dispatcher: Dispatcher
+    subscriptions: Subscriptions
+
+    @property
+    def broker(self) -> Broker:
+        """What is served."""
+        return self.dispatcher.broker
 
 
 class Listeners:
@@ -136,7 +144,9 @@ class Listeners:
             # Import it only if HTTP is enabled: the library takes a while to load.
             from courser.server.http_assembly import make_http_services  # noqa: PLC0415
 
-            self._http_services = await make_http_services(self._settings, dependencies.broker, dependencies.services)
+            self._http_services = await make_http_services(
+                self._settings, dependencies.dispatcher, dependencies.subscriptions, dependencies.services
+            )
         for transport, wanted in self._wanted.items():
             listener = self._make(transport, dependencies)
             self._listeners.append(listener)
@@ -236,7 +246,7 @@ class Listeners:
         services, broker, http = dependencies.services, dependencies.broker, self._http_services
         subscribing = SubscriptionServices(
             services,
-            broker.any_subscriptions,
+            dependencies.subscriptions,
             None if http is None else http.tokens,
             None if http is None else http.check_token,
         )

@@ -10,11 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from courser import __version__
-from courser.api.commands import Command
 from courser.api.replies import Node
 from courser.broker.broker import ALONE, Broker, RootUser
 from courser.broker.credentials import Passwords
@@ -23,11 +22,11 @@ from courser.catalog.rules import ROOT_USER_ID
 from courser.configuration.loading import Configuration
 from courser.errors import CourserError, DiskFull, StartRefused
 from courser.handlers.dispatcher import Dispatcher
+from courser.handlers.subscriptions import Subscriptions
 from courser.model.messaging import Transport
 from courser.records.encryption import key_name
 from courser.server.assembly import calm_process, make_codec_chooser, make_connections, make_services
 from courser.server.background import BackgroundTasks, keep_background_tasks
-from courser.server.codecs import CodecChooser
 from courser.server.configuration.effective import list_settings, to_toml
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.settings import ServerSettings
@@ -205,14 +204,15 @@ class Server:
         calm_process()
         slow_work = ThreadPoolExecutor(1, thread_name_prefix="codec")
         chooser = make_codec_chooser(self._settings, broker)
-        begin = self._make_dispatcher(broker, chooser)
+        dispatcher = Dispatcher(broker) if self._crew is None else self._crew.make_router(broker, chooser)
+        begin = dispatcher.begin if self._telemetry is None else self._telemetry.traced(dispatcher.begin)
         allocate = private_memory if self._crew is None else self._crew.region.allocate
         services = make_services(self._settings, broker, chooser, begin, slow_work, allocate)
         slots = None if self._crew is None else self._crew.slots
         connections = make_connections(
             self._settings, broker, services, lambda: self._listeners.http_connection_count, slots
         )
-        dependencies = Dependencies(services, connections, broker)
+        dependencies = Dependencies(services, connections, dispatcher, Subscriptions(dispatcher))
         background = BackgroundTasks(broker.clock)
         try:
             addresses = await self._listeners.open(dependencies)
@@ -238,10 +238,6 @@ class Server:
             await connections.say_goodbye(0)
             self._listeners.release()
             slow_work.shutdown(wait=False, cancel_futures=True)
-
-    def _make_dispatcher(self, broker: Broker, chooser: CodecChooser) -> Callable[[Session, Command], Any]:
-        begin = (Dispatcher(broker) if self._crew is None else self._crew.make_router(broker, chooser)).begin
-        return begin if self._telemetry is None else self._telemetry.traced(begin)
 
     @property
     def _is_member(self) -> Callable[[Session], bool] | None:

@@ -29,7 +29,6 @@ from courser.processes.mirrors import Mirrors
 from courser.processes.moving import Moves
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Peer
-from courser.processes.reading_for_others import ReadingForOthers
 from courser.processes.router import Router
 from courser.processes.shared_memory import RequestRegion
 from courser.processes.shared_slots import SharedSlots
@@ -154,9 +153,6 @@ class Worker:
             self._services.update(ArchiveServices(broker, broker.followed_archive).by_name())
         self._services.update(session_services(self._router, self._mirrors))
         self._calls[COMMAND] = self._router.command_for
-        reading = ReadingForOthers(broker, self._mirrors)
-        self._services.update(reading.services())
-        self._calls.update(reading.calls())
         self._chooser = make_codec_chooser(self._settings, broker, is_first=False)
         self._services["proven"] = share_proofs(self._chooser.proven, self._links)
         codecs = CodecMoves(self._chooser)

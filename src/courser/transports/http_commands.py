@@ -10,11 +10,11 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.access_tokens import Access, AccessTokens
 from courser.broker.connectionless import ConnectionlessMembers
-from courser.broker.scanning import AnyScans
 from courser.broker.sessions import Session, Sessions
-from courser.broker.subscriptions import AnySubscriptions
 from courser.broker.waiting import Waiting
 from courser.handlers.audit import Answer as DispatchAnswer
+from courser.handlers.searches import Searches
+from courser.handlers.subscriptions import Subscriptions
 from courser.model.buffers import Buffer
 from courser.model.clock import Clock
 from courser.model.messaging import Transport
@@ -35,8 +35,8 @@ class HttpServices:
     check_trusted: Callable[[str], Awaitable[Access | None]] | None
     """Checks a token of a trusted issuer; returns None for tokens of others. None: no issuer is trusted."""
     sessions: Sessions
-    subscriptions: AnySubscriptions
-    scans: AnyScans
+    subscriptions: Subscriptions
+    searches: Searches
     members: ConnectionlessMembers
     """Members of consumer groups over HTTP."""
     reply_sent: Callable[[Session], None]

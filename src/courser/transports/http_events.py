@@ -11,8 +11,8 @@ from contextlib import aclosing
 from courser.api.subscriptions import Delivery, TopicEnded
 from courser.broker.access_tokens import Access
 from courser.broker.sessions import Session
-from courser.broker.subscriptions import AnySubscription
 from courser.errors import CommandRejected, CourserError, ErrorCode
+from courser.handlers.subscriptions import Subscription
 from courser.model.identifiers import TopicAddress
 from courser.model.messaging import Transport
 from courser.transports.http_commands import HttpServices
@@ -82,7 +82,7 @@ class EventRoute:
 
 
 async def _add_topics(
-    subscription: AnySubscription, request: EventRequest
+    subscription: Subscription, request: EventRequest
 ) -> tuple[dict[TopicAddress, TopicName], Cursor]:
     names: dict[TopicAddress, TopicName] = {}
     cursor = Cursor()
@@ -103,7 +103,7 @@ class _Stream:
         services: HttpServices,
         exchange: Exchange,
         session: Session,
-        subscription: AnySubscription,
+        subscription: Subscription,
         names: Mapping[TopicAddress, TopicName],
         cursor: Cursor,
         keep_alive_interval: float,

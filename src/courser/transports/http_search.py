@@ -6,9 +6,9 @@ from contextlib import aclosing
 
 from courser.api.subscriptions import PayloadForm
 from courser.broker.access_tokens import Access
-from courser.broker.scanning import AnyScan
 from courser.broker.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
+from courser.handlers.searches import Search
 from courser.model.messaging import Transport
 from courser.transports.http_commands import HttpServices
 from courser.transports.http_events import EVENT_HEADERS
@@ -43,17 +43,17 @@ class SearchRoute:
             # Its token may have expired, or may have been revoked, and nothing else says so.
             self._services.tokens.check_again(access)
 
-        scan = await self._services.scans.start(exchange.held, session, request, check_login)
+        found = exchange.held.enter_context(self._services.searches.open(session, request, check_login))
         if exchange.method == "HEAD":
             return Answer(_OK, content_type=EVENTS_TYPE, headers=EVENT_HEADERS)
-        return Answer(_OK, content_type=EVENTS_TYPE, headers=EVENT_HEADERS, pieces=_pieces(exchange, scan, form))
+        return Answer(_OK, content_type=EVENTS_TYPE, headers=EVENT_HEADERS, pieces=_pieces(exchange, found, form))
 
 
-async def _pieces(exchange: Exchange, scan: AnyScan, form: PayloadForm) -> AsyncGenerator[bytes, None]:
+async def _pieces(exchange: Exchange, found: Search, form: PayloadForm) -> AsyncGenerator[bytes, None]:
     """The events of a search, until the client is gone."""
     gone = asyncio.ensure_future(exchange.wait_for_disconnect())
     try:
-        async with aclosing(scan.events()) as events:
+        async with aclosing(found.events()) as events:
             async for event in events:
                 if gone.done():
                     return

@@ -18,9 +18,9 @@ from courser.api.commands import LoginWithToken
 from courser.api.subscriptions import Delivery, TopicEnded
 from courser.broker.access_tokens import Access, AccessTokens
 from courser.broker.sessions import Session
-from courser.broker.subscriptions import DELIVERY_COUNT_MAX, AnySubscription, AnySubscriptions
 from courser.broker.waiting import Waiting
 from courser.errors import CommandRejected, CourserError, ErrorCode
+from courser.handlers.subscriptions import DELIVERY_COUNT_MAX, Subscription, Subscriptions
 from courser.transports.services import Services
 from courser.transports.session_loop import InternalFailure, SessionTransport
 from courser.wire.codec import QUICK_SIZE_MAX
@@ -59,7 +59,7 @@ class SubscriptionServices:
     """What all subscriptions share."""
 
     services: Services
-    subscriptions: AnySubscriptions
+    subscriptions: Subscriptions
     tokens: AccessTokens | None = None
     """The access tokens of HTTP; None if it is disabled."""
     check_token: Callable[[str], Awaitable[Access]] | None = None
@@ -87,7 +87,7 @@ class SubscriptionLoop:
         """Held until the kernel has accepted a message."""
         self._accepted: asyncio.Future[None] | None = None
         """What whoever sends waits for."""
-        self._subscription: AnySubscription | None = None
+        self._subscription: Subscription | None = None
         """None before the login."""
         self._credit: int | None = None
         """How many messages the client still takes; None if that is unlimited."""
@@ -190,7 +190,7 @@ class SubscriptionLoop:
 
     # --- deliveries ---
 
-    async def _deliver(self, subscription: AnySubscription) -> None:
+    async def _deliver(self, subscription: Subscription) -> None:
         """Send messages as they arrive, for as long as the connection lasts."""
         try:
             while True:
