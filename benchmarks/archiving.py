@@ -23,8 +23,8 @@ from courser.archive.reader import ArchiveReader, find_clusters, open_store
 from courser.archive.restore_plan import Selection, plan_restore
 from courser.archive.restoring import Restorer
 from courser.archive.settings import ArchiveSettings, StoreSettings
-from courser.broker.archiving import Archiver
-from courser.broker.partition import Partition
+from courser.broker.archive.archiving import Archiver
+from courser.broker.partition.partition import Partition
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.paths import ARCHIVE_STATE, INDEX_SUFFIX, LOG_SUFFIX

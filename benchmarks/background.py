@@ -23,8 +23,8 @@ from benchmarks.archiving import archiver_of, broker_settings, partition_of, run
 from benchmarks.harness import Bench, Bound, Row, Target, switching_as_a_server, touch_memory
 from benchmarks.samples import Shape, wire_batches
 from courser.archive.settings import StoreSettings
-from courser.broker.partition import Partition
-from courser.broker.topic_settings import SEGMENT_SIZE_MIN
+from courser.broker.partition.partition import Partition
+from courser.broker.partition.topic_settings import SEGMENT_SIZE_MIN
 from courser.records.batch import parse_batch
 from courser.storage.read_result import ReadBuffer
 from courser.testing.broker import TestBroker

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from itertools import cycle, islice
 from pathlib import Path
 
-from courser.broker.disk_pool import DiskPool
-from courser.broker.partition import Partition
-from courser.broker.sync_ways import SyncWays
+from courser.broker.partition.disk_pool import DiskPool
+from courser.broker.partition.partition import Partition
+from courser.broker.partition.sync_ways import SyncWays
 from courser.model.durability import Durability, DurabilityPolicy
 from courser.records.batch import parse_batch
 from courser.records.stored_header import PartitionIdentity

@@ -18,7 +18,7 @@ from benchmarks.appending import allocate_like_the_engine
 from benchmarks.engine import SYNCED, new_engine
 from benchmarks.harness import MIB, Bench, Bound, Row, Target, Weight
 from benchmarks.samples import Shape, wire_batches
-from courser.broker.partition import Partition
+from courser.broker.partition.partition import Partition
 from courser.records.batch import Batch, parse_batch
 from courser.storage.settings import LogSettings
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.engine import fill, new_engine
 from benchmarks.harness import MIB, Bench, Row
 from benchmarks.samples import Shape, wire_batches
-from courser.broker.partition import Partition
+from courser.broker.partition.partition import Partition
 from courser.inspect.verify import Verification
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.scan import scan

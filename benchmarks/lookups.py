@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from benchmarks.engine import fill, new_engine
 from benchmarks.harness import GIB, MIB, Bench, Bound, Row, Target, Weight
 from benchmarks.samples import Shape, wire_batches
-from courser.broker.partition import Partition
+from courser.broker.partition.partition import Partition
 from courser.storage.paths import log_path
 from courser.storage.read_result import ReadBuffer
 from courser.storage.segment import Segment, SegmentState

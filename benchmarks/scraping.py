@@ -17,9 +17,9 @@ from benchmarks.harness import Bench, Bound, Row, Target
 from benchmarks.samples import Shape
 from benchmarks.serving import CONNECTION_COUNT, courser_singles, sample
 from courser.api import commands as c
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker, RootUser
-from courser.broker.partition_metrics import PartitionMetrics
-from courser.broker.sessions import Session
+from courser.broker.partition.partition_metrics import PartitionMetrics
 from courser.broker.settings import BrokerSettings
 from courser.handlers.dispatcher import Dispatcher
 from courser.handlers.searches import Searches

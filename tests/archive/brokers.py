@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from courser.archive.settings import ArchiveMoment, ArchiveSettings, StoreSettings
 from courser.archive.store import Store
-from courser.broker.archive_share import Backlog
-from courser.broker.archiving import Archiver
-from courser.broker.partition import Partition
+from courser.broker.archive.archive_share import Backlog
+from courser.broker.archive.archiving import Archiver
+from courser.broker.partition.partition import Partition
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.client.client import Client
 from courser.client.messages import PollingStrategy

@@ -15,7 +15,7 @@ from courser.archive.claiming import ArchiveState, write_state
 from courser.archive.objects import Origin, Piece, Seal, encode_body
 from courser.archive.reader import ArchiveReader, FoundRoot, find_clusters
 from courser.archive.settings import ArchiveMoment
-from courser.broker.archive_share import Backlog
+from courser.broker.archive.archive_share import Backlog
 from courser.catalog.entities import Publish, Sink
 from courser.catalog.store import CatalogStore, load_state
 from courser.errors import CourserError, DiskFull, ErrorCode, RequestFailed, StartRefused

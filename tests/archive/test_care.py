@@ -9,7 +9,7 @@ from courser.archive.capture import Capture
 from courser.archive.care import Verification, plan_removals, remove
 from courser.archive.keys import segment_name
 from courser.archive.reader import ArchiveReader
-from courser.broker.archive_pruning import ArchivePruner
+from courser.broker.archive.archive_pruning import ArchivePruner
 from courser.client.client import Client
 from courser.model import metric_table as m
 from courser.testing.broker import TestBroker

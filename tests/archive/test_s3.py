@@ -19,7 +19,7 @@ from courser.archive.restore_plan import Selection, plan_restore
 from courser.archive.restoring import Restorer
 from courser.archive.store import Creation, create, probe
 from courser.archive.uploading import Range, upload
-from courser.broker.archive_share import Backlog
+from courser.broker.archive.archive_share import Backlog
 from courser.storage.local_files import LocalFileSystem
 from tests.archive.brokers import archiver_of, backlog_of, fill, partition_of, running, settings_of, texts
 from tests.archive.seaweed import ACCESS_KEY, READER_KEY, READER_SECRET, SECRET_KEY, SeaweedServer

@@ -2,12 +2,12 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from courser.broker.authentication import Authentication
-from courser.broker.credentials import Passwords
-from courser.broker.groups import ConsumerGroups
-from courser.broker.password_pool import PasswordPool
-from courser.broker.sessions import Session, Sessions
-from courser.broker.tokens import Tokens
+from courser.broker.access.authentication import Authentication
+from courser.broker.access.credentials import Passwords
+from courser.broker.access.password_pool import PasswordPool
+from courser.broker.access.sessions import Session, Sessions
+from courser.broker.access.tokens import Tokens
+from courser.broker.groups.groups import ConsumerGroups
 from courser.catalog import changes as c
 from courser.catalog.entities import User
 from courser.catalog.state import CatalogState

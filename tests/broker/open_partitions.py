@@ -8,8 +8,8 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from courser.broker.partition import Partition
-from courser.broker.sync_ways import SyncWays
+from courser.broker.partition.partition import Partition
+from courser.broker.partition.sync_ways import SyncWays
 from courser.model.durability import Durability, DurabilityPolicy
 from courser.model.identifiers import ConsumerKind
 from courser.records.batch import NewMessage, build_batch

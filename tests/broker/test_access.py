@@ -2,8 +2,8 @@
 
 import pytest
 
-from courser.broker.access import RULES, AccessControl
-from courser.broker.sessions import Session
+from courser.broker.access.access import RULES, AccessControl
+from courser.broker.access.sessions import Session
 from courser.catalog.entities import User
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode

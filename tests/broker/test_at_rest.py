@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from courser.broker import preparing
+from courser.broker.partition import preparing
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.client.client import Client
 from courser.client.messages import Message, PollingStrategy, SendMessage

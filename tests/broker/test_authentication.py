@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from courser.broker.credentials import make_token
-from courser.broker.sessions import Session
+from courser.broker.access.credentials import make_token
+from courser.broker.access.sessions import Session
 from courser.catalog import changes as c
 from courser.errors import CommandRejected, DiskFull, ErrorCode
 from tests.broker.accounts import Accounts

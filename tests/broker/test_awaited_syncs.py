@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from courser.broker.awaited_syncs import AwaitedSyncs
-from courser.broker.disk_pool import DiskPool
-from courser.broker.partition import Partition
-from courser.broker.sync_ways import SyncWays
-from courser.broker.whole_syncs import WholeSyncs
+from courser.broker.partition.awaited_syncs import AwaitedSyncs
+from courser.broker.partition.disk_pool import DiskPool
+from courser.broker.partition.partition import Partition
+from courser.broker.partition.sync_ways import SyncWays
+from courser.broker.partition.whole_syncs import WholeSyncs
 from courser.errors import PartitionReadOnly
 from courser.model.durability import Durability
 from courser.storage.limits import EngineLimits

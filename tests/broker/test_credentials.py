@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 from argon2 import PasswordHasher, Type, extract_parameters
 
-from courser.broker.credentials import Passwords, hash_token, make_token
+from courser.broker.access.credentials import Passwords, hash_token, make_token
 from courser.catalog import changes as c
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.model.topic_options import TopicOptions

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from courser.broker.diagnosis import Diagnosis
-from courser.broker.statistics import Machine
-from courser.broker.zip_archive import METHODS, write_zip
+from courser.broker.figures.diagnosis import Diagnosis
+from courser.broker.figures.statistics import Machine
+from courser.broker.figures.zip_archive import METHODS, write_zip
 from courser.errors import CommandRejected, ErrorCode
 from courser.records.compression import decompress
 from courser.records.layout import Compression

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
-from courser.broker.disk_lane import DiskLane
-from courser.broker.disk_pool import DiskPool
-from courser.broker.partition import Partition
-from courser.broker.sync_ways import SyncWays
+from courser.broker.partition.disk_lane import DiskLane
+from courser.broker.partition.disk_pool import DiskPool
+from courser.broker.partition.partition import Partition
+from courser.broker.partition.sync_ways import SyncWays
 from courser.errors import PartitionReadOnly, StorageFailure
 from courser.model.durability import Durability
 from courser.storage import upkeep

@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import pytest
 
-from courser.broker.disk_pool import DiskPool, start
+from courser.broker.partition.disk_pool import DiskPool, start
 
 TIMEOUT = 60
 

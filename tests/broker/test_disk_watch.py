@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from courser.api import commands as c
-from courser.broker.disk_watch import FULL_SIZE, DiskWatch
+from courser.broker.partition.disk_watch import FULL_SIZE, DiskWatch
 from courser.broker.settings import PERSISTED, BrokerSettings
 from courser.errors import CommandRejected, DiskFull, ErrorCode, PartitionReadOnly
 from courser.model.topic_options import TopicOptions
@@ -38,7 +38,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 async def test_a_disk_that_fills_is_told_once_at_each_step_and_when_it_has_room_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "courser.broker.disk_watch")
+    caplog.set_level("INFO", "courser.broker.partition.disk_watch")
     broker, disk = await FakeServer().open(), Disk()
     watch = DiskWatch(broker.partitions, broker.pool, disk.space)
     heard = []
@@ -96,7 +96,7 @@ async def test_a_refused_write_is_told_at_once_and_once(caplog: pytest.LogCaptur
     broker.disk_watch = watch = DiskWatch(broker.partitions, broker.pool, Disk().space)
     assert await watch.problems() == []
     server.disk.plan = FaultPlan().fail("write_at", errno.ENOSPC, name="*.log", onwards=True)
-    caplog.set_level("INFO", "courser.broker.disk_watch")
+    caplog.set_level("INFO", "courser.broker.partition.disk_watch")
     for _ in range(2):
         with pytest.raises(DiskFull):
             await server.send("t", "refused")
@@ -120,7 +120,7 @@ async def test_a_refused_write_is_told_at_once_and_once(caplog: pytest.LogCaptur
 async def test_below_the_minimum_of_free_space_sends_are_refused_until_there_is_space_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "courser.broker.disk_watch")
+    caplog.set_level("INFO", "courser.broker.partition.disk_watch")
     server, disk = FakeServer(settings=BrokerSettings(free_space_min=20_000 * MIB)), Disk()
     broker = await server.open()
     await server.ask(c.CreateStream("s"))
@@ -168,7 +168,7 @@ async def test_no_send_is_refused_if_enough_can_be_deleted() -> None:
 
 
 async def test_health_does_not_wait_for_a_disk_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("courser.broker.disk_watch._HEALTH_PATIENCE", 0.01)
+    monkeypatch.setattr("courser.broker.partition.disk_watch._HEALTH_PATIENCE", 0.01)
     broker = await FakeServer().open()
     room, hanging = TOTAL, threading.Event()
     hanging.set()
@@ -182,7 +182,7 @@ async def test_health_does_not_wait_for_a_disk_that_hangs(monkeypatch: pytest.Mo
         await watch.look()
         hanging.clear()
         assert await watch.problems() == []
-        monkeypatch.setattr("courser.broker.disk_watch._SILENCE", 0.01)
+        monkeypatch.setattr("courser.broker.partition.disk_watch._SILENCE", 0.01)
         assert await watch.problems() == ["the disk has not answered for 0 s"]
         room = 0
         hanging.set()

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from courser.api.replies import Assignment, ConfirmedAssignment, GroupMember
-from courser.broker.groups import HANDOVER_MAX, ConsumerGroups, GroupKey
+from courser.broker.access.sessions import Session
+from courser.broker.groups.groups import HANDOVER_MAX, ConsumerGroups, GroupKey
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
-from courser.broker.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.messaging import Transport
 

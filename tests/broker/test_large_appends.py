@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from courser.broker.partition import Partition
-from courser.broker.waiting import Waiting
+from courser.broker.partition.partition import Partition
+from courser.broker.partition.waiting import Waiting
 from courser.errors import CommandRejected, PartitionReadOnly
 from courser.model.buffers import Buffer
 from courser.model.durability import Durability

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from courser.broker.login_queue import (
+from courser.broker.access.login_queue import (
     ADDRESS_COUNT_MAX,
     PAIR_COUNT_MAX,
     WAITING_COUNT_MAX,

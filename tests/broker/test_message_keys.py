@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from courser.broker.message_keys import _FEW, extend_many, with_key
+from courser.broker.partition.message_keys import _FEW, extend_many, with_key
 from courser.records.batch import Batch, NewMessage, batch_of, build_batch, encode_batch, parse_batch
 from courser.records.frames import iterate_frames
 from courser.records.layout import BATCH_SIZE_MAX

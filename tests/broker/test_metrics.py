@@ -11,14 +11,15 @@ import pytest
 from msgspec.structs import replace
 
 from courser.api import commands as c
-from courser.broker import lag, partition_survey
+from courser.broker.access.sessions import sdk_of
 from courser.broker.broker import Broker
-from courser.broker.consuming import group_key
-from courser.broker.lag import Lags
-from courser.broker.partition_metrics import SLOW_SYNC, PartitionMetrics
-from courser.broker.partition_survey import STEP_COUNT, PartitionSurvey
-from courser.broker.scraping import Scrapes
-from courser.broker.sessions import sdk_of
+from courser.broker.figures import lag
+from courser.broker.figures.lag import Lags
+from courser.broker.figures.scraping import Scrapes
+from courser.broker.messages.consuming import group_key
+from courser.broker.partition import partition_survey
+from courser.broker.partition.partition_metrics import SLOW_SYNC, PartitionMetrics
+from courser.broker.partition.partition_survey import STEP_COUNT, PartitionSurvey
 from courser.broker.settings import BrokerSettings
 from courser.errors import CommandRejected
 from courser.model import metric_table as m
@@ -38,7 +39,7 @@ DIRECTORY = Path("streams/0/topics/0/partitions/0-1")
 
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.WARNING, "courser.broker.partition_metrics")
+    caplog.set_level(logging.WARNING, "courser.broker.partition.partition_metrics")
     return caplog
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from courser.broker.partition.topic_settings import describe_options
 from courser.broker.settings import USUAL_TOPIC_OPTIONS
-from courser.broker.topic_settings import describe_options
 from courser.errors import CommandRejected, ErrorCode
 
 NEVER = 2**64 - 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from courser.broker.sync_ways import SyncWays
+from courser.broker.partition.sync_ways import SyncWays
 from courser.errors import DiskFull, PartitionReadOnly
 from courser.model.durability import Durability
 from courser.records.batch import NewMessage, build_batch

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from courser.broker import login_queue
-from courser.broker.credentials import Passwords
-from courser.broker.login_queue import Asker
-from courser.broker.password_pool import THREAD_COUNT, PasswordPool
+from courser.broker.access import login_queue
+from courser.broker.access.credentials import Passwords
+from courser.broker.access.login_queue import Asker
+from courser.broker.access.password_pool import THREAD_COUNT, PasswordPool
 from courser.errors import CommandRejected, ErrorCode
 from tests.broker.accounts import QuickPasswords
 

@@ -5,8 +5,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from courser.api import replies as r
-from courser.broker.poll_turns import TURN_SIZE_MAX, PollTurns
-from courser.broker.waiting import Waiting
+from courser.broker.messages.poll_turns import TURN_SIZE_MAX, PollTurns
+from courser.broker.partition.waiting import Waiting
 from courser.model.messaging import PollingKind
 from tests.handlers.messaging import add_topic, poll_command, send_command
 from tests.handlers.scenes import opened

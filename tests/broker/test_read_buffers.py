@@ -2,8 +2,8 @@
 
 import asyncio
 
-from courser.broker.read_buffers import ReadBuffers
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
+from courser.broker.partition.read_buffers import ReadBuffers
 from courser.model.messaging import Transport
 from courser.storage.read_result import ReadBuffer
 

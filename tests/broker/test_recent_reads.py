@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from courser.api import commands as c
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.model.messaging import PollingKind
 from tests.handlers.messaging import add_topic, log_of, poll, poll_command, send, texts, texts_of
 from tests.handlers.scenes import Scene, opened

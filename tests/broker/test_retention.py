@@ -12,9 +12,11 @@ from msgspec.structs import replace
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.partition import Partition
-from courser.broker.partition_registry import DELETION_COUNT_MAX
-from courser.broker.retention import (
+from courser.broker.partition.partition import Partition
+from courser.broker.partition.partition_registry import DELETION_COUNT_MAX
+from courser.broker.partition.steps import Steps
+from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
+from courser.broker.upkeep.retention import (
     DeletionReason,
     Limits,
     RetainedSegment,
@@ -25,8 +27,6 @@ from courser.broker.retention import (
     plan,
     retained_segments,
 )
-from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
-from courser.broker.steps import Steps
 from courser.errors import ErrorCode, PartitionReadOnly
 from courser.model.messaging import PollingKind
 from courser.model.topic_options import NEVER, TopicOptions

@@ -2,8 +2,8 @@
 
 import pytest
 
-from courser.broker.retention import Limits, RetainedSegment
-from courser.broker.retention_forecast import foresee
+from courser.broker.upkeep.retention import Limits, RetainedSegment
+from courser.broker.upkeep.retention_forecast import foresee
 
 
 def segment(end_offset: int, first: int, last: int, *, is_sealed: bool = True, size: int = 100) -> RetainedSegment:

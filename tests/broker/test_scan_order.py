@@ -5,8 +5,8 @@ import random
 import pytest
 
 from courser.api.scans import Hit, ScanOrder
-from courser.broker.scan_order import Merge, Row
-from courser.broker.scan_turns import Pace
+from courser.broker.messages.scan_order import Merge, Row
+from courser.broker.messages.scan_turns import Pace
 
 
 def hit(partition_id: int, offset: int, timestamp: int) -> Hit:

@@ -9,8 +9,8 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.scrubbing import Scrubber
 from courser.broker.settings import BrokerSettings
+from courser.broker.upkeep.scrubbing import Scrubber
 from courser.errors import StorageFailure
 from courser.model.messaging import PollingKind
 from courser.storage.partition_log import PartitionLog

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from courser.broker.groups import ConsumerGroups
-from courser.broker.heartbeats import Heartbeats
-from courser.broker.sessions import Session, Sessions
+from courser.broker.access.heartbeats import Heartbeats
+from courser.broker.access.sessions import Session, Sessions
+from courser.broker.groups.groups import ConsumerGroups
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.messaging import Transport
 from courser.testing.clocks import ManualClock

@@ -4,8 +4,8 @@ import errno
 import random
 from pathlib import Path
 
-from courser.broker.shared_syncs import SharedSyncs
-from courser.broker.whole_syncs import WholeSyncs, sync_together
+from courser.broker.partition.shared_syncs import SharedSyncs
+from courser.broker.partition.whole_syncs import WholeSyncs, sync_together
 from courser.errors import StorageFailure
 from courser.model.durability import Durability
 from courser.storage.jobs import Job, perform

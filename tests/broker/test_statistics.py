@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from courser.broker.statistics import Machine, semver_number
+from courser.broker.figures.statistics import Machine, semver_number
 from courser.testing.clocks import ManualClock
 
 

@@ -6,8 +6,8 @@ from concurrent.futures import Executor
 
 import pytest
 
-from courser.broker.partition import Partition
-from courser.broker.sync_turns import SyncTurns
+from courser.broker.partition.partition import Partition
+from courser.broker.partition.sync_turns import SyncTurns
 from courser.errors import StorageFailure
 from courser.testing.clocks import ManualClock
 from tests.storage.engine import Engine
@@ -32,7 +32,7 @@ def test_no_sync_begins_between_the_failure_of_another_and_its_note(
     """The kernel reports a failure once: a seal that gets it must be heard before a sync of the same file begins."""
     moved, turns = threading.Event(), SyncTurns()
     turns._turn = NotingTurn(moved)
-    monkeypatch.setattr("courser.broker.partition.SyncTurns", lambda: turns)
+    monkeypatch.setattr("courser.broker.partition.partition.SyncTurns", lambda: turns)
     engine = Engine()
     engine.fill(1)
     Partition(engine.log, pool, ManualClock())

@@ -2,8 +2,7 @@
 
 import pytest
 
-from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
-from courser.broker.topic_settings import (
+from courser.broker.partition.topic_settings import (
     TOPIC_SIZE_MIN,
     durability_of,
     effective_options,
@@ -13,6 +12,7 @@ from courser.broker.topic_settings import (
     size_limit,
     stored_options,
 )
+from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.model.durability import Durability
 from courser.model.topic_options import NEVER, TopicOptions
 from courser.storage.settings import SEGMENT_SIZE_LIMIT

@@ -30,7 +30,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from courser.broker.partition import Partition
+from courser.broker.partition.partition import Partition
 from courser.errors import CourserError
 from courser.model.identifiers import ConsumerKind
 from courser.records.batch import Batch

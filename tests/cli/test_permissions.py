@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from courser.api.replies import UserDetails, UserInfo
-from courser.broker.access import AccessControl
+from courser.broker.access.access import AccessControl
 from courser.catalog.state import CatalogState
 from courser.cli.allowing import ACTIONS, judge
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from courser.api import commands as c
-from courser.broker.groups import HANDOVER_MAX
+from courser.broker.groups.groups import HANDOVER_MAX
 from courser.client.consumer import Consumer
 from courser.errors import NotAssigned, NotFound
 from courser.testing.clocks import ManualClock

@@ -9,7 +9,7 @@ from pathlib import Path
 from playwright.async_api import Browser, expect
 
 from courser.api import commands as c
-from courser.broker.history import INTERVAL
+from courser.broker.figures.history import INTERVAL
 from courser.model.permissions import GlobalPermissions, Permissions
 from courser.model.topic_options import TopicOptions
 from tests.console.browsing import BROWSERS, browser_program, open_browser, open_tab

@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Page, expect
 import courser
 from courser.api import commands as c
 from courser.api.operating_replies import Setting
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.errors import ConnectionFailed
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.messaging import Transport

@@ -4,7 +4,7 @@ from unittest import mock
 
 import pytest
 
-from courser.broker import purging
+from courser.broker.catalog import purging
 from courser.catalog import partitions
 from courser.storage.upkeep import plan_purge
 from tests.simulator.metadata_simulation import MetadataWorld, Tally

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import pytest
 
-from courser.broker.topic_settings import durability_of
+from courser.broker.partition.topic_settings import durability_of
 from courser.cli.tree import root
 from courser.model.topic_options import TopicOptions
 from courser.server.configuration.checks import check

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from courser.broker.partition.topic_settings import durability_of
 from courser.broker.settings import BrokerSettings
-from courser.broker.topic_settings import durability_of
 from courser.model.topic_options import TopicOptions
 from tests.docs.blocks import text_of
 

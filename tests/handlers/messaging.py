@@ -5,9 +5,9 @@ from pathlib import Path
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.partition import Partition
-from courser.broker.partition_registry import OpenTopic
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
+from courser.broker.partition.partition import Partition
+from courser.broker.partition.partition_registry import OpenTopic
 from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.model.messaging import Balanced, Partitioning, PollingKind, ToPartition
 from courser.model.topic_options import TopicOptions

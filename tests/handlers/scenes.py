@@ -8,8 +8,8 @@ import pytest
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker, RootUser
-from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.catalog.entities import Stream, Topic, User

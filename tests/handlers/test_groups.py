@@ -7,8 +7,8 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.consuming import group_key
 from courser.broker.limits import BrokerLimits
+from courser.broker.messages.consuming import group_key
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.errors import ErrorCode

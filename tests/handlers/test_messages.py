@@ -9,11 +9,11 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker import producing
-from courser.broker.message_keys import with_key
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
+from courser.broker.messages import producing
+from courser.broker.partition.message_keys import with_key
+from courser.broker.partition.waiting import Waiting, attempt
 from courser.broker.settings import BrokerSettings
-from courser.broker.waiting import Waiting, attempt
 from courser.errors import CommandRejected, ErrorCode, PartitionReadOnly
 from courser.model.durability import Durability
 from courser.model.identifiers import Consumer, ConsumerKind

@@ -4,8 +4,8 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker import stored_offsets
-from courser.broker.consuming import consumer_key, group_key
+from courser.broker.messages import stored_offsets
+from courser.broker.messages.consuming import consumer_key, group_key
 from courser.errors import ConsumerOffsetNotFound, ErrorCode, InvalidOffset
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind

@@ -6,11 +6,11 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import operating_replies as o
-from courser.broker.history import INTERVAL
-from courser.broker.one_time_tokens import LIFE
-from courser.broker.pipeline_reports import COUNT_MAX, TEXT_SIZE_MAX
-from courser.broker.pipeline_reports import LIFE as PIPELINE_LIFE
-from courser.broker.sessions import Session
+from courser.broker.access.one_time_tokens import LIFE
+from courser.broker.access.sessions import Session
+from courser.broker.figures.history import INTERVAL
+from courser.broker.figures.pipeline_reports import COUNT_MAX, TEXT_SIZE_MAX
+from courser.broker.figures.pipeline_reports import LIFE as PIPELINE_LIFE
 from courser.catalog import changes
 from courser.errors import ErrorCode
 from courser.model.permissions import Action, GlobalPermissions, Permissions, StreamPermissions, TopicPermissions

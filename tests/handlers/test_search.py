@@ -6,7 +6,7 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.searching import SEARCH_COUNT, SEARCH_SIZE
+from courser.broker.messages.searching import SEARCH_COUNT, SEARCH_SIZE
 from courser.errors import ErrorCode, OffsetsUnavailable
 from tests.handlers.messaging import add_topic, fill_segments, send
 from tests.handlers.scenes import Scene

@@ -5,7 +5,7 @@ from pathlib import Path
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.api import storage_replies as sr
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.errors import ErrorCode
 from courser.storage.paths import log_path
 from tests.handlers.messaging import add_topic, damage, fill_segments, log_of, send

@@ -8,7 +8,7 @@ import pytest
 
 from courser.api import commands as c
 from courser.api.subscriptions import Delivery, Event, Gap, Selection, TopicEnded
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
 from courser.handlers.subscriptions import Subscription
 from courser.model.identifiers import Consumer, ConsumerKind

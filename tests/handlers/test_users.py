@@ -4,7 +4,7 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.catalog import changes
 from courser.errors import ErrorCode
 from courser.model.permissions import ALL_PERMISSIONS, GlobalPermissions, Permissions, StreamPermissions

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from courser.api import commands as c
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.messaging import Transport
 from tests.http.serving import HttpClient, HttpReply, HttpServer

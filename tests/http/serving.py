@@ -12,13 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from courser.broker.access_tokens import AccessTokens, AccessTokenSettings
+from courser.broker.access.access_tokens import AccessTokens, AccessTokenSettings
+from courser.broker.access.credentials import Passwords
+from courser.broker.access.sessions import Session
+from courser.broker.access.trusted_issuers import TrustedIssuers
 from courser.broker.broker import Broker, RootUser
-from courser.broker.credentials import Passwords
-from courser.broker.disk_watch import DiskWatch
-from courser.broker.sessions import Session
+from courser.broker.partition.disk_watch import DiskWatch
 from courser.broker.settings import BrokerSettings
-from courser.broker.trusted_issuers import TrustedIssuers
 from courser.handlers.dispatcher import Dispatcher
 from courser.handlers.searches import Searches
 from courser.handlers.subscriptions import Subscriptions

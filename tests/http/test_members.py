@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from courser.api.commands import JoinConsumerGroup
-from courser.broker.heartbeats import Heartbeats
+from courser.broker.access.heartbeats import Heartbeats
 from courser.broker.limits import BrokerLimits
 from courser.broker.settings import BrokerSettings
 from courser.handlers.dispatcher import Dispatcher

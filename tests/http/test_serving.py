@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from courser.broker.disk_watch import problems
+from courser.broker.partition.disk_watch import problems
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.metrics import Family, Histogram, Metric, MetricKind, Sample
 from courser.server.certificates import make_self_signed

@@ -14,7 +14,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from courser.api import commands as c
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.handlers.dispatcher import Dispatcher
 from courser.model import metric_table as m
 from courser.model.messaging import ToPartition, Transport
@@ -116,7 +116,7 @@ async def test_alerts_fire_when_the_disk_fills_and_when_lag_grows(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = 900 * GIGABYTE
-    monkeypatch.setattr("courser.broker.statistics._disk_space", lambda _: (free, 1000 * GIGABYTE))
+    monkeypatch.setattr("courser.broker.figures.statistics._disk_space", lambda _: (free, 1000 * GIGABYTE))
     (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "at once", "rules": rules_at_once()}]}))
     async with serving(tmp_path / "data") as server:
         await add_topic_with_a_group(server)

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.model.messaging import Transport
 from courser.server.process_assembly import abort_connection
 from courser.transports.session_loop import SessionLoop

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from courser.broker.sessions import Session, Sessions
+from courser.broker.access.sessions import Session, Sessions
 from courser.model.messaging import Transport
 from courser.processes import moving
 from courser.processes.channel import socket_pair

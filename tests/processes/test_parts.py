@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from courser.api import commands as c
 from courser.api.replies import Polled, Sent
-from courser.broker.producing import Sends
+from courser.broker.messages.producing import Sends
 from courser.catalog.changes import encode_change
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState

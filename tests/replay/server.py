@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from courser.api.replies import Node
+from courser.broker.access.credentials import Passwords
 from courser.broker.broker import Broker, RootUser
-from courser.broker.credentials import Passwords
 from courser.broker.settings import BrokerSettings
 from courser.storage.data_directory import DataDirectory
 from courser.storage.local_clock import SystemClock

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from courser.archive.settings import StoreKind, StoreSettings
+from courser.broker.partition.topic_settings import durability_of as durability_policy
 from courser.broker.settings import BrokerSettings
-from courser.broker.topic_settings import durability_of as durability_policy
 from courser.configuration.loading import Configuration
 from courser.errors import ConfigurationRefused
 from courser.model.durability import Durability

@@ -22,7 +22,7 @@ OPTIONAL = {
     "courser.archive.restoring",
     "courser.archive.writer",
     "courser.bench",
-    "courser.broker.archiving",
+    "courser.broker.archive.archiving",
     "courser.cli.machine_facts",
     "courser.client.client",
     "courser.inspect",
@@ -39,7 +39,7 @@ OPTIONAL = {
 """What no start needs that does not ask for it."""
 OF_HTTP = {"courser.transports.http", "httptools", "uvicorn"}
 OF_WEBSOCKET = {"courser.transports.websocket", "websockets"}
-OF_ARCHIVE = {"courser.archive.reader", "courser.archive.writer", "courser.broker.archiving"}
+OF_ARCHIVE = {"courser.archive.reader", "courser.archive.writer", "courser.broker.archive.archiving"}
 LISTENING = {"http.address": "127.0.0.1:0", "websocket.address": "127.0.0.1:0"}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import courser
-from courser.broker.access_tokens import TrustedIssuer
+from courser.broker.access.access_tokens import TrustedIssuer
 from courser.configuration.environment import configuration_path, variable, with_file
 from courser.configuration.key import Key, variable_name
 from courser.configuration.loading import Configuration

@@ -1,7 +1,7 @@
 """The metrics that only a server has: connections by kind."""
 
-from courser.broker.groups import ConsumerGroups
-from courser.broker.sessions import Sessions
+from courser.broker.access.sessions import Sessions
+from courser.broker.groups.groups import ConsumerGroups
 from courser.model.messaging import Transport
 from courser.server.metrics import ConnectionSurvey
 from courser.testing.clocks import ManualClock

@@ -17,7 +17,7 @@ import pytest
 
 from courser.api.commands import LoginWithToken
 from courser.api.replies import LoggedIn
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.model.messaging import Transport
 from courser.records.classic import Dialect
 from courser.server.allocator import find_trim

@@ -9,7 +9,7 @@ import pytest
 
 from courser.api import commands as c
 from courser.api.replies import LoggedIn
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition, Transport
 from courser.records.classic import Dialect

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from courser.broker.access.credentials import Passwords
 from courser.broker.broker import Broker, RootUser
-from courser.broker.credentials import Passwords
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.catalog.directories import Directories

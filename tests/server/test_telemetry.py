@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from courser.api import commands as c
-from courser.broker.sessions import Session
-from courser.broker.waiting import Waiting
+from courser.broker.access.sessions import Session
+from courser.broker.partition.waiting import Waiting
 from courser.client.sync import connect_sync
 from courser.errors import CommandRejected, ConfigurationRefused, ErrorCode
 from courser.model.messaging import Transport

@@ -15,7 +15,7 @@ from typing import cast
 
 from courser.broker.broker import Broker, RootUser
 from courser.broker.limits import BrokerLimits
-from courser.broker.partition import Partition
+from courser.broker.partition.partition import Partition
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.errors import CourserError

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from courser.broker.shared_syncs import SharedSyncs
-from courser.broker.whole_syncs import WholeSyncs, sync_together
+from courser.broker.partition.shared_syncs import SharedSyncs
+from courser.broker.partition.whole_syncs import WholeSyncs, sync_together
 from courser.errors import StorageFailure
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.identity_search import ForeignPartition

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from courser.broker.shared_syncs import SharedSyncs
-from courser.broker.whole_syncs import WholeSyncs
+from courser.broker.partition.shared_syncs import SharedSyncs
+from courser.broker.partition.whole_syncs import WholeSyncs
 from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFailure
 from courser.model.identifiers import ConsumerKind
 from courser.records.batch import Batch, NewMessage, build_batch

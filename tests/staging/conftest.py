@@ -3,7 +3,7 @@
 import pytest
 
 from courser.broker import broker
-from courser.broker.credentials import Passwords
+from courser.broker.access.credentials import Passwords
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ from unittest import mock
 import pytest
 
 from courser.api import commands as c
-from courser.broker import staging
-from courser.broker.publishing import Publishing
-from courser.broker.redo import Redo
+from courser.broker.publishing import staging
+from courser.broker.publishing.publishing import Publishing
+from courser.broker.publishing.redo import Redo
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.messaging import ToPartition
 from courser.records.batch import NewMessage, build_batch

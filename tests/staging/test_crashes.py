@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from courser.api import commands as c
-from courser.broker.publishing import Publishing
+from courser.broker.publishing.publishing import Publishing
 from courser.errors import CourserError
 from courser.testing.faults import CrashMoment
 from courser.testing.files import FaultPlan, SimulatedCrash

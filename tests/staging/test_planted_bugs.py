@@ -7,9 +7,9 @@ import pytest
 
 from courser.api.commands import PublishStaged
 from courser.api.replies import Published
-from courser.broker import staging
-from courser.broker.publishing import CheckAccess, Publishing
-from courser.broker.redo import Redo
+from courser.broker.publishing import staging
+from courser.broker.publishing.publishing import CheckAccess, Publishing
+from courser.broker.publishing.redo import Redo
 from courser.catalog import changes as c
 from courser.catalog.entities import Publish, Sink
 from courser.errors import CourserError

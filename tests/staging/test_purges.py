@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 
 from courser.api import commands as c
-from courser.broker.publishing import Publishing
-from courser.broker.redo import AppendProgress
+from courser.broker.publishing.publishing import Publishing
+from courser.broker.publishing.redo import AppendProgress
 from courser.broker.settings import BrokerSettings
 from courser.catalog.entities import Publish, Sink
 from courser.catalog.store import PreparedChange

@@ -8,8 +8,8 @@ from typing import Self
 
 import msgspec
 
+from courser.broker.access.credentials import Passwords
 from courser.broker.broker import RootUser
-from courser.broker.credentials import Passwords
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.errors import StorageFailure
 from courser.testing.files import FakeFileSystem, FaultPlan

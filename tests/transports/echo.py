@@ -8,8 +8,8 @@ from typing import Any
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
-from courser.broker.sessions import Session
-from courser.broker.waiting import Waiting, attempt
+from courser.broker.access.sessions import Session
+from courser.broker.partition.waiting import Waiting, attempt
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.buffers import Buffer
 from courser.model.messaging import Transport

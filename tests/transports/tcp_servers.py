@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
-from courser.broker.read_buffers import ReadBuffers
-from courser.broker.sessions import Session
-from courser.broker.waiting import attempt
+from courser.broker.access.sessions import Session
+from courser.broker.partition.read_buffers import ReadBuffers
+from courser.broker.partition.waiting import attempt
 from courser.model.messaging import Transport
 from courser.testing.clocks import ManualClock
 from courser.transports.connections import Connections

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from courser.broker.read_buffers import ReadBuffers
+from courser.broker.partition.read_buffers import ReadBuffers
 from courser.testing.clocks import ManualClock
 from courser.transports.connections import Connections
 from courser.transports.plain_door import PlainDoor, open_sockets

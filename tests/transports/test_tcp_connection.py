@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, cast
 
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.model.messaging import Transport
 from courser.transports.tcp_connection import TcpConnection
 from tests.transports.echo import frame, settle

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from courser.api import commands as c
 from courser.api.replies import NewToken, Node
+from courser.broker.access.credentials import Passwords
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker, RootUser
-from courser.broker.credentials import Passwords
-from courser.broker.sessions import Session
 from courser.handlers.dispatcher import Dispatcher
 from courser.handlers.subscriptions import Subscriptions
 from courser.model.clock import Clock

@@ -17,47 +17,51 @@ from typing import TYPE_CHECKING, Protocol
 
 from courser.api.replies import Node
 from courser.archive.restore_need import may_need_restore
-from courser.broker.access import AccessControl
-from courser.broker.archive_metrics import register_archive_metrics, register_prune_metrics, register_read_metrics
-from courser.broker.authentication import Authentication
-from courser.broker.catalog_service import CatalogService
-from courser.broker.condenser import Condenser
-from courser.broker.connectionless import ConnectionlessMembers
-from courser.broker.consuming import Polls
-from courser.broker.credentials import Passwords
-from courser.broker.diagnosis import Diagnosis
-from courser.broker.disk_pool import DiskPool
-from courser.broker.disk_watch import DiskWatch
-from courser.broker.elsewhere import First, Others, Owns, owns_all
-from courser.broker.figures import Figures
-from courser.broker.finding import Finder
-from courser.broker.groups import ConsumerGroups
-from courser.broker.history import FigureHistory
-from courser.broker.lag import Lags
-from courser.broker.metrics import CountingParts, MachineSurvey, register_broker_metrics
-from courser.broker.partition_metrics import PartitionMetrics
-from courser.broker.partition_registry import PartitionRegistry
-from courser.broker.partition_survey import PartitionSurvey
-from courser.broker.password_pool import THREAD_COUNT, PasswordPool
-from courser.broker.pipeline_reports import PipelineReports
-from courser.broker.producing import Sends
-from courser.broker.publishing import Publishing
-from courser.broker.quotas import Quotas
-from courser.broker.read_buffers import ReadBuffers
-from courser.broker.request_metrics import RequestMetrics
-from courser.broker.retention import Retention
-from courser.broker.scan_pieces import ScanPieces
-from courser.broker.scraping import Scrapes
-from courser.broker.scrubbing import Scrubber
-from courser.broker.sessions import Session, Sessions
+from courser.broker.access.access import AccessControl
+from courser.broker.access.authentication import Authentication
+from courser.broker.access.connectionless import ConnectionlessMembers
+from courser.broker.access.credentials import Passwords
+from courser.broker.access.password_pool import THREAD_COUNT, PasswordPool
+from courser.broker.access.sessions import Session, Sessions
+from courser.broker.access.tokens import Tokens
+from courser.broker.archive.archive_metrics import (
+    register_archive_metrics,
+    register_prune_metrics,
+    register_read_metrics,
+)
+from courser.broker.catalog.catalog_service import CatalogService
+from courser.broker.catalog.finding import Finder
+from courser.broker.catalog.quotas import Quotas
+from courser.broker.figures.diagnosis import Diagnosis
+from courser.broker.figures.figures import Figures
+from courser.broker.figures.history import FigureHistory
+from courser.broker.figures.lag import Lags
+from courser.broker.figures.metrics import CountingParts, MachineSurvey, register_broker_metrics
+from courser.broker.figures.pipeline_reports import PipelineReports
+from courser.broker.figures.request_metrics import RequestMetrics
+from courser.broker.figures.scraping import Scrapes
+from courser.broker.figures.start_report import StartFindings
+from courser.broker.figures.statistics import Machine
+from courser.broker.figures.topic_figures import TopicFigureTable
+from courser.broker.groups.groups import ConsumerGroups
+from courser.broker.messages.consuming import Polls
+from courser.broker.messages.producing import Sends
+from courser.broker.messages.scan_pieces import ScanPieces
+from courser.broker.messages.stored_offsets import StoredOffsets
+from courser.broker.partition.disk_pool import DiskPool
+from courser.broker.partition.disk_watch import DiskWatch
+from courser.broker.partition.elsewhere import First, Others, Owns, owns_all
+from courser.broker.partition.partition_metrics import PartitionMetrics
+from courser.broker.partition.partition_registry import PartitionRegistry
+from courser.broker.partition.partition_survey import PartitionSurvey
+from courser.broker.partition.read_buffers import ReadBuffers
+from courser.broker.partition.sync_ways import SyncWays
+from courser.broker.publishing.publishing import Publishing
+from courser.broker.publishing.staging import Staging
 from courser.broker.settings import BrokerSettings
-from courser.broker.staging import Staging
-from courser.broker.start_report import StartFindings
-from courser.broker.statistics import Machine
-from courser.broker.stored_offsets import StoredOffsets
-from courser.broker.sync_ways import SyncWays
-from courser.broker.tokens import Tokens
-from courser.broker.topic_figures import TopicFigureTable
+from courser.broker.upkeep.condenser import Condenser
+from courser.broker.upkeep.retention import Retention
+from courser.broker.upkeep.scrubbing import Scrubber
 from courser.catalog.changes import UserCreation
 from courser.catalog.entities import User
 from courser.catalog.opening import OpenedCatalog, open_catalog
@@ -74,10 +78,10 @@ from courser.storage.recovery_cases import StopKind
 if TYPE_CHECKING:
     # Most servers have no archive: they do not import it.
     from courser.archive.store import Store
-    from courser.broker.archive_pruning import ArchivePruner
-    from courser.broker.archive_share import ArchiveShare, OtherArchiveShares
-    from courser.broker.archiving import Archiver
-    from courser.broker.followed_archive import FollowedArchive
+    from courser.broker.archive.archive_pruning import ArchivePruner
+    from courser.broker.archive.archive_share import ArchiveShare, OtherArchiveShares
+    from courser.broker.archive.archiving import Archiver
+    from courser.broker.archive.followed_archive import FollowedArchive
 
 _log = logging.getLogger(__name__)
 
@@ -235,7 +239,8 @@ class Broker:
         """What another process knows of the archive."""
         share, settings, place = None, self.settings.archive, self._place
         if settings is not None:
-            from courser.broker import archiving, followed_archive, tiered_reads  # noqa: PLC0415 -- only with an archive
+            from courser.broker.archive import archiving, followed_archive  # noqa: PLC0415 -- only with an archive
+            from courser.broker.partition import tiered_reads  # noqa: PLC0415 -- only with an archive
 
             if place.first is not None:
                 self.followed_archive = followed_archive.FollowedArchive(
@@ -258,7 +263,7 @@ class Broker:
     def _make_archive_pruner(self) -> "ArchivePruner | None":
         archiver, settings, pruner = self.archiver, self.settings.archive, None
         if archiver is not None and settings is not None and settings.retention:
-            from courser.broker.archive_pruning import ArchivePruner  # noqa: PLC0415 -- only with an archive
+            from courser.broker.archive.archive_pruning import ArchivePruner  # noqa: PLC0415 -- only with an archive
 
             pruner = ArchivePruner(archiver, self.clock, settings.retention, self.retention.expiry_time)
         register_prune_metrics(self.metrics, pruner)

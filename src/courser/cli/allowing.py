@@ -10,8 +10,8 @@ import click
 import msgspec
 
 from courser.api.replies import UserDetails
-from courser.broker import verdicts
-from courser.broker.verdicts import Subject, Verdict
+from courser.broker.access import verdicts
+from courser.broker.access.verdicts import Subject, Verdict
 from courser.cli.explaining import explain_missing
 from courser.cli.naming import TopicPath, identifier
 from courser.cli.permission_words import Level, parse_level

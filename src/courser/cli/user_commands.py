@@ -8,7 +8,7 @@ import click
 from msgspec.structs import asdict
 
 from courser.api.replies import UserDetails, UserInfo
-from courser.broker.verdicts import Verdict, texts
+from courser.broker.access.verdicts import Verdict, texts
 from courser.cli.allowing import ACTIONS, find_ids, judge, parse_allowances, with_allowances
 from courser.cli.cells import harmless
 from courser.cli.connecting import ask_server

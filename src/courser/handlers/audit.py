@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 from courser.api import commands as c
 from courser.api.replies import Reply
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.sessions import Session
-from courser.broker.waiting import Waiting
+from courser.broker.partition.waiting import Waiting
 from courser.errors import CourserError
 
 _log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from typing import Any
 
 from courser.api import commands as c
 from courser.api.replies import Reply
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.sessions import Session
-from courser.broker.waiting import Waiting, attempt
+from courser.broker.partition.waiting import Waiting, attempt
 from courser.errors import CourserError, DiskFull
 from courser.handlers import groups, internal, login, messages, operating, staging, streams, system, topics, users
 from courser.handlers.audit import Answer, Handler, audited

@@ -2,9 +2,9 @@
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.groups import GroupKey
-from courser.broker.sessions import Session
+from courser.broker.groups.groups import GroupKey
 from courser.catalog import changes
 from courser.catalog.entities import ConsumerGroup, Topic
 

@@ -1,9 +1,9 @@
 """What subscriptions and searches need of a topic, in the process that owns it."""
 
 from courser.api import internal_commands as i
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.searching import filter_of
-from courser.broker.sessions import Session
+from courser.broker.messages.searching import filter_of
 
 
 async def find_start_offsets(broker: Broker, session: Session, command: i.FindStartOffsets) -> i.StartOffsets:

@@ -3,8 +3,8 @@
 from courser.api import commands as c
 from courser.api import operating_replies as o
 from courser.api import replies as r
+from courser.broker.access.sessions import Session, sdk_of
 from courser.broker.broker import Broker
-from courser.broker.sessions import Session, sdk_of
 
 
 async def login_user(broker: Broker, session: Session, command: c.LoginUser) -> r.LoggedIn:

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.api.table import CommandRow
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.searching import filter_of
-from courser.broker.sessions import Session
-from courser.broker.waiting import Waiting
+from courser.broker.messages.searching import filter_of
+from courser.broker.partition.waiting import Waiting
 from courser.model.identifiers import Identifier
 
 

@@ -2,10 +2,10 @@
 
 from courser.api import commands as c
 from courser.api import operating_replies as o
-from courser.broker import verdicts
+from courser.broker.access import verdicts
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.finding import find_stream, find_topic
-from courser.broker.sessions import Session
+from courser.broker.catalog.finding import find_stream, find_topic
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.permissions import Action

@@ -26,11 +26,11 @@ from courser.api.scans import (
     ScanStarted,
 )
 from courser.api.table import Command, CommandRow
-from courser.broker.finding import find_partition
-from courser.broker.scan_order import Merge, Row
-from courser.broker.scan_turns import PIECE_SIZE
-from courser.broker.searching import filter_of
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
+from courser.broker.catalog.finding import find_partition
+from courser.broker.messages.scan_order import Merge, Row
+from courser.broker.messages.scan_turns import PIECE_SIZE
+from courser.broker.messages.searching import filter_of
 from courser.catalog.entities import Stream, Topic
 from courser.errors import CommandRejected, ErrorCode
 from courser.handlers.dispatcher import Dispatcher

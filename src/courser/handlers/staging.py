@@ -5,10 +5,10 @@ from operator import attrgetter
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.message_keys import with_key
-from courser.broker.sessions import Session
-from courser.broker.staging import OpenPart
+from courser.broker.partition.message_keys import with_key
+from courser.broker.publishing.staging import OpenPart
 from courser.catalog.entities import Sink
 from courser.catalog.rules import BATCH_NUMBER_MAX, ROOT_USER_ID
 from courser.errors import CommandRejected, ErrorCode

@@ -4,8 +4,8 @@ import uuid
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.sessions import Session
 from courser.catalog import changes
 from courser.catalog.entities import Stream
 from courser.model.identifiers import TopicAddress

@@ -15,10 +15,10 @@ from courser.api import commands as c
 from courser.api.internal_commands import StartOffsets
 from courser.api.replies import Arrivals, Polled
 from courser.api.subscriptions import Delivery, Event, Gap, Selection, TopicEnded
-from courser.broker.consuming import SKIP_REASONS, WAIT_MAX
-from courser.broker.finding import find_partition
-from courser.broker.row_counts import RowCounts
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
+from courser.broker.catalog.finding import find_partition
+from courser.broker.messages.consuming import SKIP_REASONS, WAIT_MAX
+from courser.broker.messages.row_counts import RowCounts
 from courser.catalog import entities
 from courser.catalog.entities import User
 from courser.errors import CommandRejected, CourserError, ErrorCode, OffsetsUnavailable

@@ -5,10 +5,10 @@ import asyncio
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.api import storage_replies as sr
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.sessions import Session
-from courser.broker.statistics import describe_server
-from courser.broker.topic_settings import describe_options as options_of
+from courser.broker.figures.statistics import describe_server
+from courser.broker.partition.topic_settings import describe_options as options_of
 from courser.errors import CommandRejected, ErrorCode
 
 CLUSTER_NAME = "single-node"

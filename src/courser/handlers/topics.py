@@ -5,10 +5,10 @@ import uuid
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.api import storage_replies as sr
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.retention_forecast import planned_deletions
-from courser.broker.sessions import Session
-from courser.broker.topic_settings import check_options, describe_durability, merged_options, stored_options
+from courser.broker.partition.topic_settings import check_options, describe_durability, merged_options, stored_options
+from courser.broker.upkeep.retention_forecast import planned_deletions
 from courser.catalog import changes
 from courser.catalog.entities import Topic
 from courser.catalog.rules import PARTITION_COUNT_MAX, ROOT_USER_ID

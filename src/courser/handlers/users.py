@@ -2,10 +2,10 @@
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.authentication import check_password, check_user_name
+from courser.broker.access.authentication import check_password, check_user_name
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.finding import find_user
-from courser.broker.sessions import Session
+from courser.broker.catalog.finding import find_user
 from courser.catalog import changes
 from courser.catalog.entities import User
 from courser.catalog.rules import ROOT_USER_ID

@@ -5,9 +5,9 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from courser.broker.archive_share import AwaitedSegment, FoundDamage
+from courser.broker.archive.archive_share import AwaitedSegment, FoundDamage
+from courser.broker.archive.followed_archive import ArchiveNews, FollowedArchive
 from courser.broker.broker import Broker
-from courser.broker.followed_archive import ArchiveNews, FollowedArchive
 from courser.model.identifiers import TopicAddress
 from courser.processes.peer import Peer
 

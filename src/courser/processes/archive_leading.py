@@ -15,9 +15,9 @@ from courser.archive.capture import CapturedPartition
 from courser.archive.errors import ArchiveFailure
 from courser.archive.objects import Manifest
 from courser.archive.writer import Confirmed
-from courser.broker.archive_share import AwaitedSegment, FoundDamage
-from courser.broker.archiving import Archiver
-from courser.broker.followed_archive import ArchiveNews, encode_manifest
+from courser.broker.archive.archive_share import AwaitedSegment, FoundDamage
+from courser.broker.archive.archiving import Archiver
+from courser.broker.archive.followed_archive import ArchiveNews, encode_manifest
 from courser.catalog.directories import identity_of
 from courser.catalog.state import CatalogState
 from courser.errors import CourserError

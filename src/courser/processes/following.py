@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from courser.api.storage_replies import StartReport
+from courser.broker.access.sessions import SessionElsewhere, here_of
 from courser.broker.broker import Broker, Place
-from courser.broker.catalog_service import CatalogService, StreamOrTopic
-from courser.broker.disk_pool import DiskPool
-from courser.broker.disk_watch import read_only_partitions
-from courser.broker.elsewhere import RedoStep, Sums
-from courser.broker.groups import GroupKey
-from courser.broker.purging import AnyPurge, prepared_purge, purge_topics
-from courser.broker.sessions import SessionElsewhere, here_of
+from courser.broker.catalog.catalog_service import CatalogService, StreamOrTopic
+from courser.broker.catalog.purging import AnyPurge, prepared_purge, purge_topics
+from courser.broker.groups.groups import GroupKey
+from courser.broker.partition.disk_pool import DiskPool
+from courser.broker.partition.disk_watch import read_only_partitions
+from courser.broker.partition.elsewhere import RedoStep, Sums
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.catalog.directories import Directories

@@ -16,10 +16,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from courser.broker.access.sessions import SessionElsewhere
 from courser.broker.broker import Broker
-from courser.broker.elsewhere import RedoStep
-from courser.broker.purging import AnyPurge
-from courser.broker.sessions import SessionElsewhere
+from courser.broker.catalog.purging import AnyPurge
+from courser.broker.partition.elsewhere import RedoStep
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.catalog.entities import PurgedTopic

@@ -8,8 +8,8 @@ as a member of their consumer groups.
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.sessions import Session
 from courser.errors import CourserError
 from courser.model.messaging import Transport
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.messaging import Transport
 from courser.processes.handles import Handles

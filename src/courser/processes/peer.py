@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeAlias
 
-from courser.broker.waiting import Waiting
+from courser.broker.partition.waiting import Waiting
 from courser.errors import CourserError, ErrorCode
 from courser.processes.channel import Channel
 from courser.processes.encoding import ANSWER, CALL, CANCELLED, FAILURE, INTERRUPT, NOTE

@@ -17,10 +17,10 @@ from courser.api import commands as c
 from courser.api.operating_replies import TopicFigureList
 from courser.api.replies import ArrivalsInTopics, LoggedIn, Reply
 from courser.api.storage_replies import RetentionPlan
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.finding import find_stream, find_topic
-from courser.broker.sessions import Session
-from courser.broker.waiting import Waiting, attempt
+from courser.broker.catalog.finding import find_stream, find_topic
+from courser.broker.partition.waiting import Waiting, attempt
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.handlers.audit import Answer
 from courser.handlers.dispatcher import Dispatcher

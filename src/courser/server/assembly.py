@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from courser.api.commands import Command
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.sessions import Session
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.settings import ServerSettings
 from courser.server.garbage import calm_collections

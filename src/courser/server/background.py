@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from courser.broker.access.heartbeats import Heartbeats, has_groups
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.heartbeats import Heartbeats, has_groups
-from courser.broker.history import INTERVAL
-from courser.broker.retention import DeletionReason
-from courser.broker.sessions import Session
+from courser.broker.figures.history import INTERVAL
+from courser.broker.upkeep.retention import DeletionReason
 from courser.model.clock import Clock
 from courser.model.quantities import SECOND, format_byte_size
 from courser.server.allocator import find_trim

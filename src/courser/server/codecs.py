@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from courser.api.replies import LoggedIn, Reply
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.model.buffers import Buffer
 from courser.records.frame_walk import spread_ids
 from courser.server.proven_dialects import ProvenDialects

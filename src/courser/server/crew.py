@@ -5,8 +5,8 @@ from dataclasses import replace
 from functools import partial
 
 from courser.api.replies import Node
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker, Place
-from courser.broker.sessions import Session
 from courser.model.messaging import Transport
 from courser.processes.children import start_child
 from courser.processes.encoding import COMMAND

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from urllib.parse import urlsplit, urlunsplit
 
-from courser.broker.access_tokens import Access, AccessTokens
+from courser.broker.access.access_tokens import Access, AccessTokens
 from courser.broker.broker import Broker
 from courser.handlers.dispatcher import Dispatcher
 from courser.handlers.searches import Searches
@@ -82,7 +82,7 @@ def _trusted_check(
     if not settings.access_tokens.trusted_issuers:
         return None
     # Import it only if there are any: the library takes a while to load.
-    from courser.broker.trusted_issuers import TrustedIssuers  # noqa: PLC0415
+    from courser.broker.access.trusted_issuers import TrustedIssuers  # noqa: PLC0415
 
     return TrustedIssuers(
         settings.access_tokens.trusted_issuers,

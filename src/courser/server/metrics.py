@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from courser.broker.partition_survey import Pause, let_others_run
-from courser.broker.sessions import NO_SDK, Sessions
+from courser.broker.access.sessions import NO_SDK, Sessions
+from courser.broker.partition.partition_survey import Pause, let_others_run
 from courser.model import metric_table as m
 from courser.model.messaging import Transport
 from courser.model.metrics import Registry, Sample

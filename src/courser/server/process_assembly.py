@@ -5,8 +5,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.messaging import Transport
 from courser.processes.links import Links

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from courser.broker.authentication import check_password, check_user_name
+from courser.broker.access.authentication import check_password, check_user_name
+from courser.broker.access.credentials import Passwords
 from courser.broker.broker import RootUser
-from courser.broker.credentials import Passwords
 from courser.catalog.changes import PasswordChange
 from courser.catalog.opening import open_catalog
 from courser.catalog.rules import ROOT_USER_ID

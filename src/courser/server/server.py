@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 from courser import __version__
 from courser.api.replies import Node
+from courser.broker.access.credentials import Passwords
+from courser.broker.access.sessions import Session
 from courser.broker.broker import ALONE, Broker, RootUser
-from courser.broker.credentials import Passwords
-from courser.broker.sessions import Session
 from courser.catalog.rules import ROOT_USER_ID
 from courser.configuration.loading import Configuration
 from courser.errors import CourserError, DiskFull, StartRefused

@@ -30,8 +30,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from courser import __version__
 from courser.api.commands import Command
 from courser.api.replies import Reply
-from courser.broker.sessions import Session
-from courser.broker.waiting import Waiting
+from courser.broker.access.sessions import Session
+from courser.broker.partition.waiting import Waiting
 from courser.errors import CourserError
 from courser.model.metrics import Family
 from courser.server.configuration.settings import TelemetrySettings

@@ -23,8 +23,8 @@ from typing import Any, Self
 from courser.api import commands as c
 from courser.api.replies import NewToken
 from courser.archive.store import Store
+from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker, RootUser
-from courser.broker.sessions import Session
 from courser.broker.settings import BrokerSettings
 from courser.client.blocking import LoopThread
 from courser.client.client import Client

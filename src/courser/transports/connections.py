@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Protocol
 
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
 from courser.transports.connection_slots import ConnectionSlots

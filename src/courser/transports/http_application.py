@@ -18,8 +18,8 @@ from courser import __version__
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.api.table import CommandRow
-from courser.broker.access_tokens import Access
-from courser.broker.sessions import Session
+from courser.broker.access.access_tokens import Access
+from courser.broker.access.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.buffers import Buffer
 from courser.model.metric_table import HTTP_REQUESTS

@@ -8,10 +8,10 @@ from typing import Any
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.access_tokens import Access, AccessTokens
-from courser.broker.connectionless import ConnectionlessMembers
-from courser.broker.sessions import Session, Sessions
-from courser.broker.waiting import Waiting
+from courser.broker.access.access_tokens import Access, AccessTokens
+from courser.broker.access.connectionless import ConnectionlessMembers
+from courser.broker.access.sessions import Session, Sessions
+from courser.broker.partition.waiting import Waiting
 from courser.handlers.audit import Answer as DispatchAnswer
 from courser.handlers.searches import Searches
 from courser.handlers.subscriptions import Subscriptions

@@ -16,7 +16,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from courser.broker.waiting import Waiting, attempt
+from courser.broker.partition.waiting import Waiting, attempt
 from courser.errors import CourserError
 from courser.transports.connections import Connections, Conversation
 from courser.transports.frame_buffer import BASE_SIZE

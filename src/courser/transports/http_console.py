@@ -21,7 +21,7 @@ import msgspec
 from courser import __version__
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.access_tokens import Access
+from courser.broker.access.access_tokens import Access
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.transports.http_commands import HttpCommands, HttpServices
 from courser.transports.http_exchange import Answer, Exchange, text_answer

@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
 from courser.api.subscriptions import Delivery, TopicEnded
-from courser.broker.access_tokens import Access
-from courser.broker.sessions import Session
+from courser.broker.access.access_tokens import Access
+from courser.broker.access.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.handlers.subscriptions import Subscription
 from courser.model.identifiers import TopicAddress

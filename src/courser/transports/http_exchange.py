@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.model.buffers import Buffer
 from courser.model.clock import Clock
 from courser.model.trace_context import TraceContext, trace_context_of

@@ -9,8 +9,8 @@ import msgspec
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.access_tokens import Access
-from courser.broker.connectionless import (
+from courser.broker.access.access_tokens import Access
+from courser.broker.access.connectionless import (
     TIME_TO_LIVE_DEFAULT,
     TIME_TO_LIVE_MAX,
     TIME_TO_LIVE_MIN,

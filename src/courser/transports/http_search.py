@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
 from courser.api.subscriptions import PayloadForm
-from courser.broker.access_tokens import Access
-from courser.broker.sessions import Session
+from courser.broker.access.access_tokens import Access
+from courser.broker.access.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.handlers.searches import Search
 from courser.model.messaging import Transport

@@ -25,7 +25,7 @@ from qh3.quic.events import (
     StreamReset,
 )
 
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.buffers import Buffer
 from courser.model.messaging import Transport

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
-from courser.broker.sessions import Session
-from courser.broker.waiting import Waiting
+from courser.broker.access.sessions import Session
+from courser.broker.partition.waiting import Waiting
 from courser.model.clock import Clock
 from courser.transports.held_replies import HeldReplies
 from courser.transports.request_memory import RequestMemory

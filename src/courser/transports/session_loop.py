@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from courser.api.replies import Reply
-from courser.broker.sessions import Session
-from courser.broker.waiting import Waiting
+from courser.broker.access.sessions import Session
+from courser.broker.partition.waiting import Waiting
 from courser.errors import CourserError, ErrorCode
 from courser.model.buffers import Buffer
 from courser.transports.frame_buffer import FrameBuffer

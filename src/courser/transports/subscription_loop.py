@@ -16,9 +16,9 @@ import numpy as np
 
 from courser.api.commands import LoginWithToken
 from courser.api.subscriptions import Delivery, TopicEnded
-from courser.broker.access_tokens import Access, AccessTokens
-from courser.broker.sessions import Session
-from courser.broker.waiting import Waiting
+from courser.broker.access.access_tokens import Access, AccessTokens
+from courser.broker.access.sessions import Session
+from courser.broker.partition.waiting import Waiting
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.handlers.subscriptions import DELIVERY_COUNT_MAX, Subscription, Subscriptions
 from courser.transports.services import Services

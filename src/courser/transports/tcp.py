@@ -6,7 +6,7 @@ import ssl
 import struct
 from collections.abc import Callable, Sequence
 
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.model.messaging import Transport
 from courser.transports.connections import Connections, Conversation
 from courser.transports.plain_door import PlainDoor, open_sockets

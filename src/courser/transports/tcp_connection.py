@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.model.buffers import Buffer
 from courser.transports.connections import Connections, Conversation
 from courser.transports.reply_progress import ReplyProgress

@@ -16,7 +16,7 @@ import numpy as np
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
-from courser.broker.sessions import Session
+from courser.broker.access.sessions import Session
 from courser.model.buffers import Buffer
 from courser.transports.connections import Conversation
 from courser.transports.services import Services

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from courser.archive import configuration_keys as archive_keys
 from courser.archive.configured import store_problems
 from courser.archive.settings import StoreKind
-from courser.broker.topic_settings import codec_of
+from courser.broker.partition.topic_settings import codec_of
 from courser.catalog.rules import ROOT_USER_ID
 from courser.configuration.key import Key
 from courser.configuration.loading import Configuration

@@ -2,7 +2,7 @@
 
 import re
 
-from courser.broker.access_tokens import ALGORITHMS, AccessTokenSettings
+from courser.broker.access.access_tokens import ALGORITHMS, AccessTokenSettings
 from courser.broker.settings import BrokerSettings
 from courser.configuration.key import Key
 from courser.model.quantities import SECOND

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from courser.broker.access_tokens import TrustedIssuer
+from courser.broker.access.access_tokens import TrustedIssuer
 from courser.model.quantities import (
     EXPIRY_EXPECTED,
     TOPIC_SIZE_EXPECTED,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from courser.archive.configured import archive_settings
-from courser.broker.access_tokens import AccessTokenSettings
+from courser.broker.access.access_tokens import AccessTokenSettings
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.configuration.loading import Configuration
 from courser.model.quantities import SECOND

@@ -1,0 +1,1 @@
+"""Who a session is and what it may do: logins, passwords, tokens, permissions."""

@@ -1,0 +1,1 @@
+"""The archive from the server's side: what is captured, confirmed, read back and may be deleted here."""

@@ -1,0 +1,1 @@
+"""What the server reports of itself: details, lag, metrics, history, diagnosis."""

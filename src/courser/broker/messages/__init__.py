@@ -1,0 +1,1 @@
+"""Sends, polls, searches and stored offsets."""

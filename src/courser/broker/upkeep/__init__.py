@@ -1,0 +1,1 @@
+"""Maintenance in the background: retention, compaction of keys, scrubbing."""
