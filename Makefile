@@ -103,6 +103,34 @@ test-processes: export COURSER_TEST_PROCESSES ?= 4
 test-processes: $(DEVELOPMENT)  ## tests of a running server, with several processes (COURSER_TEST_PROCESSES=... for another number)
 	$(PYTHON) -m pytest -n $(JOBS) -m "$(USUAL)" $(ARGS) $(WITH_PROCESSES)
 
+# What `make test` leaves out, in parts of at most 80 minutes on two cores. The nightly workflow runs one job for each.
+NIGHTLY := slow properties processes crashes power chaos soak sanitize languages stores release deployment
+PART ?=
+.PHONY: nightly
+nightly:  ## all that `make test` leaves out, part by part (PART=... for one of them)
+	@failed=""; for part in $(or $(PART),$(NIGHTLY)); do \
+		echo "--- nightly: $$part"; $(MAKE) --no-print-directory nightly-$$part || failed="$$failed $$part"; done; \
+	[ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
+
+.PHONY: nightly-slow nightly-properties nightly-processes nightly-crashes nightly-power nightly-chaos nightly-soak
+.PHONY: nightly-sanitize nightly-languages nightly-stores nightly-release nightly-deployment
+nightly-slow nightly-properties: export COURSER_SEED ?= random
+nightly-slow: $(DEVELOPMENT) programs
+	$(PYTHON) -m pytest -n 2 -m "slow and not root and not languages and not release and not tools" $(ARGS)
+nightly-properties: $(DEVELOPMENT)
+	$(PYTHON) -m pytest -n 2 -m "$(USUAL)" --hypothesis-profile=long $(ARGS) $$(grep -rlE "^(import|from) hypothesis" tests --include="test_*.py")
+nightly-processes: test-processes
+nightly-crashes: ROUNDS = 200000
+nightly-crashes: crash-rounds
+nightly-power: power-cuts
+nightly-chaos: chaos
+nightly-soak: soak
+nightly-sanitize: sanitize
+nightly-languages: test-languages
+nightly-stores: check-stores
+nightly-release: release
+nightly-deployment: check-deployment
+
 .PHONY: coverage
 coverage: $(DEVELOPMENT) programs  ## branch coverage of src by the tests: a summary here, the lines in htmlcov (ARGS=... to choose)
 	rm -f .coverage .coverage.*

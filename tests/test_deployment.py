@@ -485,3 +485,13 @@ def test_every_setting_of_the_unit_is_known(unit: configparser.ConfigParser) -> 
 def test_no_line_of_the_unit_is_lost(unit: configparser.ConfigParser) -> None:
     lines = [line for line in UNIT.read_text().splitlines() if "=" in line and not line.startswith("#")]
     assert sum(len(unit[section]) for section in unit.sections()) == len(lines)
+
+
+# --- the nightly run ----------------------------------------------------------------------------------
+
+
+def test_the_nightly_workflow_has_a_job_for_each_part_of_make_nightly() -> None:
+    workflow = parse_yaml((ROOT / ".github/workflows/nightly.yml").read_text())
+    parts = re.search(r"^NIGHTLY := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert parts
+    assert workflow["jobs"]["part"]["strategy"]["matrix"]["part"] == parts[1].split()
