@@ -8,12 +8,10 @@ from pathlib import Path
 
 from courser.broker.partition.disk_pool import DiskPool
 from courser.broker.partition.partition import Partition
-from courser.broker.partition.sync_ways import SyncWays
 from courser.model.durability import Durability, DurabilityPolicy
 from courser.records.batch import parse_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory
-from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import partition_directory
 from courser.storage.segment import SegmentState
@@ -31,11 +29,9 @@ def place(data_directory: Path, number: int = 0) -> tuple[Path, PartitionIdentit
 class Engine:
     """The partitions of one data directory. Use it from one event loop, and call ``close`` at the end."""
 
-    def __init__(self, path: Path, *, shares_syncs: bool = True) -> None:
+    def __init__(self, path: Path) -> None:
         self.data = DataDirectory.open(path)
         self.pool = DiskPool(POOL_SIZE)
-        whole = self.data.file_system.open_whole(path) if shares_syncs else None
-        self._ways = None if whole is None else SyncWays.of(whole, self.pool, self.data.clock, DEFAULT_LIMITS)
         self.partitions: list[Partition] = []
 
     def create(self, settings: LogSettings, number: int = 0) -> Partition:
@@ -47,7 +43,7 @@ class Engine:
         return self._add(self.data.open_partition(path, identity, settings))
 
     def _add(self, log: PartitionLog) -> Partition:
-        partition = Partition(log, self.pool, self.data.clock, sync_ways=self._ways)
+        partition = Partition(log, self.pool, self.data.clock)
         self.partitions.append(partition)
         return partition
 
@@ -55,18 +51,13 @@ class Engine:
         """A clean stop."""
         is_clean = all([await partition.close() for partition in self.partitions])
         self.pool.shutdown()
-        if self._ways is not None:
-            self._ways.close()
         self.data.close(is_clean=is_clean)
 
 
 @asynccontextmanager
-async def new_engine(path: Path, *, shares_syncs: bool = True) -> AsyncIterator[Engine]:
-    """An engine in an empty directory that is stopped cleanly at the end.
-
-    ``shares_syncs``: whether one call may sync the files of several partitions.
-    """
-    engine = Engine(path, shares_syncs=shares_syncs)
+async def new_engine(path: Path) -> AsyncIterator[Engine]:
+    """An engine in an empty directory that is stopped cleanly at the end."""
+    engine = Engine(path)
     engine.data.begin()
     yield engine
     await engine.close()

@@ -47,15 +47,13 @@ async def engine_acks(
     partition_count: int,
     appenders_each: int,
     shares_syncs: bool,
-    shares_calls: bool = True,
 ) -> Acks:
     """Append single messages to every partition. Each appender waits for its acknowledgement before the next one.
 
-    ``shares_syncs``: whether one sync may serve several appenders of a partition. ``shares_calls``: whether one call
-    may sync several partitions.
+    ``shares_syncs``: whether one sync may serve several appenders of a partition.
     """
     (wire,) = wire_batches(Shape.SAME, 1, 1)
-    async with new_engine(path, shares_syncs=shares_calls) as engine:
+    async with new_engine(path) as engine:
         settings = LogSettings(durability=SYNCED)
         partitions = [engine.create(settings, number) for number in range(partition_count)]
         for partition in partitions:
@@ -114,9 +112,7 @@ def _ways(bench: Bench) -> dict[str, Callable[[Path], Acks]]:
     """The variants to compare, which are run alternately."""
     seconds, many = bench.scale.sync_seconds, APPENDER_COUNT
 
-    def engine(
-        partition_count: int, appenders_each: int, *, shares_syncs: bool, shares_calls: bool = True
-    ) -> Callable[[Path], Acks]:
+    def engine(partition_count: int, appenders_each: int, *, shares_syncs: bool) -> Callable[[Path], Acks]:
         return lambda path: bench.run(
             engine_acks(
                 path,
@@ -124,7 +120,6 @@ def _ways(bench: Bench) -> dict[str, Callable[[Path], Acks]]:
                 partition_count=partition_count,
                 appenders_each=appenders_each,
                 shares_syncs=shares_syncs,
-                shares_calls=shares_calls,
             )
         )
 
@@ -133,7 +128,6 @@ def _ways(bench: Bench) -> dict[str, Callable[[Path], Acks]]:
         "one partition, no group commit": engine(1, many, shares_syncs=False),
         "one partition": engine(1, many, shares_syncs=True),
         "16 partitions": engine(many, 1, shares_syncs=True),
-        "16 partitions, a call each": engine(many, 1, shares_syncs=True, shares_calls=False),
         "bare, 16 files": lambda path: bare_acks(path, seconds, file_count=many),
         "crowd, no group commit": engine(many, 4, shares_syncs=False),
         "crowd": engine(many, 4, shares_syncs=True),
@@ -168,6 +162,5 @@ def run(bench: Bench) -> Iterator[Row]:
     yield row("16 appenders, one partition, no group commit", alone, "bare, one file")
     yield row("16 appenders, one partition", "one partition", alone, must)
     yield row("16 appenders, one each on 16 partitions", "16 partitions", alone, aim)
-    yield row("16 appenders, one each on 16 partitions", "16 partitions", "16 partitions, a call each")
     yield row("16 appenders, one each on 16 partitions", "16 partitions", "bare, 16 files")
     yield row("64 appenders, four each on 16 partitions", "crowd", "crowd, no group commit")

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from courser.broker.partition.partition import Partition
-from courser.broker.partition.sync_ways import SyncWays
 from courser.model.durability import Durability, DurabilityPolicy
 from courser.model.identifiers import ConsumerKind
 from courser.records.batch import NewMessage, build_batch
@@ -68,12 +67,11 @@ async def opened(
     wanted: LogSettings,
     clock: ManualClock | None = None,
     directory: Path = DIRECTORY,
-    ways: SyncWays | None = None,
 ) -> AsyncIterator[Partition]:
     clock = clock or ManualClock()
     PartitionLog.create(disk, directory, IDENTITY, below=DIRECTORY.parent)
     log = PartitionLog.open(disk, directory, IDENTITY, settings=wanted, clock=clock, stop=StopKind.CLEAN)
-    partition = Partition(log, pool, clock, sync_ways=ways)
+    partition = Partition(log, pool, clock)
     yield partition
     await partition.close()
 

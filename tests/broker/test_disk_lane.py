@@ -1,7 +1,7 @@
 """Disk jobs and defects: whatever an exception interrupts, nobody waits for ever, and nobody gets a false success."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +11,6 @@ import pytest
 from courser.broker.partition.disk_lane import DiskLane
 from courser.broker.partition.disk_pool import DiskPool
 from courser.broker.partition.partition import Partition
-from courser.broker.partition.sync_ways import SyncWays
 from courser.errors import PartitionReadOnly, StorageFailure
 from courser.model.durability import Durability
 from courser.storage import upkeep
@@ -150,18 +149,6 @@ async def test_work_for_a_pool_without_threads_fails() -> None:
 # --- what a partition makes of it ---
 
 
-@pytest.fixture(params=["alone", "shared"])
-def ways(request: pytest.FixtureRequest, disk: GatedFileSystem, pool: Executor) -> Iterator[SyncWays | None]:
-    """How partitions share syncs: not at all, or all of them."""
-    if request.param == "alone":
-        yield None
-        return
-    whole = disk.open_whole(DIRECTORY.parent)
-    assert whole is not None
-    limits = EngineLimits(whole_sync_count=1, awaited_sync_count=1)
-    yield SyncWays.of(whole, pool, ManualClock(), limits)
-
-
 STEPS = ["begin_sync", "complete_sync"]
 
 
@@ -170,13 +157,12 @@ STEPS = ["begin_sync", "complete_sync"]
 async def test_no_send_is_acknowledged_after_a_sync_with_a_defect(
     disk: GatedFileSystem,
     pool: Executor,
-    ways: SyncWays | None,
     level: Durability,
     step: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wanted = settings(level) if level is Durability.SYNCED else settings(level, message_count_max=1)
-    async with asyncio.timeout(30), opened(disk, pool, wanted, ways=ways) as partition:
+    async with asyncio.timeout(30), opened(disk, pool, wanted) as partition:
         await send(partition, "good")
         monkeypatch.setattr(partition.log, step, defect)
         sends = [asyncio.ensure_future(send(partition, text)) for text in ("one", "two", "three")]

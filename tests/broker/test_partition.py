@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from courser.broker.partition.sync_ways import SyncWays
 from courser.errors import DiskFull, PartitionReadOnly
 from courser.model.durability import Durability
 from courser.records.batch import NewMessage, build_batch
@@ -298,17 +297,6 @@ async def test_at_bounded_most_sends_ask_for_nothing_but_the_time(
         monkeypatch.setattr(partition._acknowledgements, "admits", refuse)
         for number in range(20):
             await send(partition, str(number))
-
-
-async def test_at_bounded_partitions_share_a_sync(disk: GatedFileSystem, pool: Executor) -> None:
-    clock, limits = ManualClock(), EngineLimits(whole_sync_count=1)
-    ways = SyncWays.of(disk.open_whole(DIRECTORY.parent), pool, clock, limits)
-    async with opened(disk, pool, settings(Durability.BOUNDED, interval=MINUTE), clock, ways=ways) as partition:
-        await send(partition, "message")
-        clock.advance(MINUTE)
-        let_timer_fire(partition)
-        await until(lambda: partition.log.marks.synced.offset == 1)
-        assert disk.calls["sync_whole"] == 1
 
 
 async def test_data_that_is_not_in_memory_is_read_in_the_pool(disk: GatedFileSystem, pool: Executor) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from courser.model.buffers import Buffer
 from courser.storage.data_directory import DataDirectory
-from courser.storage.files import DirectoryEntry, DirectoryIdentity, File, FileSystem, WholeSync, write_all
+from courser.storage.files import DirectoryEntry, DirectoryIdentity, File, FileSystem, write_all
 from courser.storage.local_files import LocalFileSystem
 from tests.children.plan import Fault
 
@@ -110,11 +110,6 @@ class BrokenFileSystem:
             return
         with contextlib.suppress(OSError) if self._fault is Fault.IGNORED_SYNC_ERRORS else contextlib.nullcontext():
             self._file_system.sync_directory(path)
-
-    def open_whole(self, path: Path) -> WholeSync | None:
-        """None: syncs of single files are what is broken here."""
-        del path
-        return None
 
     def identity(self, path: Path) -> DirectoryIdentity:
         return self._file_system.identity(path)

@@ -22,7 +22,6 @@ MUST_HAPPEN = {
     "plan ledger rewrite",
     "plan offsets rewrite",
     "failed sync",
-    "whole sync",
     "run failure report",
     "read",
     "look up",

@@ -11,7 +11,7 @@ from courser.testing.faults import FaultPlan
 from courser.testing.files import FakeFileSystem
 from tests.simulator.partition_model import PartitionModel, SentBatch, promise
 
-_SYNCS = ("sync", "sync_directory", "sync_whole")
+_SYNCS = ("sync", "sync_directory")
 
 
 class RecordingPlan(FaultPlan):

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from courser.broker.partition.shared_syncs import SharedSyncs
-from courser.broker.partition.whole_syncs import WholeSyncs, sync_together
 from courser.errors import StorageFailure
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.identity_search import ForeignPartition
@@ -41,7 +39,6 @@ _FAILING = ("sync",) * 4 + (
     "write_at",
     "write_at",
     "sync_directory",
-    "sync_whole",
     "truncate",
     "rename",
     "unlink",
@@ -215,8 +212,6 @@ class Simulation:
 
     def _recover(self) -> StopKind:
         file_system = self._file_system
-        self._whole_syncs = WholeSyncs(file_system.open_whole(self._data))
-        self._shared_syncs = SharedSyncs(self._whole_syncs, many_count=1)
         check_format(file_system, self._data)
         stop = how_it_stopped(file_system, self._data)
         self._note("start", f"after {stop.value}")
@@ -261,7 +256,7 @@ class Simulation:
             self._note(f"finding {finding.letter}", f"{finding.path.name}: {finding.text}")
         self._note("open", f"{settings.durability.level.value}, next {log.next_offset}, start {log.start_offset}")
         self._clock.opened(log)
-        partition.open(log, self._whole_syncs, self._shared_syncs)
+        partition.open(log)
 
     def _check(self, partition: SimulatedPartition, stop: StopKind) -> None:
         log, model = partition.log, partition.model
@@ -358,8 +353,7 @@ class Simulation:
         if draw < 32:
             self._append(partition)
         elif draw < 50:
-            if not self._sync_together():
-                partition.step_sync()
+            partition.step_sync()
         elif draw < 66:
             partition.step_upkeep()
         elif draw < 68:
@@ -370,21 +364,6 @@ class Simulation:
             partition.store()
         else:
             self._operate_less_often(partition, draw)
-
-    def _sync_together(self) -> bool:
-        """Run the planned syncs of several partitions with one call, now and then, as the broker does for a crowd."""
-        flights = [flight for one in self._partitions if (flight := one.planned_sync) is not None]
-        if len(flights) < 2 or self._source.random() < 0.5:
-            return False
-        self._note("sync together", str(len(flights)))
-        for flight in flights:
-            flight.has_run = True
-        for flight, failure in zip(
-            flights, sync_together(self._whole_syncs, [flight.job.run for flight in flights]), strict=True
-        ):
-            assert failure is None or isinstance(failure, StorageFailure), repr(failure)
-            flight.failure = failure
-        return True
 
     def _operate_less_often(self, partition: SimulatedPartition, draw: float) -> None:
         source = self._source

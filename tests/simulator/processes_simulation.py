@@ -103,7 +103,7 @@ class _View:
             with self._lock:
                 self._life.step(name)
                 result = found(*arguments, **named)
-            return _View(result, self._life, self._lock) if name in ("open", "open_whole") else result
+            return _View(result, self._life, self._lock) if name == "open" else result
 
         return call
 

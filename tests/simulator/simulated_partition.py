@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from courser.broker.partition.shared_syncs import SharedSyncs
-from courser.broker.partition.whole_syncs import WholeSyncs
 from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFailure
 from courser.model.identifiers import ConsumerKind
 from courser.records.batch import Batch, NewMessage, build_batch
@@ -78,8 +76,6 @@ class SimulatedPartition:
         self._note = note
         self._identifier = identity.partition_id << 32
         self._log: PartitionLog | None = None
-        self._shared_syncs: SharedSyncs
-        self._whole_syncs: WholeSyncs
         self._acknowledgements: Acknowledgements[SentBatch] | None = None
         self._large_append: Flight | None = None
         self._sync: Flight | None = None
@@ -91,11 +87,9 @@ class SimulatedPartition:
         assert self._log is not None
         return self._log
 
-    def open(self, log: PartitionLog, whole_syncs: WholeSyncs, shared_syncs: SharedSyncs) -> None:
-        """A new process has recovered it. Some of its syncs are shared."""
+    def open(self, log: PartitionLog) -> None:
+        """A new process has recovered it."""
         self._log = log
-        self._shared_syncs = shared_syncs
-        self._whole_syncs = whole_syncs
         self._acknowledgements = Acknowledgements(log.settings.durability)
         self._large_append = self._sync = self._upkeep = None
 
@@ -267,8 +261,6 @@ class SimulatedPartition:
                 assert self._acknowledgements is not None
                 self._acknowledgements.sync_began(self.log.marks.written)
                 stores = [(history, history.values[-1]) for history in self.model.consumers.values()]
-                if self._source.random() < 0.5:
-                    job = self._shared_syncs.share(job)
                 self._sync = Flight(job, stores)
                 self._note("plan sync", f"to {self.log.marks.written.offset}")
         elif not flight.has_run:
@@ -276,11 +268,6 @@ class SimulatedPartition:
         else:
             self._sync = None
             self._finish(flight)
-
-    @property
-    def planned_sync(self) -> Flight | None:
-        """The sync that is planned and has not run."""
-        return None if self._sync is None or self._sync.has_run else self._sync
 
     def step_upkeep(self) -> None:
         """Plan upkeep, or take the job under way a step further."""
@@ -318,11 +305,8 @@ class SimulatedPartition:
         if flight.start_offset is not None:
             self.model.possible_starts.add(flight.start_offset)
             self.model.is_purging = flight.job.name == "purge"
-        whole_sync_count = self._whole_syncs.count
         try:
             flight.job.run()
-            if self._whole_syncs.count > whole_sync_count:
-                self._note("whole sync", "")
         except StorageFailure as failure:
             self._note(f"failed {flight.job.name}", str(failure))
             flight.failure = failure

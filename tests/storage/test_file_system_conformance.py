@@ -365,18 +365,3 @@ def test_random_changes_read_the_same_as_in_memory(disk: tuple[FileSystem, Path]
                     expected[position : position + size] = data
         assert file.size() == len(expected)
         assert read_exactly(file, 0, len(expected)) == expected
-
-
-def test_a_sync_of_the_whole_file_system_covers_its_directories(disk: tuple[FileSystem, Path]) -> None:
-    system, directory = disk
-    fill(system, directory / "a", b"0123456789")
-    whole = system.open_whole(directory)
-    if whole is None:
-        pytest.skip("this file system does not report what it could not write")
-    assert whole.covers(directory)
-    whole.sync()
-    size = whole.unwritten_size()
-    assert size is not None
-    assert size >= 0
-    whole.close()
-    whole.close()

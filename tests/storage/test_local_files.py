@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -267,19 +266,3 @@ def test_the_clock_counts_microseconds() -> None:
     assert 1_500_000_000_000_000 < clock.now() < 10_000_000_000_000_000
     first = clock.monotonic()
     assert clock.monotonic() >= first
-
-
-def test_a_file_system_that_hides_failures_is_not_synced_as_a_whole(
-    system: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert system.open_whole(Path("/proc")) is None
-    release = SimpleNamespace(release="5.7.19-generic")
-    monkeypatch.setattr(os, "uname", lambda: release)
-    assert system.open_whole(tmp_path) is None
-
-
-def test_another_file_system_is_not_covered(system: LocalFileSystem, tmp_path: Path) -> None:
-    whole = system.open_whole(tmp_path)
-    if whole is not None:
-        assert not whole.covers(Path("/proc"))
-        assert not whole.covers(tmp_path / "missing")

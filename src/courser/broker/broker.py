@@ -55,7 +55,6 @@ from courser.broker.partition.partition_metrics import PartitionMetrics
 from courser.broker.partition.partition_registry import PartitionRegistry
 from courser.broker.partition.partition_survey import PartitionSurvey
 from courser.broker.partition.read_buffers import ReadBuffers
-from courser.broker.partition.sync_ways import SyncWays
 from courser.broker.publishing.publishing import Publishing
 from courser.broker.publishing.staging import Staging
 from courser.broker.settings import BrokerSettings
@@ -164,9 +163,6 @@ class Broker:
         self.metrics = Registry()
         """Everything that is counted here; the server adds what it counts itself."""
         self.request_metrics = RequestMetrics(self.metrics)
-        # Before anything is written: it reports what fails from now on.
-        whole = data.file_system.open_whole(data.path)
-        self._sync_ways = None if whole is None else SyncWays.of(whole, pool, data.clock, settings.engine_limits)
         self.partitions = self._make_partitions(opened)
         limits = settings.limits
         self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), data.clock.monotonic, limits)
@@ -278,7 +274,6 @@ class Broker:
             settings=self.settings,
             purge_end=opened.store.state.purge_end,
             metrics=PartitionMetrics(self.metrics, self.clock),
-            sync_ways=self._sync_ways,
             owns=self._place.owns,
         )
 
@@ -497,8 +492,6 @@ class Broker:
             is_clean = await asyncio.get_running_loop().run_in_executor(self.pool, partial(_leave, self.data, is_clean))
         finally:
             self.pool.shutdown()
-            if self._sync_ways is not None:
-                self._sync_ways.close()
             self._password_threads.shutdown(cancel_futures=True)
         return is_clean
 

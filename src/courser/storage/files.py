@@ -99,26 +99,6 @@ class File(Protocol):
         """Close now. Closing twice is harmless."""
 
 
-class WholeSync(Protocol):
-    """Syncs a file system with all that is on it, in one call."""
-
-    def covers(self, directory: Path) -> bool:
-        """Whether a directory and the files in it are on this file system."""
-
-    def sync(self) -> None:
-        """Return once all that was written before the call would survive a power cut, names included.
-
-        An error says that something was not written since the last call, or since this was opened, but not what. The
-        next call may succeed all the same. The sync of a file that was not written still fails.
-        """
-
-    def unwritten_size(self) -> int | None:
-        """About how many bytes wait to be written, on this file system or on others; None if unknown."""
-
-    def close(self) -> None:
-        """Close now. Closing twice is harmless."""
-
-
 class FileSystem(Protocol):
     """The directory operations. None is durable before ``sync_directory`` of the parent directory returns."""
 
@@ -145,9 +125,6 @@ class FileSystem(Protocol):
 
     def sync_directory(self, path: Path) -> None:
         """Return once all names made, renamed and removed in this directory would survive a power cut."""
-
-    def open_whole(self, path: Path) -> WholeSync | None:
-        """The sync of the whole file system that a directory is on; None if it could not be relied on."""
 
     def identity(self, path: Path) -> DirectoryIdentity:
         """Who this directory is right now."""

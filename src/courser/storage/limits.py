@@ -53,10 +53,6 @@ class EngineLimits:
     passes."""
     copy_size: int = 1 * _MIB
     """Bytes read at a time when damaged data is copied to quarantine and the zeros behind it are left out."""
-    whole_sync_count: int = 16
-    """Syncs of partitions that wait at a time before the whole file system is synced instead, in one call."""
-    awaited_sync_count: int = 8
-    """Syncs at a time that clients wait for, before one call for all of them is considered."""
     staged_allocation_min: int = 1 * _MIB
     """Bytes of a staged part before space is allocated ahead: for a small part it costs more than it saves."""
     staged_allocation_max: int = 64 * _MIB

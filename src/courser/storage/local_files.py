@@ -5,7 +5,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import re
 import stat
 import sys
 import time
@@ -32,15 +31,6 @@ _AT_WORKING_DIRECTORY = -100
 _STATX_SIZE = 256
 _STATX_MOUNT_ID_UNIQUE = 0x4000
 _STATX_MOUNT_ID_POSITION = 144
-
-_STATFS_SIZE = 256
-_RELIABLE_KINDS = frozenset({0xEF53, 0x58465342, 0x9123683E})
-"""ext4 (and ext2, ext3), XFS, Btrfs: a sync of all of it reports every file that could not be written. File systems on
-top of others, such as overlays, may not."""
-
-_MEMORY_FACTS_SIZE = 4096
-_UNWRITTEN_NAMES = ("Dirty", "Writeback")
-_UNWRITTEN = re.compile(rf"^(?:{'|'.join(_UNWRITTEN_NAMES)}): +(\d+) kB$".encode(), re.MULTILINE)
 
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 _BOOT_ID_UNKNOWN = bytes(16)
@@ -156,49 +146,6 @@ class LocalFile:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._path))
 
 
-class LocalWholeSync:
-    """``syncfs``. The kernel reports what failed since the descriptor was opened, so it stays open."""
-
-    def __init__(self, path: Path, descriptor: int, call: _Call) -> None:
-        self._path = path
-        self._descriptor = descriptor
-        self._call = call
-        self._device = os.fstat(descriptor).st_dev
-        self._memory_facts = _open_memory_facts()
-
-    def covers(self, directory: Path) -> bool:
-        """Whether a directory and the files in it are on this file system."""
-        try:
-            return directory.stat().st_dev == self._device
-        except OSError:
-            return False
-
-    def sync(self) -> None:
-        """Return once all that was written before the call would survive a power cut, names included."""
-        if self._call(self._descriptor):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(self._path))
-
-    def unwritten_size(self) -> int | None:
-        """What waits to be written on all file systems of this machine: the kernel does not tell it for one."""
-        try:
-            text = os.pread(self._memory_facts, _MEMORY_FACTS_SIZE, 0) if self._memory_facts >= 0 else b""
-        except OSError:
-            return None
-        found = _UNWRITTEN.findall(text)
-        return sum(map(int, found)) * 1024 if len(found) == len(_UNWRITTEN_NAMES) else None
-
-    def close(self) -> None:
-        """Close now. Closing twice is harmless."""
-        descriptors, self._descriptor, self._memory_facts = (self._descriptor, self._memory_facts), -1, -1
-        for descriptor in descriptors:
-            if descriptor >= 0:
-                os.close(descriptor)
-
-    def __del__(self) -> None:
-        self.close()
-
-
 class LocalFileSystem:
     """The kernel's file system, without symbolic links at the last step of a path."""
 
@@ -264,16 +211,6 @@ class LocalFileSystem:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-    def open_whole(self, path: Path) -> LocalWholeSync | None:
-        """The sync of the whole file system; None unless kernel and file system report what it could not write."""
-        call = _find_call(self._library, "syncfs", (ctypes.c_int,))
-        if call is None or not _reports_failed_writes() or _kind_of(self._library, path) not in _RELIABLE_KINDS:
-            return None
-        try:
-            return LocalWholeSync(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), call)
-        except OSError:
-            return None
 
     def identity(self, path: Path) -> DirectoryIdentity:
         """Who this directory is right now. A mount id of 0 says "cannot tell", also if the boot id is unknown."""
@@ -393,29 +330,6 @@ def _find_call(library: ctypes.CDLL, name: str, arguments: tuple[type, ...]) -> 
     function.restype = ctypes.c_int
     call: _Call = function
     return call
-
-
-def _open_memory_facts() -> int:
-    """A descriptor; -1 if the kernel does not tell."""
-    try:
-        return os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return -1
-
-
-def _reports_failed_writes() -> bool:
-    """Whether ``syncfs`` fails if something could not be written: since Linux 5.8."""
-    numbers = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (5, 8)
-
-
-def _kind_of(library: ctypes.CDLL, path: Path) -> int:
-    """The number of the kind of file system that a directory is on; 0 if it cannot be told."""
-    call = _find_call(library, "statfs", (ctypes.c_char_p, ctypes.c_char_p))
-    answer = ctypes.create_string_buffer(_STATFS_SIZE)
-    if call is None or call(os.fsencode(path), answer):
-        return 0
-    return ctypes.c_long.from_buffer(answer).value
 
 
 def _read_boot_id(path: Path) -> bytes:

@@ -26,7 +26,6 @@ OPERATIONS = frozenset(
         "unlink",
         "remove_directory",
         "sync_directory",
-        "sync_whole",
         "identity",
     }
 )

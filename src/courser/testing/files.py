@@ -39,7 +39,7 @@ from courser.testing.nodes import (
     survive_names,
     walk,
 )
-from courser.testing.open_files import FakeFile, FakeWholeSync, refuse
+from courser.testing.open_files import FakeFile, refuse
 
 __all__ = ["CrashMoment", "FakeFile", "FakeFileSystem", "FaultPlan", "SimulatedCrash"]
 
@@ -128,10 +128,6 @@ class FakeFileSystem:
 
         self._perform("sync_directory", path, commit, failed=fail)
 
-    def open_whole(self, path: Path) -> FakeWholeSync:
-        """The sync of everything."""
-        return FakeWholeSync(self, path)
-
     def identity(self, path: Path) -> DirectoryIdentity:
         """Who this directory is right now."""
 
@@ -148,10 +144,6 @@ class FakeFileSystem:
             self.life += 1
             self._crashed = False
             self._count_used()
-            for node in walk(self._root):
-                if isinstance(node, FileNode):
-                    # The kernel may have forgotten it with the last descriptor.
-                    node.is_failure_unreported = False
 
     def power_cut(self) -> None:
         """The machine dies: what was synced is there, of the rest any part. The boot id is a new one."""
@@ -283,19 +275,6 @@ class FakeFileSystem:
                 part()
         self._crashed = True
         raise SimulatedCrash(f"{moment.value} {call}")
-
-    def _commit_everything(self) -> None:
-        for change in self._pending:
-            change.redo(forced=True)
-        self._pending = []
-        for node in walk(self._root):
-            if isinstance(node, FileNode):
-                node.commit()
-
-    def _fail_everything(self) -> None:
-        for node in walk(self._root):
-            if isinstance(node, FileNode):
-                node.fail_unseen(self.random)
 
     def _lose_memory(self) -> None:
         self.life += 1

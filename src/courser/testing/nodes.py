@@ -91,8 +91,6 @@ class FileNode:
     name_count: int = 1
     reserved: int = 0
     """Up to here the disk has room for it, however full it is."""
-    is_failure_unreported: bool = False
-    """A sync of the whole file system lost something of this file: its own next sync says so."""
 
     @property
     def taken(self) -> int:
@@ -119,12 +117,6 @@ class FileNode:
         self.pending.clear()
         self.diverged = True
 
-    def fail_unseen(self, source: random.Random) -> None:
-        """The same, if it was not a sync of this file that failed."""
-        if self.pending:
-            self.fail(source)
-            self.is_failure_unreported = True
-
     def discard_clean(self) -> None:
         """Show what is really on the disk, with what may still get there."""
         if self.diverged:
@@ -135,7 +127,6 @@ class FileNode:
 
     def cut_power(self, source: random.Random) -> None:
         """Keep what was durable and any part of what was not."""
-        self.is_failure_unreported = False
         if self.pending:
             _survive(source, self.durable, self.pending)
             self.pending.clear()
@@ -297,7 +288,7 @@ def _copy_node(node: Node, copies: dict[Node, Node]) -> Node:
             0,
             node.name_count,
         )
-        copy.reserved, copy.is_failure_unreported = node.reserved, node.is_failure_unreported
+        copy.reserved = node.reserved
     return copy
 
 

@@ -43,10 +43,6 @@ class Disk(Protocol):
 
     def _release(self, file: "FakeFile") -> None: ...
 
-    def _commit_everything(self) -> None: ...
-
-    def _fail_everything(self) -> None: ...
-
 
 def refuse(error: int, path: Path) -> NoReturn:
     """Fail as a call of the kernel does."""
@@ -90,10 +86,6 @@ class FakeFile:
         node = self._node
 
         def commit() -> None:
-            if node.is_failure_unreported:
-                node.is_failure_unreported = False
-                node.fail(self._system.random)
-                refuse(errno.EIO, self._path)
             node.commit()
 
         self._perform("sync", commit, failed=lambda: node.fail(self._system.random))
@@ -164,32 +156,3 @@ class FakeFile:
         data = self._node.data[position : position + size]
         buffer[: len(data)] = data
         return len(data)
-
-
-class FakeWholeSync:
-    """The sync of a whole ``FakeFileSystem``. It dies with the process that opened it."""
-
-    def __init__(self, system: Disk, path: Path) -> None:
-        self._system = system
-        self._path = path
-        self._life = system.life
-
-    def covers(self, directory: Path) -> bool:
-        """There is one file system only."""
-        del directory
-        return True
-
-    def sync(self) -> None:
-        """Make everything durable. If it fails, the next sync of each file that lost something fails too."""
-        if self._life != self._system.life:
-            raise RuntimeError("a file system was synced after the crash")
-        self._system._perform(
-            "sync_whole", self._path, self._system._commit_everything, failed=self._system._fail_everything
-        )
-
-    def unwritten_size(self) -> int | None:
-        """Nothing that would take time."""
-        return 0
-
-    def close(self) -> None:
-        """Nothing is held."""

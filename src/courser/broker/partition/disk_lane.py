@@ -9,14 +9,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from courser.broker.partition.disk_pool import Run, TimedRun, start
+from courser.broker.partition.disk_pool import TimedRun, start
 from courser.errors import CourserError, StorageFailure
 from courser.storage.jobs import Job
 
 _log = logging.getLogger(__name__)
 
 Plan = Callable[[], Job | None]
-BeginDue = Callable[[Run, Callable[[BaseException | None], None]], bool]
 
 
 class DiskLane:
@@ -38,17 +37,13 @@ class DiskLane:
         retry_delay: float,
         on_time: Callable[[int], None] | None = None,
         monotonic: Callable[[], int] | None = None,
-        begin_due: BeginDue | None = None,
     ) -> None:
         """``on_done`` is called after each job. ``retry_delay``: seconds before failed work that is due is retried.
 
         ``on_defect`` is told of unexpected exceptions of plans and completions. What was begun is not complete then: it
         must see to it that nothing that depends on it is acknowledged.
         ``on_time`` is told how many microseconds each job took that did not fail, by the clock ``monotonic``.
-        ``begin_due`` may take work that is due, run it elsewhere, and report on the loop how it ended. It returns
-        whether it does.
         """
-        self._begin_due = begin_due
         self._pool = pool
         self._on_time = on_time
         self._monotonic = monotonic
@@ -142,9 +137,7 @@ class DiskLane:
             job = _timed(job, self._on_time, self._monotonic)
         loop = asyncio.get_running_loop()
         try:
-            begin_due = self._begin_due if done is None else None
-            if begin_due is None or not begin_due(job.run, partial(self._finish, job, None)):
-                start(self._pool, job.run, partial(self._hand_back, loop, job, done))
+            start(self._pool, job.run, partial(self._hand_back, loop, job, done))
         except Exception as error:  # noqa: BLE001 -- passed on: there are no threads any more, for example
             loop.call_soon(self._finish, job, done, error)
 

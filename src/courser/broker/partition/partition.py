@@ -13,13 +13,11 @@ from functools import partial
 
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.broker.partition.disk_lane import DiskLane
-from courser.broker.partition.disk_pool import Run
 from courser.broker.partition.partition_metrics import PartitionMetrics
 from courser.broker.partition.partition_reads import Found, Past, ReadablePartition
 from courser.broker.partition.preparing import Preparation
 from courser.broker.partition.segment_verification import SegmentVerification
 from courser.broker.partition.sync_turns import SyncTurns
-from courser.broker.partition.sync_ways import SyncWays
 from courser.broker.partition.waiting import Entrance, Waiting, attempt
 from courser.errors import CommandRejected, CourserError, ErrorCode, PartitionReadOnly, StorageFailure
 from courser.model.clock import Clock
@@ -62,21 +60,18 @@ class Partition(ReadablePartition):
         limits: BrokerLimits = DEFAULT_BROKER_LIMITS,
         verification: SegmentVerification | None = None,
         metrics: PartitionMetrics | None = None,
-        sync_ways: SyncWays | None = None,
         past: Past = None,
         large_reads: asyncio.Semaphore | None = None,
     ) -> None:
         """``verification``, if any, checks each sealed segment before its first read.
 
-        ``metrics`` are those of all partitions. ``sync_ways`` is how the partitions on one file system share syncs.
-        ``past``, if any, reads messages that only the archive still has. ``large_reads`` limits how many large reads of
-        all partitions run at a time.
+        ``metrics`` are those of all partitions. ``past``, if any, reads messages that only the archive still has.
+        ``large_reads`` limits how many large reads of all partitions run at a time.
         """
         super().__init__(log, pool, verification, past, large_reads)
         metrics = metrics or PartitionMetrics(Registry(), clock)
         self._clock = clock
         self._acknowledgements: Acknowledgements[asyncio.Future[None]] = Acknowledgements(log.settings.durability)
-        self._sync_ways = sync_ways
         log.syncs.take_turns(SyncTurns().alone)
         fail = partial(self.refuse_writes, is_sync=True)
         lane = partial(DiskLane, pool, on_defect=fail, retry_delay=limits.disk_retry_delay)
@@ -85,7 +80,6 @@ class Partition(ReadablePartition):
             on_done=self._release,
             on_time=partial(metrics.note_sync, log.directory),
             monotonic=clock.monotonic,
-            begin_due=self._begin_awaited_sync,
         )
         self._upkeep = lane(plan_next=lambda: upkeep.plan_upkeep(log), on_done=self._release)
         self._writeback = lane(plan_next=self._plan_writeback, on_done=lambda: None)
@@ -391,20 +385,10 @@ class Partition(ReadablePartition):
     def _plan_due_sync(self) -> Job | None:
         now = self._clock.monotonic()
         if self._is_sync_due(now):
-            job, ways = self._plan_sync(), self._sync_ways
-            if job is None or ways is None or self.log.settings.durability.level is _SYNCED:
-                return job
-            return ways.shared.share(job)
+            return self._plan_sync()
         # Data that was written during the last sync has its own due time, and perhaps nothing follows it.
         self._set_timer(now)
         return None
-
-    def _begin_awaited_sync(self, run: Run, finish: Callable[[BaseException | None], None]) -> bool:
-        """At `synced`, clients wait for this sync, and perhaps for those of other partitions at the same time."""
-        if self._sync_ways is None or self.log.settings.durability.level is not _SYNCED:
-            return False
-        self._sync_ways.awaited.start(run, finish)
-        return True
 
     def _plan_sync(self) -> Job | None:
         job = plan_sync(self.log)

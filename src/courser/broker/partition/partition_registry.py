@@ -19,7 +19,6 @@ from courser.broker.partition.partition_figures import PartitionCounters, counte
 from courser.broker.partition.partition_metrics import PartitionMetrics
 from courser.broker.partition.partition_reads import LARGE_READ_COUNT_MAX, Past
 from courser.broker.partition.segment_verification import SegmentVerification
-from courser.broker.partition.sync_ways import SyncWays
 from courser.broker.partition.topic_settings import effective_options, log_settings, persists_offsets, size_limit
 from courser.broker.settings import BrokerSettings
 from courser.catalog import entities
@@ -116,7 +115,6 @@ class PartitionRegistry:
         settings: BrokerSettings,
         purge_end: Callable[[Topic, int], int],
         metrics: PartitionMetrics | None = None,
-        sync_ways: SyncWays | None = None,
         owns: Owns = owns_all,
     ) -> None:
         """``purge_end`` says up to which offset the last purge of a topic reaches in a partition.
@@ -129,7 +127,6 @@ class PartitionRegistry:
         self._clock = clock
         self._settings = settings
         self._metrics = metrics or PartitionMetrics(Registry(), clock)
-        self._sync_ways = sync_ways
         self._large_reads = asyncio.Semaphore(LARGE_READ_COUNT_MAX)
         self._purge_end = purge_end
         self.owns = owns
@@ -258,7 +255,6 @@ class PartitionRegistry:
         self, stream: Stream, topic: Topic, log: PartitionLog, verification: SegmentVerification | None = None
     ) -> None:
         opened = self.topics[stream.stream_id, topic.topic_id]
-        ways = self._sync_ways
         partition = Partition(
             log,
             self._pool,
@@ -266,7 +262,6 @@ class PartitionRegistry:
             limits=self._settings.limits,
             verification=verification,
             metrics=self._metrics,
-            sync_ways=ways if ways is not None and ways.covers(log.directory) else None,
             past=self.past,
             large_reads=self._large_reads,
         )
