@@ -24,7 +24,7 @@ from benchmarks.harness import Bench, Bound, Row, Target, switching_as_a_server,
 from benchmarks.samples import Shape, wire_batches
 from courser.archive.settings import StoreSettings
 from courser.broker.partition.partition import Partition
-from courser.broker.partition.topic_settings import SEGMENT_SIZE_MIN
+from courser.model.topic_options import TOPIC_OPTIONS
 from courser.records.batch import parse_batch
 from courser.storage.read_result import ReadBuffer
 from courser.testing.broker import TestBroker
@@ -93,7 +93,7 @@ async def _compare(bench: Bench, path: Path, archive: Path, work: Work) -> list[
     """Windows with and without the work, in turns."""
     wires = wire_batches(Shape.SAME, MESSAGE_COUNT)
     size = max(bench.scale.append_size // WINDOW_SHARE, len(wires[0]))
-    segment_size = max(bench.scale.rolling_segment_size, SEGMENT_SIZE_MIN)
+    segment_size = max(bench.scale.rolling_segment_size, TOPIC_OPTIONS["segment_size"].low)
     settings = broker_settings(segment_size, StoreSettings(path=archive))
     found = []
     async with running(path / "data", settings) as broker:

@@ -24,8 +24,8 @@ PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "Streams, topics and groups",
         (
             "courser.client.administration:Administration=Client",
-            "courser.client.administration:ChangeableTopicSettings",
-            "courser.client.administration:TopicSettings",
+            "courser.model.topic_options:ChangeableTopicSettings",
+            "courser.model.topic_options:TopicSettings",
             "courser.client.group_reset:GroupResets=Client",
             "courser.client.group_reset:GroupReset",
             "courser.client.group_reset:PartitionReset",

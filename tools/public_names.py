@@ -11,6 +11,8 @@ from importlib import import_module
 from itertools import pairwise, zip_longest
 from typing import Any, TypeAlias, get_type_hints
 
+from courser.model.topic_options import TopicOption
+
 _SIGNATURE_WIDTH = 100
 _SECTIONS = re.compile(r"^(Args|Attributes|Raises|Example):\n", re.MULTILINE)
 _TWIN_PREFIX = "Sync"
@@ -177,11 +179,14 @@ def _has_decorator(node: Function, *names: str) -> bool:
 
 
 def _values(module: str, node: ast.ClassDef, properties: set[str]) -> Iterator[Value]:
-    hints = get_type_hints(getattr(import_module(module), node.name))
+    owner = getattr(import_module(module), node.name)
+    hints, rows = get_type_hints(owner), _rows(owner)
     for part, following in pairwise([*node.body, ast.Pass()]):
         if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and _is_public(part.target.id):
             default = "" if part.value is None else _default(module, part.value)
-            yield Value(part.target.id, _kind(hints[part.target.id]), default, _one_line(_text_of(following)))
+            name = part.target.id
+            meaning = _meaning(rows[name]) if name in rows else _one_line(_text_of(following))
+            yield Value(name, _kind(hints[name]), default, meaning)
         elif isinstance(part, Function) and part.name in properties:
             kind = _plain(ast.unparse(part.returns)) if part.returns is not None else ""
             yield Value(part.name, kind, "", _one_line(ast.get_docstring(part) or ""))
@@ -189,6 +194,19 @@ def _values(module: str, node: ast.ClassDef, properties: set[str]) -> Iterator[V
             yield from _attributes(part)
     for name, meaning in Docstring.of(ast.get_docstring(node)).entries("Attributes").items():
         yield Value(name, "", "", meaning)
+
+
+def _rows(owner: type) -> dict[str, TopicOption]:
+    """The fields that are options of topics: their rows say what they mean."""
+    hints = get_type_hints(owner, include_extras=True)
+    found = ((name, row) for name, hint in hints.items() for row in getattr(hint, "__metadata__", ()))
+    return {name: row for name, row in found if isinstance(row, TopicOption)}
+
+
+def _meaning(option: TopicOption) -> str:
+    examples = " or ".join(f'``"{example}"``' for example in option.kind.examples)
+    unit = f" {option.kind.unit.capitalize()}, or a text such as {examples}." if option.kind.unit else ""
+    return option.sentence + unit
 
 
 def _attributes(initializer: Function) -> Iterator[Value]:

@@ -9,8 +9,9 @@ import pytest
 
 from courser.api import commands as c
 from courser.broker.partition.disk_watch import FULL_SIZE, DiskWatch
-from courser.broker.settings import PERSISTED, BrokerSettings
+from courser.broker.settings import BrokerSettings
 from courser.errors import CommandRejected, DiskFull, ErrorCode, PartitionReadOnly
+from courser.model.durability import PERSISTED
 from courser.model.topic_options import TopicOptions
 from courser.testing.files import FaultPlan
 from tests.broker.fake_disks import FakeServer

@@ -29,7 +29,8 @@ from courser.broker.upkeep.retention import (
 )
 from courser.errors import ErrorCode, PartitionReadOnly
 from courser.model.messaging import PollingKind
-from courser.model.topic_options import NEVER, TopicOptions
+from courser.model.quantities import NEVER
+from courser.model.topic_options import TopicOptions
 from courser.storage.ledger import SegmentFacts
 from courser.storage.partition_log import PartitionLog
 from courser.storage.segment import Segment

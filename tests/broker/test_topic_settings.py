@@ -14,7 +14,8 @@ from courser.broker.partition.topic_settings import (
 )
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.model.durability import Durability
-from courser.model.topic_options import NEVER, TopicOptions
+from courser.model.quantities import NEVER
+from courser.model.topic_options import TopicOptions
 from courser.storage.settings import SEGMENT_SIZE_LIMIT
 
 MIB = 1024 * 1024

@@ -5,7 +5,8 @@ from courser.catalog.entities import PublishedPart, PublishTarget
 from courser.catalog.store import CatalogSettings, CatalogStore
 from courser.errors import CommandRejected
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
-from courser.model.topic_options import NEVER, TopicOptions
+from courser.model.quantities import NEVER
+from courser.model.topic_options import TopicOptions
 from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT
 from courser.testing.files import FakeFileSystem
 from tests.simulator.catalog_simulation import DATA, CatalogWorld

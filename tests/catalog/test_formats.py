@@ -24,7 +24,8 @@ from courser.catalog.state import CatalogState
 from courser.catalog.transitions import apply
 from courser.errors import DamagedData
 from courser.model.permissions import ALL_PERMISSIONS
-from courser.model.topic_options import NEVER, TopicOptions
+from courser.model.quantities import NEVER
+from courser.model.topic_options import TopicOptions
 from tests.catalog.scenes import HASH, LIFE, PERMISSIONS, uuid
 
 SAMPLES: tuple[c.AnyChange, ...] = (

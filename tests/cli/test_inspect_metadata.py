@@ -11,7 +11,8 @@ import pytest
 from courser.catalog import changes as c
 from courser.catalog import entities
 from courser.inspect.masking import HIDDEN, SECRETS, password_text
-from courser.model.topic_options import NEVER, TopicOptions
+from courser.model.quantities import NEVER
+from courser.model.topic_options import TopicOptions
 from courser.storage.journal import SnapshotMark, make_entry
 from courser.storage.snapshot import Snapshot, encode_snapshot
 from tests.cli.inspecting import Run, document, runner

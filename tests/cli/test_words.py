@@ -9,7 +9,7 @@ from courser.cli.naming import identifier
 from courser.cli.permission_words import parse_permissions, permission_rows, permissions_record
 from courser.cli.quantity_words import expiry_of, parse_time
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
-from courser.model.topic_options import NEVER
+from courser.model.quantities import NEVER
 
 NOW = 1_800_000_000_000_000
 """2027-01-15T08:00:00Z"""

@@ -11,7 +11,6 @@ import pytest
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.api.commands import COMMANDS
-from courser.client.administration import ChangeableTopicSettings, TopicSettings
 from courser.client.client import Client
 from courser.client.connection import Connection
 from courser.client.messages import Partitioning, PollingStrategy
@@ -27,7 +26,7 @@ from courser.errors import (
     TargetRefused,
 )
 from courser.model.permissions import GlobalPermissions, Permissions
-from courser.model.topic_options import TopicOptions
+from courser.model.topic_options import TOPIC_OPTIONS, TopicOptions
 from tests.client.twins import Twins
 
 
@@ -100,25 +99,20 @@ async def test_topics(scene: Twins) -> None:
 
 async def test_all_that_can_be_changed_is_taken_and_the_rest_refused_with_the_reason(client: Any) -> None:
     await client.create_topic("demo/changed")
-    changes: ChangeableTopicSettings = {
-        "message_expiry": "1 day",
-        "max_topic_size": "2 GiB",
-        "compression_algorithm": "gzip",
-        "durability": "persisted",
-        "consumer_offset_durability": "persisted",
-        "keep_latest_by_key": True,
-        "local_retention_time": "2 days",
-        "local_retention_size": "1 GiB",
-    }
-    assert changes.keys() == ChangeableTopicSettings.__annotations__.keys()
+    changeable = [option for option in TOPIC_OPTIONS.values() if option.is_changeable]
+    changes = {option.name: [*option.kind.examples, *option.kind.own_words, True][0] for option in changeable}
     await client.update_topic("demo/changed", **changes)
     options = (await client.get_topic("demo/changed")).topic.options
-    assert (options.durability, options.consumer_offset_durability) == ("persisted", "persisted")
-    assert (options.message_expiry, options.max_topic_size, options.compression) == (86_400_000_000, 2**31, 2)
-    assert (options.local_retention_time, options.local_retention_size) == (2 * 86_400_000_000, 2**30)
-    for setting in TopicSettings.__annotations__.keys() - changes.keys():
-        with pytest.raises(ValueError, match=f"{setting} cannot be changed"):
-            await client.update_topic("demo/changed", **{setting: 1})
+    for option in changeable:
+        if option.name != "compression_algorithm":
+            given = changes[option.name]
+            expected = option.kind.parse(given) if isinstance(given, str) else given
+            assert getattr(options, option.field) == expected
+    assert (options.message_expiry, options.durability) == (7 * 86_400_000_000, "persisted")
+    for option in TOPIC_OPTIONS.values():
+        if not option.is_changeable:
+            with pytest.raises(ValueError, match=f"{option.name} cannot be changed"):
+                await client.update_topic("demo/changed", **{option.name: 1})
 
 
 async def test_a_setting_that_makes_no_sense_is_refused_before_it_travels(client: Any) -> None:

@@ -12,7 +12,8 @@ from courser.errors import ErrorCode
 from courser.model.durability import Durability
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind
-from courser.model.topic_options import NEVER, TopicOptions
+from courser.model.quantities import NEVER
+from courser.model.topic_options import TopicOptions
 from tests.handlers.messaging import (
     ME,
     add_topic,

@@ -8,7 +8,8 @@ from courser.catalog.entities import PublishedPart, PublishTarget
 from courser.catalog.opening import open_catalog
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions
 from courser.model.permissions import TopicPermissions as TopicRights
-from courser.model.topic_options import NEVER, TopicOptions
+from courser.model.quantities import NEVER
+from courser.model.topic_options import TopicOptions
 from courser.storage.journal import Entry, make_entry
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT

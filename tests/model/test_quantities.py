@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from courser.model.quantities import (
     EXPIRY_MAX,
+    NEVER,
     SECOND,
     format_byte_size,
     format_duration,
@@ -14,7 +15,6 @@ from courser.model.quantities import (
     parse_expiry,
     parse_max_topic_size,
 )
-from courser.model.topic_options import NEVER
 
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE

@@ -13,8 +13,8 @@ from courser.broker.settings import BrokerSettings
 from courser.configuration.loading import Configuration
 from courser.errors import ConfigurationRefused
 from courser.model.durability import Durability
-from courser.model.quantities import SECOND
-from courser.model.topic_options import NEVER, TopicOptions
+from courser.model.quantities import NEVER, SECOND
+from courser.model.topic_options import TopicOptions
 from courser.server.configuration.checks import check
 from courser.server.configuration.loading import load
 from courser.server.configuration.settings import ServerSettings, settings_of

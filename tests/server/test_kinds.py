@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from courser.model.quantities import SECOND
-from courser.model.topic_options import NEVER
+from courser.model.quantities import NEVER, SECOND
 from courser.records.classic import Dialect
 from courser.server.configuration import kinds
 from courser.server.configuration.kinds import Address, SettingKind

@@ -11,7 +11,8 @@ from courser.errors import ErrorCode as E
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
-from courser.model.topic_options import NEVER, TopicOptions
+from courser.model.quantities import NEVER
+from courser.model.topic_options import TopicOptions
 from courser.records.classic import Dialect
 from courser.records.user_headers import is_typed
 from courser.wire import writing as w

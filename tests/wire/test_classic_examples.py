@@ -9,7 +9,8 @@ from courser.api import replies as r
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
-from courser.model.topic_options import NEVER, TopicOptions
+from courser.model.quantities import NEVER
+from courser.model.topic_options import TopicOptions
 from courser.records.batch import encode_batch
 from courser.records.classic import Dialect
 from courser.records.frames import iterate_frames

@@ -27,7 +27,8 @@ from courser.errors import (
 )
 from courser.model.buffers import Buffer
 from courser.model.messaging import Balanced, ByKey, ToPartition
-from courser.model.topic_options import NEVER, TopicOptions
+from courser.model.quantities import NEVER
+from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.wire import vsr_headers as headers
 from courser.wire.reading import Malformed

@@ -11,7 +11,8 @@ from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions
-from courser.model.topic_options import NEVER, TopicOptions
+from courser.model.quantities import NEVER
+from courser.model.topic_options import TopicOptions
 from courser.records.frames import iterate_frames
 from courser.wire.classic_replies import _write_topic as write_classic_topic
 from courser.wire.codec import Incoming

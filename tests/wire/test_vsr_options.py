@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.errors import ErrorCode
-from courser.model.topic_options import NEVER, TopicOptions
+from courser.model.quantities import NEVER
+from courser.model.topic_options import TOPIC_OPTIONS, TopicOption, TopicOptions
 from courser.records.user_headers import HeaderKind as K
 from courser.wire.reading import Malformed, Reader
 from courser.wire.vsr import VsrCodec
@@ -258,19 +259,15 @@ def test_what_was_set_and_what_holds_are_reported_sorted() -> None:
     )
 
 
-option_values = {
-    "message_expiry": st.integers(1, NEVER),
-    "max_topic_size": st.integers(1, NEVER),
-    "compression": st.sampled_from([1, 2]),
-    "segment_size": st.integers(2048, 2**21).map(lambda step: step * 512),
-    "enforce_fsync": st.booleans(),
-    "messages_required_to_save": st.integers(1, 16_777_216),
-    "size_of_messages_required_to_save": st.integers(1, GIB),
-    "preallocate_segments": st.booleans(),
-    "durability": st.sampled_from(["replicated", "persisted"]),
-    "consumer_offset_durability": st.sampled_from(["replicated", "persisted"]),
-    "keep_latest_by_key": st.booleans(),
-}
+def values_of(option: TopicOption) -> st.SearchStrategy[object]:
+    if option.kind.words:
+        return st.sampled_from([*option.kind.words.values()])
+    if option.kind.name == "flag":
+        return st.booleans()
+    return st.integers(-(-option.low // option.step), option.high // option.step).map(lambda count: count * option.step)
+
+
+option_values = {option.field: values_of(option) for option in TOPIC_OPTIONS.values()}
 
 
 @given(st.fixed_dictionaries({}, optional=option_values).map(lambda values: TopicOptions(**values)))  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from courser.archive.settings import ArchiveSettings
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
-from courser.model.topic_options import NEVER, TopicOptions
+from courser.model.topic_options import TOPIC_OPTIONS, TopicOptions
 from courser.records.encryption import NO_KEYS, KeyRing
 from courser.records.stored_body import Encryption
 from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
@@ -14,24 +14,9 @@ from courser.storage.segment_index import IndexCache
 _SECOND = 1_000_000
 _MIB = 1024 * 1024
 
-REPLICATED = "replicated"
-"""The server's default; the name is Iggy's."""
-PERSISTED = "persisted"
-"""Synced before it is acknowledged."""
-
 USUAL_TOPIC_OPTIONS = TopicOptions(
-    message_expiry=NEVER,
-    max_topic_size=NEVER,
-    compression=1,
     replication_factor=1,
-    segment_size=1024 * _MIB,
-    enforce_fsync=False,
-    messages_required_to_save=1024,
-    size_of_messages_required_to_save=_MIB,
-    preallocate_segments=False,
-    durability=REPLICATED,
-    consumer_offset_durability=REPLICATED,
-    keep_latest_by_key=False,
+    **{option.field: option.default for option in TOPIC_OPTIONS.values()},  # type: ignore[arg-type]
 )
 
 

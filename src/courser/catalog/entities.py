@@ -46,22 +46,22 @@ class Topic(msgspec.Struct, array_like=True):
     """How often the topic was purged. A partition with a smaller number in its ledger missed a purge."""
 
 
-_OWN_OPTIONS = ("keep_latest_by_key", "local_retention_time", "local_retention_size")
-"""The options that Iggy does not have. They come last."""
-_IggyOptions = msgspec.defstruct(
-    "_IggyOptions", [(name, Any) for name in TopicOptions.__struct_fields__[: -len(_OWN_OPTIONS)]], array_like=True
+_FIRST_OPTION_COUNT = 11
+"""The options of the first format. Later ones follow them."""
+_FirstOptions = msgspec.defstruct(
+    "_FirstOptions", [(name, Any) for name in TopicOptions.__struct_fields__[:_FIRST_OPTION_COUNT]], array_like=True
 )
 
 
 def options_as_written(options: TopicOptions) -> TopicOptions:
-    """Options in the form in which they are written: without our own, unless one of them is set.
+    """Options in the form in which they are written: without the later ones, unless one of them is set.
 
     So a directory in which none was ever set has the same bytes, and the same hashes, as with an earlier version.
     """
     values = msgspec.structs.astuple(options)
-    if any(value is not None for value in values[-len(_OWN_OPTIONS) :]):
+    if any(value is not None for value in values[_FIRST_OPTION_COUNT:]):
         return options
-    return cast("TopicOptions", _IggyOptions(*values[: -len(_OWN_OPTIONS)]))
+    return cast("TopicOptions", _FirstOptions(*values[:_FIRST_OPTION_COUNT]))
 
 
 def topic_as_written(topic: Topic) -> Topic:

@@ -16,7 +16,7 @@ from courser.inspect.catalog_rows import (
 from courser.inspect.journal_file import ChangeRow
 from courser.inspect.journal_scan import Fault, FaultRow
 from courser.inspect.small_files import BadRecordRow
-from courser.model.topic_options import NEVER
+from courser.model.quantities import NEVER
 
 JOURNAL_COLUMNS = (
     Column("position", is_number=True, rank=2),

@@ -8,20 +8,18 @@ from typing import Any
 import click
 
 from courser.client.messages import PollingStrategy, microseconds
-from courser.model.durability import REQUESTS
 from courser.model.quantities import (
     parse_byte_size,
     parse_duration,
     parse_expiry,
-    parse_max_topic_size,
 )
-from courser.model.topic_options import COMPRESSIONS
+from courser.model.topic_options import COMPRESSIONS, TOPIC_OPTIONS, OptionKind, OptionValue
 
 
-class Quantity(click.ParamType[int | None]):
+class Quantity(click.ParamType[OptionValue | None]):
     """A text that one of the parsers in ``courser.model`` accepts."""
 
-    def __init__(self, name: str, parse: Callable[[str], int | None], *, default: int | None = None) -> None:
+    def __init__(self, name: str, parse: Callable[[str], OptionValue | None], *, default: int | None = None) -> None:
         self.name = name
         self._parse = parse
         self._default = default
@@ -37,24 +35,21 @@ class Quantity(click.ParamType[int | None]):
         return self._default if number is None else number
 
 
-class DurabilityChoice(click.Choice[str]):
-    """What a client can request for a topic. Iggy's words are accepted, but not offered."""
+class OptionChoice(click.Choice[str]):
+    """A word for an option of topics. Iggy's words are accepted, but not offered."""
 
-    def __init__(self) -> None:
-        super().__init__(tuple(REQUESTS))
+    def __init__(self, kind: OptionKind) -> None:
+        super().__init__(tuple(kind.own_words))
+        self._own_words = {theirs: word for word, theirs in kind.own_words.items()}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The request in Courser's words."""
-        ours = {theirs: word for word, theirs in REQUESTS.items()}
-        return super().convert(ours.get(value, value), param, ctx)
+        """The word in Courser's terms."""
+        return super().convert(self._own_words.get(value, value), param, ctx)
 
 
-EXPIRY = Quantity("expiry", parse_expiry)
-"""``server_default`` becomes None: not set."""
 DURATION = Quantity("duration", parse_duration)
 BYTE_SIZE = Quantity("size", parse_byte_size)
-TOPIC_SIZE = Quantity("size", parse_max_topic_size)
-DURABILITY = DurabilityChoice()
+DURABILITY = OptionChoice(TOPIC_OPTIONS["durability"].kind)
 COMPRESSION = click.Choice(tuple(COMPRESSIONS))
 
 

@@ -16,8 +16,7 @@ from courser.cli.server_options import server_command
 from courser.client.connection import open_connection
 from courser.client.targets import Target
 from courser.errors import CourserError
-from courser.model.quantities import format_duration
-from courser.model.topic_options import NEVER
+from courser.model.quantities import NEVER, format_duration
 
 _SNAPSHOT_COMPRESSIONS = ("stored", "deflated", "bzip2", "zstd", "lzma", "xz")
 _SNAPSHOT_KINDS = {

@@ -1,14 +1,14 @@
 """``courser topic``: create, show, change, purge and delete topics."""
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import click
 
 from courser.cli.bounds import bounds_by_partition
 from courser.cli.connecting import ask_server
 from courser.cli.naming import TopicPath, Word, stream_argument, topic_argument
-from courser.cli.quantity_words import BYTE_SIZE, COMPRESSION, DURABILITY, EXPIRY, TOPIC_SIZE, expiry_of
+from courser.cli.quantity_words import COMPRESSION, OptionChoice, Quantity, expiry_of
 from courser.cli.records import Record, Section, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
@@ -22,8 +22,9 @@ from courser.cli.topic_records import (
     partition_records,
     topic_record,
 )
-from courser.client.administration import ChangeableTopicSettings, TopicSettings
 from courser.client.client import Client
+from courser.model.setting_kinds import quoted
+from courser.model.topic_options import TOPIC_OPTIONS, ChangeableTopicSettings, TopicOption, TopicSettings
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -66,68 +67,52 @@ def _whole(place: TopicPath) -> Record:
     return ask_server(ask, place)
 
 
-_CHANGEABLE_OPTIONS = (
-    click.option(
-        "--expiry", "expiry_option", type=EXPIRY, metavar="TIME", help='How long messages are kept: "7 days", "none".'
-    ),
-    click.option(
-        "--max-topic-size",
-        type=TOPIC_SIZE,
-        metavar="SIZE",
-        help='The maximum size of all partitions: "10 GiB", "unlimited".',
-    ),
-    click.option(
-        "--durability",
-        type=DURABILITY,
-        help="synced: sends are acknowledged after a sync. default: the level of the server.",
-    ),
-    click.option(
-        "--consumer-offset-durability",
-        type=DURABILITY,
-        help="The same for stored offsets.",
-    ),
-    click.option(
-        "--keep-latest-by-key/--keep-all",
-        "keep_latest_by_key",
-        default=None,
-        help="Whether to remove messages once a newer one with the same key is stored.",
-    ),
-    click.option(
-        "--local-retention-time",
-        type=EXPIRY,
-        metavar="TIME",
-        help='How long the server keeps archived messages on its own disk: "1 day", "none".',
-    ),
-    click.option(
-        "--local-retention-size",
-        type=TOPIC_SIZE,
-        metavar="SIZE",
-        help='How much of them it keeps there, over all partitions: "10 GiB", "unlimited".',
-    ),
-)
-_FIXED = "Cannot be changed later."
-_FIXED_OPTIONS = (
-    click.option(
-        "--segment-size", type=BYTE_SIZE, metavar="SIZE", help=f'The size of a segment file: "256 MiB". {_FIXED}'
-    ),
-    click.option(
-        "--enforce-fsync/--no-enforce-fsync",
-        default=None,
-        help=f"Whether to sync messages of this topic. {_FIXED}",
-    ),
-    click.option(
-        "--messages-required-to-save",
-        type=click.IntRange(min=1),
-        metavar="COUNT",
-        help=f"With fsync: how many messages a power cut may lose. {_FIXED}",
-    ),
-)
+_FLAGS: dict[str, str | None] = {
+    "compression_algorithm": None,
+    "keep_latest_by_key": "--keep-latest-by-key/--keep-all",
+    "message_expiry": "--expiry",
+}
+"""Flags that have another name than their option. The algorithm is an argument."""
+_METAVARS = {"duration": "TIME", "size": "SIZE", "count": "COUNT"}
 
 
-def _options(*options: Callable[[_Function], _Function]) -> Callable[[_Function], _Function]:
+def _flag(option: TopicOption) -> Callable[[_Function], _Function] | None:
+    name = _FLAGS.get(option.name, f"--{option.name.replace('_', '-')}")
+    if name is None or not option.has_effect:
+        return None
+    if option.kind.name == "flag" and "/" not in name:
+        name = f"{name}/--no-{name[2:]}"
+    examples = f" For example {' or '.join(map(quoted, option.kind.examples))}." if option.kind.examples else ""
+    fixed = "" if option.is_changeable else " Cannot be changed later."
+    return click.option(
+        name,
+        option.name,
+        type=_type(option),
+        default=None,
+        metavar=_METAVARS.get(option.kind.name),
+        help=option.sentence + examples + fixed,
+    )
+
+
+def _type(option: TopicOption) -> click.ParamType[Any] | None:
+    match option.kind.name:
+        case "flag":
+            return None
+        case "count":
+            return click.IntRange(min=option.low)
+        case "choice":
+            return OptionChoice(option.kind)
+    return Quantity(option.kind.name, option.kind.parse)
+
+
+def _option_flags(*, is_update: bool) -> Callable[[_Function], _Function]:
+    """The flags of all options that a new topic may have, or that can be changed."""
+
     def add(function: _Function) -> _Function:
-        for option in reversed(options):
-            function = option(function)
+        for option in reversed([*TOPIC_OPTIONS.values()]):
+            flag = _flag(option)
+            if flag is not None and (option.is_changeable or not is_update):
+                function = flag(function)
         return function
 
     return add
@@ -147,20 +132,19 @@ _CREATE_WORDS = (
     'courser topic create demo orders 3 --max-topic-size "10 GiB"',
 )
 @topic_argument(*_CREATE_WORDS)
-@_options(*_CHANGEABLE_OPTIONS, *_FIXED_OPTIONS)
+@_option_flags(is_update=False)
 def create_command(
     *,
     place: TopicPath,
     partitions: int | None,
     compression: str | None,
     expiry: tuple[str, ...],
-    expiry_option: int | None,
     output: str,
     **settings: object,
 ) -> None:
     """Create a topic, by default with one partition. Other settings default to those of the server."""
     name = str(place.topic)
-    wanted = _settings(settings, compression, expiry, expiry_option)
+    wanted = _settings(settings, compression, expiry)
     count = 1 if partitions is None else partitions
     details = ask_server(
         lambda client: client.create_topic(place.stream, name, count, **wanted), TopicPath(place.stream)
@@ -179,14 +163,13 @@ def create_command(
     Word("compression", COMPRESSION, is_required=False),
     Word("expiry", takes_all=True, is_required=False),
 )
-@_options(*_CHANGEABLE_OPTIONS)
+@_option_flags(is_update=True)
 def update_command(
     *,
     place: TopicPath,
     new_name: str | None,
     compression: str | None,
     expiry: tuple[str, ...],
-    expiry_option: int | None,
     output: str,
     **settings: object,
 ) -> None:
@@ -194,8 +177,8 @@ def update_command(
 
     The segment size and the sync settings cannot be changed after a topic is created.
     """
-    # Only settings that can be changed have options.
-    wanted = cast("ChangeableTopicSettings", _settings(settings, compression, expiry, expiry_option))
+    # Only settings that can be changed have flags.
+    wanted = cast("ChangeableTopicSettings", _settings(settings, compression, expiry))
     if new_name is None and not wanted:
         raise click.UsageError("nothing to change: pass a NEW_NAME or an option")
 
@@ -206,17 +189,14 @@ def update_command(
     emit_deed(f'changed topic "{place}"', ask_server(ask, place), output)
 
 
-def _settings(
-    options: dict[str, object], compression: str | None, expiry: tuple[str, ...], expiry_option: int | None
-) -> TopicSettings:
-    settings = TopicSettings()
-    given = {name: value for name, value in options.items() if value is not None}
-    settings.update(given)  # type: ignore[typeddict-item]  # the options are named after its keys
+def _settings(flags: dict[str, object], compression: str | None, expiry: tuple[str, ...]) -> TopicSettings:
+    settings = {name: value for name, value in flags.items() if value is not None}
     if compression is not None:
         settings["compression_algorithm"] = compression
-    if expiry_option is not None or expiry:
-        settings["message_expiry"] = expiry_option if expiry_option is not None else expiry_of(expiry)
-    return settings
+    if expiry:
+        settings.setdefault("message_expiry", expiry_of(expiry))
+    # Each flag is named after its option.
+    return cast("TopicSettings", settings)
 
 
 @server_command("delete", "courser topic delete demo/orders --yes")

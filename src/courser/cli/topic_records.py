@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from msgspec.structs import asdict
 
 from courser.api.replies import PartitionBounds, PartitionInfo, TopicDurability, TopicInfo, TopicMaintenance
-from courser.cli.cells import ABSENT
-from courser.cli.records import Field, Record, Section, as_size, as_time
+from courser.cli.records import Field, Record, Section, as_size, as_time, plain
 from courser.model.durability import Durability
-from courser.model.quantities import format_byte_size, format_duration
-from courser.model.topic_options import COMPRESSION_NAMES, NEVER
+from courser.model.quantities import NEVER, format_byte_size, format_duration
+from courser.model.topic_options import TOPIC_OPTIONS
 
 
 def as_expiry(value: object) -> str:
@@ -22,15 +21,14 @@ def as_limit(value: object) -> str:
     return format_byte_size(value) if isinstance(value, int) else "unlimited"
 
 
-def as_exact_size(value: object) -> str:
-    """Bytes in the form of a setting."""
-    return format_byte_size(value) if isinstance(value, int) else ABSENT
-
-
 def as_first_offset(value: object) -> str:
     """Only of a partition that is offline nothing is known."""
     return "offline" if value is None else str(value)
 
+
+_REQUESTED = ("durability", "consumer_offset_durability")
+"""Options of which a topic shows both what was requested and what the server does."""
+_AS_TEXT = {"duration": as_expiry, "size": as_limit}
 
 TOPIC_FIELDS = (
     Field("topic_id", "id", is_number=True),
@@ -43,19 +41,15 @@ TOPIC_FIELDS = (
     Field("created_at", "created", text=as_time, rank=4),
 )
 SETTING_FIELDS = (
-    Field("segment_size", text=as_exact_size),
-    Field("enforce_fsync"),
-    Field("messages_required_to_save"),
-    Field("size_of_messages_required_to_save", text=as_exact_size),
-    Field("compression_algorithm"),
+    *(
+        Field(option.name, text=_AS_TEXT.get(option.kind.name, plain))
+        for option in TOPIC_OPTIONS.values()
+        if option.has_effect and option.name not in (*_REQUESTED, *(field.key for field in TOPIC_FIELDS))
+    ),
     Field("durability"),
     Field("power_cut_loses"),
     Field("consumer_offset_durability"),
-    Field("keep_latest_by_key"),
-    Field("requested_durability"),
-    Field("requested_consumer_offset_durability"),
-    Field("local_retention_time", text=as_expiry),
-    Field("local_retention_size", text=as_limit),
+    *(Field(f"requested_{name}") for name in _REQUESTED),
 )
 PARTITION_FIELDS = (
     Field("partition_id", "partition", is_number=True),
@@ -105,13 +99,14 @@ def topic_record(topic: TopicInfo) -> Record:
 
     What a client requested as durability is in Iggy's words, and need not be what this server does.
     """
-    settings = asdict(topic.effective)
-    for name in ("durability", "consumer_offset_durability"):
-        del settings[name]
-        settings[f"requested_{name}"] = getattr(topic.options, name)
-    for name in ("message_expiry", "max_topic_size", "local_retention_time", "local_retention_size"):
-        settings[name] = None if settings[name] == NEVER else settings[name]
-    settings["compression_algorithm"] = COMPRESSION_NAMES.get(settings.pop("compression"))
+    settings: dict[str, object] = {"replication_factor": topic.effective.replication_factor}
+    for option in TOPIC_OPTIONS.values():
+        if option.name in _REQUESTED:
+            settings[f"requested_{option.name}"] = getattr(topic.options, option.field)
+        else:
+            value = getattr(topic.effective, option.field)
+            word = option.kind.text(value) if option.kind.words and value is not None else value
+            settings[option.name] = None if value == NEVER else word
     own = {
         "topic_id": topic.topic_id,
         "name": topic.name,

@@ -8,8 +8,7 @@ from courser.api import storage_replies as sr
 from courser.client.asking import Asking
 from courser.model.identifiers import Identifier
 from courser.model.permissions import Permissions
-from courser.model.quantities import parse_expiry
-from courser.model.topic_options import NEVER
+from courser.model.quantities import NEVER, parse_expiry
 
 _SCOPES = {"topic": 1, "stream": 2, "user": 3}
 _COMPRESSIONS = {"stored": 1, "deflated": 2, "bzip2": 3, "zstd": 4, "lzma": 5, "xz": 6}

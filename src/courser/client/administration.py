@@ -1,111 +1,41 @@
 """Commands for streams, topics, partitions, segments and consumer groups."""
 
-from collections.abc import Callable
-from typing import TypedDict, Unpack, cast
+from typing import Unpack
 
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.api import storage_replies as sr
 from courser.client.asking import Asking, place_of
 from courser.client.checking import check_names
-from courser.model.durability import REQUESTS
 from courser.model.identifiers import Identifier
-from courser.model.quantities import parse_byte_size, parse_expiry, parse_max_topic_size
-from courser.model.topic_options import COMPRESSIONS, TopicOptions
+from courser.model.topic_options import (
+    TOPIC_OPTIONS,
+    ChangeableTopicSettings,
+    TopicOption,
+    TopicOptions,
+    TopicSettings,
+)
 
 
-class ChangeableTopicSettings(TypedDict, total=False):
-    """Settings that can be changed at any time. If not given: the server's default on creation, unchanged on update.
-
-    Example:
-        await client.update_topic("shop/orders", message_expiry="7 days", max_topic_size="unlimited")
-    """
-
-    message_expiry: int | str | None
-    """Microseconds, or a text such as ``"7 days"`` or ``"none"``."""
-    max_topic_size: int | str | None
-    """Bytes over all partitions, or a text such as ``"10 GiB"`` or ``"unlimited"``."""
-    compression_algorithm: str | None
-    """Of messages on disk: ``gzip``, ``snappy``, ``lz4``, ``zstd``; ``none`` is the default of the server."""
-    durability: str | None
-    """``synced``: acknowledged after a sync. ``default``: the level of the server. Iggy's words work too."""
-    consumer_offset_durability: str | None
-    """The same for stored offsets."""
-    keep_latest_by_key: bool | None
-    """Whether messages are removed once a newer one with the same key is stored. A message without a payload removes
-    its key."""
-    local_retention_time: int | str | None
-    """How long the server keeps archived messages itself: microseconds, or a text such as ``"1 day"``."""
-    local_retention_size: int | str | None
-    """How many bytes of archived messages it keeps itself, over all partitions, or a text such as ``"10 GiB"``."""
-
-
-class TopicSettings(ChangeableTopicSettings, total=False):
-    """Settings of a new topic. The fields added here cannot be changed after creation.
-
-    Example:
-        await client.create_topic("shop/payments", durability="persisted", segment_size="256 MiB")
-    """
-
-    segment_size: int | str | None
-    """Bytes, or a text such as ``"256 MiB"``."""
-    enforce_fsync: bool | None
-    """Whether messages are synced: see the durability guide."""
-    messages_required_to_save: int | None
-    """With ``enforce_fsync``: how many messages a power cut may lose; 1 loses none."""
-    size_of_messages_required_to_save: int | str | None
-    """The same in bytes, or a text such as ``"1 MiB"``."""
-    preallocate_segments: bool | None
-    """Whether disk space is reserved when a segment is created."""
-
-
-def _quantity(name: str, value: int | str | None, parse: Callable[[str], int | None]) -> int | None:
-    """A number, or a text such as "7 days". Raises ``ValueError``, which names the setting."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return parse(value)
-    except ValueError as error:
-        raise ValueError(f"{name} must be {error}") from None
-
-
-def topic_options(settings: TopicSettings) -> TopicOptions:
+def topic_options(settings: ChangeableTopicSettings) -> TopicOptions:
     """The settings in the form of the API.
 
     Raises:
         ValueError: a text is not a size or duration, or a word is unknown.
     """
-    compression = settings.get("compression_algorithm")
-    if compression is not None and compression not in COMPRESSIONS:
-        raise ValueError(f'compression_algorithm must be one of {", ".join(COMPRESSIONS)}, not "{compression}"')
-    expiry, size_max = settings.get("message_expiry"), settings.get("max_topic_size")
-    segment_size, save_size = settings.get("segment_size"), settings.get("size_of_messages_required_to_save")
-    return TopicOptions(
-        message_expiry=_quantity("message_expiry", expiry, parse_expiry),
-        max_topic_size=_quantity("max_topic_size", size_max, parse_max_topic_size),
-        compression=None if compression is None else COMPRESSIONS[compression],
-        segment_size=_quantity("segment_size", segment_size, parse_byte_size),
-        enforce_fsync=settings.get("enforce_fsync"),
-        messages_required_to_save=settings.get("messages_required_to_save"),
-        size_of_messages_required_to_save=_quantity("size_of_messages_required_to_save", save_size, parse_byte_size),
-        preallocate_segments=settings.get("preallocate_segments"),
-        durability=_requested("durability", settings.get("durability")),
-        consumer_offset_durability=_requested("consumer_offset_durability", settings.get("consumer_offset_durability")),
-        keep_latest_by_key=settings.get("keep_latest_by_key"),
-        local_retention_time=_quantity("local_retention_time", settings.get("local_retention_time"), parse_expiry),
-        local_retention_size=_quantity(
-            "local_retention_size", settings.get("local_retention_size"), parse_max_topic_size
-        ),
-    )
+    given = ((TOPIC_OPTIONS[name], value) for name, value in settings.items())
+    values = {option.field: _value(option, value) for option, value in given}
+    return TopicOptions(**values)  # type: ignore[arg-type]  # their types are checked when they are sent
 
 
-def _requested(name: str, word: str | None) -> str | None:
-    """A durability as it is sent: in Iggy's words, ``persisted`` or ``replicated``."""
-    if word is None or word in REQUESTS.values():
-        return word
-    if word not in REQUESTS:
-        raise ValueError(f'{name} must be "synced" or "default", not "{word}"')
-    return REQUESTS[word]
+def _value(option: TopicOption, value: object) -> object:
+    """A text in the form of the API: "7 days" as a number. Other values are as they are."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return option.kind.parse(value)
+    except ValueError as error:
+        raise ValueError(f"{option.name} must be {error}") from None
 
 
 class Administration(Asking):
@@ -223,7 +153,7 @@ class Administration(Asking):
         place, topic = place_of(stream, name)
         if not isinstance(topic, str):
             raise TypeError(f"the name of a topic must be a str, not {topic!r}")
-        check_names("a topic", settings, TopicSettings.__annotations__)
+        check_names("a topic", settings, TOPIC_OPTIONS)
         command = c.CreateTopic(place, topic, partitions_count, topic_options(settings))
         if not if_not_exists:
             return await self._ask(command, r.TopicDetails)
@@ -278,13 +208,13 @@ class Administration(Asking):
             await client.update_topic("shop/orders", message_expiry="30 days", max_topic_size="10 GiB")
         """
         for setting in settings:
-            if setting not in ChangeableTopicSettings.__annotations__:
-                changeable = ", ".join(ChangeableTopicSettings.__annotations__)
+            if setting not in TOPIC_OPTIONS or not TOPIC_OPTIONS[setting].is_changeable:
+                changeable = ", ".join(option.name for option in TOPIC_OPTIONS.values() if option.is_changeable)
                 raise ValueError(f"{setting} cannot be changed after a topic is created; only {changeable} can")
         place = place_of(stream, topic)
         if name is None:
             name = place[1] if isinstance(place[1], str) else (await self.get_topic(*place)).topic.name
-        await self._tell(c.UpdateTopic(*place, name, topic_options(cast("TopicSettings", settings)), is_patch=True))
+        await self._tell(c.UpdateTopic(*place, name, topic_options(settings), is_patch=True))
 
     async def delete_topic(self, stream: Identifier, topic: Identifier | None = None) -> None:
         """Delete a topic with all its messages.

@@ -3,6 +3,7 @@
 import { ask, change, path, post, remove } from "./api.js";
 import { h } from "./dom.js";
 import { bytes, count, duration, NEVER, parseBytes, parseDuration, plural } from "./format.js";
+import { TOPIC_OPTIONS } from "./topic_options.js";
 import { confirmByName, field, formDialog, select, toast } from "./widgets.js";
 
 /**
@@ -19,39 +20,11 @@ import { confirmByName, field, formDialog, select, toast } from "./widgets.js";
  * @property {Record<string, { value: string, explicit: boolean }>} options
  */
 
-/** @typedef {"duration" | "size" | "count" | "flag" | "choice"} OptionKind */
+/** @typedef {import("./topic_options.js").TopicOption} TopicOption */
+/** @typedef {TopicOption["kind"]} OptionKind */
 
-/**
- * Every option of a topic, in the order of the form.
- *
- * @type {{ key: string, title: string, kind: OptionKind, help: string, choices?: [string, string][], isFixed?: boolean }[]}
- */
-export const OPTIONS = [
-  { key: "message_expiry", title: "Keep messages for", kind: "duration",
-    help: "Messages older than this are deleted, a segment at a time. Write 7 days, 12 hours, 30 min or forever. Empty: the default of the server." },
-  { key: "max_topic_size", title: "Largest size", kind: "size",
-    help: "Bytes over all partitions, at least 16 MiB. A full topic deletes its oldest messages or refuses new ones, as the server is configured. Write 10 GiB or unlimited. Empty: the default of the server." },
-  { key: "durability", title: "Durability", kind: "choice", choices: [["", "default of the server"], ["persisted", "synced: a power cut loses nothing"], ["replicated", "the level of the server"]],
-    help: "What an acknowledgement guarantees. Synced waits for the disk with every send; it costs time." },
-  { key: "consumer_offset_durability", title: "Durability of stored offsets", kind: "choice", choices: [["", "default of the server"], ["persisted", "synced"], ["replicated", "written"]],
-    help: "The same for the offsets that consumers store. Without it, a power cut may make consumers read some messages again." },
-  { key: "compression_algorithm", title: "Compression on disk", kind: "choice", choices: [["", "default of the server"], ["none", "none"], ["gzip", "gzip"], ["snappy", "snappy"], ["lz4", "lz4"], ["zstd", "zstd"]],
-    help: "Less disk space for more processor time. Clients notice nothing. Codecs other than gzip need the extra compression on the server." },
-  { key: "keep_latest_by_key", title: "Keep only the latest message of each key", kind: "flag",
-    help: "Messages are removed once a newer one with the same key is stored. A message without a payload removes its key." },
-  { key: "local_retention_time", title: "Keep archived messages here for", kind: "duration",
-    help: "With an archive: how long the server keeps archived messages on its own disk. Older ones are read from the archive." },
-  { key: "local_retention_size", title: "Keep archived messages here up to", kind: "size",
-    help: "With an archive: how many bytes of archived messages the server keeps on its own disk, over all partitions." },
-  { key: "segment_size", title: "Size of a segment", kind: "size", isFixed: true,
-    help: "A partition starts a new file after this many bytes, 1 MiB to 1 GiB. Whole segments are deleted and archived. Cannot be changed later." },
-  { key: "enforce_fsync", title: "Sync messages", kind: "flag", isFixed: true,
-    help: "Whether messages are synced to disk before they are acknowledged, within the two bounds below. Cannot be changed later." },
-  { key: "messages_required_to_save", title: "Messages that a power cut may lose", kind: "count", isFixed: true,
-    help: "With syncing: sends wait when this many messages are not synced; 1 loses none. Cannot be changed later." },
-  { key: "size_of_messages_required_to_save", title: "Bytes that a power cut may lose", kind: "size", isFixed: true,
-    help: "The same in bytes. Cannot be changed later." },
-];
+/** Shown in the form at once; the others on demand. */
+const BASIC = ["message_expiry", "max_topic_size", "durability"];
 
 /** An option as a person reads it. @param {OptionKind} kind @param {string} value */
 export function optionText(kind, value) {
@@ -92,28 +65,30 @@ function valueOf(kind, text) {
  * @param {boolean} isUpdate
  */
 function optionFields(present, isUpdate) {
-  const shown = OPTIONS.filter((option) => !isUpdate || !option.isFixed);
+  const shown = TOPIC_OPTIONS.filter((option) => option.isChangeable || !isUpdate);
   const controls = shown.map((option) => {
-    const now = present[option.key];
+    const now = present[option.name];
     const before = now?.explicit ? (option.kind === "choice" || option.kind === "flag" ? now.value : typedText(option.kind, now.value)) : "";
     /** @type {[string, string][]} */
-    const choices = option.choices ?? [["", "default of the server"], ["true", "yes"], ["false", "no"]];
+    const choices = [["", "default of the server"], ...option.words.map((word) => /** @type {[string, string]} */ ([word, optionText(option.kind, word)]))];
     const control = option.kind === "choice" || option.kind === "flag" ? select(choices, before)
       : h("input", { value: before, autocomplete: "off", placeholder: now === undefined ? "default of the server" : `default: ${optionText(option.kind, now.value)}` });
     return { option, before, control };
   });
-  const elements = controls.map(({ option, control }) => field(option.title, control, option.help));
+  /** @param {boolean} isBasic */
+  const fields = (isBasic) => controls
+    .filter(({ option }) => BASIC.includes(option.name) === isBasic)
+    .map(({ option, control }) => field(option.title, control, option.help));
   const read = () => {
     /** @type {Record<string, string>} */
     const changed = {};
     for (const { option, before, control } of controls) {
       const text = control.value.trim();
-      if (text !== before && text !== "") changed[option.key] = valueOf(option.kind, text);
+      if (text !== before && text !== "") changed[option.name] = valueOf(option.kind, text);
     }
     return changed;
   };
-  const [basic, further] = [elements.slice(0, 3), elements.slice(3)];
-  return { element: [basic, h("details", null, h("summary", null, "Further options"), h("div", { class: "further" }, further))], read };
+  return { element: [fields(true), h("details", null, h("summary", null, "Further options"), h("div", { class: "further" }, fields(false)))], read };
 }
 
 const nameInput = (value = "") => h("input", { value, required: true, maxlength: "255", autocomplete: "off", spellcheck: "false" });

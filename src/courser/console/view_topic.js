@@ -4,8 +4,9 @@ import { get, path } from "./api.js";
 import { fill, h } from "./dom.js";
 import { bytes, count, moment, sizeOf } from "./format.js";
 import { Table } from "./table.js";
-import { changePartitions, deleteTopic, OPTIONS, optionText, purgeTopic, updateTopic } from "./topic_forms.js";
+import { changePartitions, deleteTopic, optionText, purgeTopic, updateTopic } from "./topic_forms.js";
 import { topicTabs } from "./topic_head.js";
+import { TOPIC_OPTIONS } from "./topic_options.js";
 import { badge, button, card, facts, figure } from "./widgets.js";
 
 /** @typedef {{ id: number, current_offset: number | bigint, messages_count: number | bigint, size: string, segments_count: number }} Partition */
@@ -51,8 +52,8 @@ export function show({ root, params, live, signal, setTitle, session }) {
     topic = found;
     fill(figures, figure("Messages", count(found.messages_count)), figure("Size", bytes(sizeOf(found.size))),
       figure("Partitions", count(found.partitions_count)), figure("Created", moment(found.created_at).slice(0, 10), moment(found.created_at).slice(11)));
-    fill(settings, facts(OPTIONS.filter((option) => found.options[option.key] !== undefined).map((option) => {
-      const { value, explicit } = found.options[option.key];
+    fill(settings, facts(TOPIC_OPTIONS.filter((option) => found.options[option.name] !== undefined).map((option) => {
+      const { value, explicit } = found.options[option.name];
       return [option.title, [h("span", { title: option.help }, optionText(option.kind, value)), " ", explicit ? badge("set here", "good") : badge("default")]];
     })));
     table.update(found.partitions);

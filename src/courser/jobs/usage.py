@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from courser.jobs.segment_figures import SegmentFigures, figures_of
 from courser.jobs.tasks import run_in_tasks
 from courser.jobs.topic_directories import PartitionDirectory, SegmentFile, find_partitions
-from courser.model.topic_options import NEVER
+from courser.model.quantities import NEVER
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.local_files import LocalFileSystem
 

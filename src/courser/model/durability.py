@@ -15,8 +15,12 @@ class Durability(Enum):
     """After the data is synced: neither a kill nor a power cut loses anything."""
 
 
-REQUESTS = {Durability.SYNCED.value: "persisted", "default": "replicated"}
-"""What a client can request for a topic, and Iggy's words for it. ``default`` is the level of the server."""
+PERSISTED = "persisted"
+"""What Iggy calls ``synced``."""
+REPLICATED = "replicated"
+"""What Iggy calls the level of the server."""
+REQUESTS = {Durability.SYNCED.value: PERSISTED, "default": REPLICATED}
+"""What a client can request for a topic, and Iggy's words for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

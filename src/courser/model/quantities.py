@@ -8,10 +8,10 @@ import math
 import re
 from fractions import Fraction
 
-from courser.model.topic_options import NEVER
-
 SECOND = 1_000_000
 """Microseconds."""
+NEVER = 2**64 - 1
+"""As an expiry: messages are kept forever. As the size of a topic: unlimited."""
 EXPIRY_MAX = (2**32 - 1) * SECOND
 """Microseconds: the maximum that clients can express."""
 CALENDAR_END = 253_402_300_799_999_999

@@ -9,7 +9,8 @@ from courser.api import replies as r
 from courser.model.messaging import Transport
 from courser.wire.layouts import layout_of
 from courser.wire.reading import Reader
-from courser.wire.writing import shifted, text8, text32, u8, u32, u64
+from courser.wire.vsr_options import option_bytes, option_kind, reported_value
+from courser.wire.writing import shifted, text8, text32, u8, u32
 
 _client_group = layout_of(r.ClientGroup)
 _CLIENT = Struct("<IIB")
@@ -54,10 +55,6 @@ _LEADER, _HEALTHY = 0, 0
 NOBODY = 2**32 - 1
 """The user of a connection without a login, from SDK 0.6 on."""
 _TRANSPORTS = {int(transport): transport for transport in Transport}
-
-_TEXT_KIND, _BOOL_KIND, _U32_KIND, _U64_KIND = 2, 3, 11, 12
-_U32_OPTIONS = frozenset({"messages_required_to_save"})
-"""Options with a value of four bytes; the others have eight."""
 
 
 # --- connections --------------------------------------------------------------------------------------
@@ -141,20 +138,15 @@ def write_options(reply: r.OptionList) -> bytes:
     """Options that can be set."""
     parts = [u32(len(reply.options))]
     for option in reply.options:
-        kind, default = _option_value(option.key, option.default)
-        parts += (text8(option.key), u8(kind), u32(len(default)), default, text32(option.description))
+        default = option_bytes(option.key, option.default)
+        parts += (
+            text8(option.key),
+            u8(option_kind(option.key)),
+            u32(len(default)),
+            default,
+            text32(option.description),
+        )
     return b"".join(parts)
-
-
-def _option_value(key: str, value: str | int | bool) -> tuple[int, bytes]:
-    """The kind of a value and its bytes."""
-    if isinstance(value, str):
-        return _TEXT_KIND, value.encode()
-    if isinstance(value, bool):
-        return _BOOL_KIND, bytes((value,))
-    if key in _U32_OPTIONS:
-        return _U32_KIND, u32(value)
-    return _U64_KIND, u64(value)
 
 
 def read_options(reader: Reader) -> r.OptionList:
@@ -162,9 +154,6 @@ def read_options(reader: Reader) -> r.OptionList:
     rows = []
     for _ in range(reader.u32()):
         key, kind, data = reader.text8(), reader.u8(), bytes(reader.take(reader.u32()))
-        number = int.from_bytes(data, "little")
-        default = (
-            data.decode(errors="replace") if kind == _TEXT_KIND else bool(number) if kind == _BOOL_KIND else number
-        )
+        default = reported_value(kind, data)
         rows.append(r.OptionDescription(key, default, reader.text32()))
     return r.OptionList(rows)

@@ -2,17 +2,17 @@
 
 A block is a sequence of entries, each a key and a value, each of these ``kind u8 | length u32 | bytes``. In a request
 the block ends with the body; in a reply its size comes first. A client may send values in the kind of the key, or as an
-equivalent text ("7 days"); the server sends them in the kind of the key, sorted by key.
+equivalent text ("7 days"); the server sends them in the kind of the key, sorted by key. Which options there are,
+and what each accepts, says ``model.topic_options``.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct
 
 from courser.errors import ErrorCode
-from courser.model.quantities import parse_byte_size, parse_expiry, parse_max_topic_size
-from courser.model.topic_options import COMPRESSION_NAMES, COMPRESSIONS, TopicOptions
+from courser.model.topic_options import COMPRESSIONS, TOPIC_OPTIONS, OptionValue, TopicOption, TopicOptions
 from courser.records.user_headers import HeaderKind
 from courser.wire.reading import Malformed, Reader
 
@@ -20,18 +20,17 @@ ENTRY_COUNT_MAX = 1024
 BLOCK_SIZE_MAX = 100_000
 _FIELD_SIZE_MAX = 255
 
-_SEGMENT_SIZE_STEP = 512
-_SEGMENT_SIZE_MIN, _SEGMENT_SIZE_MAX = 1024 * 1024, 1024 * 1024 * 1024
-_SAVE_COUNT_MAX = 16_777_216
-_SAVE_SIZE_MAX = 1024 * 1024 * 1024
-
 _FIELD = Struct("<BI")
 _U32 = Struct("<I")
 
-_DURABILITIES = ("replicated", "persisted")
-_BOOLEANS = {"true": True, "false": False}
-
-OptionValue = str | int | bool
+_KINDS: Mapping[str, HeaderKind] = {
+    "choice": HeaderKind.STRING,
+    "duration": HeaderKind.UINT64,
+    "size": HeaderKind.UINT64,
+    "count": HeaderKind.UINT32,
+    "flag": HeaderKind.BOOL,
+}
+"""How the values of each kind are sent."""
 
 
 class _WrongValue(Exception):
@@ -61,139 +60,42 @@ class _Field:
         return int.from_bytes(self.data, "little")
 
 
-# --- values of each key -------------------------------------------------------------------------------
-# None is "the server's default".
-
-
-def _compression(field: _Field) -> int:
+def _read_value(option: TopicOption, field: _Field) -> OptionValue | None:
+    """The value to set. None is the server's default."""
     text = field.text()
-    number = field.number(HeaderKind.UINT8) if text is None else COMPRESSIONS.get(text)
-    if number is None or number not in COMPRESSION_NAMES:
-        raise _WrongValue
-    return number
-
-
-def _quantity(field: _Field, parse: Callable[[str], int | None]) -> int | None:
-    """A 64-bit number, or a text with a unit; 0 is the server's default."""
-    text = field.text()
+    value: OptionValue | None
     if text is None:
-        return field.number(HeaderKind.UINT64) or None
-    try:
-        return parse(text) or None
-    except ValueError:
-        raise _WrongValue from None
-
-
-def _message_expiry(field: _Field) -> int | None:
-    return _quantity(field, parse_expiry)
-
-
-def _max_topic_size(field: _Field) -> int | None:
-    return _quantity(field, parse_max_topic_size)
-
-
-def _segment_size(field: _Field) -> int | None:
-    size = _quantity(field, parse_byte_size)
-    if size is not None and (not _SEGMENT_SIZE_MIN <= size <= _SEGMENT_SIZE_MAX or size % _SEGMENT_SIZE_STEP):
-        raise _WrongValue
-    return size
-
-
-def _boolean(field: _Field) -> bool:
-    text = field.text()
-    if text is None:
-        number = field.number(HeaderKind.BOOL)
-        if number > 1:
+        value = _read_number(option, field)
+    elif option.kind.words:
+        value = option.kind.words.get(text)
+        if value is None:
             raise _WrongValue
-        return number == 1
-    if text not in _BOOLEANS:
-        raise _WrongValue
-    return _BOOLEANS[text]
-
-
-def _save_count(field: _Field) -> int:
-    text = field.text()
-    if text is None:
-        count = field.number(HeaderKind.UINT32)
-    elif text.isascii() and text.isdigit() and len(text) <= len(str(_SAVE_COUNT_MAX)):
-        count = int(text)
     else:
+        try:
+            value = option.kind.parse(text)
+        except ValueError:
+            raise _WrongValue from None
+    if option.kind.unit and not value:
+        return None
+    if value is not None and not option.accepts(value):
         raise _WrongValue
-    if not 1 <= count <= _SAVE_COUNT_MAX:
+    return value
+
+
+def _read_number(option: TopicOption, field: _Field) -> OptionValue:
+    if option.field == "compression":
+        return field.number(HeaderKind.UINT8)
+    number = field.number(_KINDS[option.kind.name])
+    if option.kind.is_number:
+        return number
+    if number > 1:
         raise _WrongValue
-    return count
+    return number == 1
 
 
-def _save_size(field: _Field) -> int | None:
-    size = _quantity(field, parse_byte_size)
-    if size is not None and size > _SAVE_SIZE_MAX:
-        raise _WrongValue
-    return size
-
-
-def _durability(field: _Field) -> str:
-    text = field.text()
-    if text not in _DURABILITIES:
-        raise _WrongValue
-    return text
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """An option of topics."""
-
-    name: str
-    field: str
-    """Of ``TopicOptions``."""
-    kind: HeaderKind
-    read: Callable[[_Field], OptionValue | None]
-    is_updatable: bool = False
-    is_own: bool = False
-    """Whether Iggy does not have it. It is reported only if it was set, so that other clients see what they know."""
-
-
-_KEYS: Mapping[str, _Key] = {
-    key.name: key
-    for key in (
-        _Key("compression_algorithm", "compression", HeaderKind.STRING, _compression, is_updatable=True),
-        _Key("message_expiry", "message_expiry", HeaderKind.UINT64, _message_expiry, is_updatable=True),
-        _Key("max_topic_size", "max_topic_size", HeaderKind.UINT64, _max_topic_size, is_updatable=True),
-        _Key("segment_size", "segment_size", HeaderKind.UINT64, _segment_size),
-        _Key("enforce_fsync", "enforce_fsync", HeaderKind.BOOL, _boolean),
-        _Key("messages_required_to_save", "messages_required_to_save", HeaderKind.UINT32, _save_count),
-        _Key("size_of_messages_required_to_save", "size_of_messages_required_to_save", HeaderKind.UINT64, _save_size),
-        _Key("preallocate_segments", "preallocate_segments", HeaderKind.BOOL, _boolean),
-        _Key("durability", "durability", HeaderKind.STRING, _durability, is_updatable=True),
-        _Key(
-            "consumer_offset_durability",
-            "consumer_offset_durability",
-            HeaderKind.STRING,
-            _durability,
-            is_updatable=True,
-        ),
-        _Key("keep_latest_by_key", "keep_latest_by_key", HeaderKind.BOOL, _boolean, is_updatable=True, is_own=True),
-        # Ours: a topic that does not set them is shown without them.
-        _Key(
-            "local_retention_time",
-            "local_retention_time",
-            HeaderKind.UINT64,
-            _message_expiry,
-            is_updatable=True,
-            is_own=True,
-        ),
-        _Key(
-            "local_retention_size",
-            "local_retention_size",
-            HeaderKind.UINT64,
-            _max_topic_size,
-            is_updatable=True,
-            is_own=True,
-        ),
-    )
-}
 _KNOWN_COUNT_MAX = 1000
 """Sets of options that are remembered in encoded form: most topics of a server have the same ones."""
-_SORTED_KEYS = sorted(_KEYS.values(), key=lambda key: key.name)
+_SORTED_OPTIONS = sorted(TOPIC_OPTIONS.values(), key=lambda option: option.name)
 
 
 # --- reading ------------------------------------------------------------------------------------------
@@ -258,14 +160,14 @@ def topic_options_of_texts(texts: Mapping[str, str], *, is_update: bool = False)
 def _topic_options(entries: Mapping[str, _Field], *, is_update: bool) -> TopicOptions:
     # All keys are checked before any value, like in the original server.
     for name in entries:
-        key = _KEYS.get(name)
-        if key is None or (is_update and not key.is_updatable):
+        option = TOPIC_OPTIONS.get(name)
+        if option is None or (is_update and not option.is_changeable):
             raise Malformed(f'option "{name}" cannot be set', ErrorCode.UNSUPPORTED_OPTION_KEY)
     values: dict[str, OptionValue | None] = {}
     for name, field in entries.items():
-        key = _KEYS[name]
+        option = TOPIC_OPTIONS[name]
         try:
-            values[key.field] = key.read(field)
+            values[option.field] = _read_value(option, field)
         except _WrongValue:
             reason = f'option "{name}" does not accept {field.data!r} of kind {field.kind}'
             raise Malformed(reason, ErrorCode.INVALID_OPTION_VALUE) from None
@@ -275,39 +177,31 @@ def _topic_options(entries: Mapping[str, _Field], *, is_update: bool) -> TopicOp
 # --- writing ------------------------------------------------------------------------------------------
 
 
-def _value_of(key: _Key, options: TopicOptions) -> OptionValue | None:
-    value: OptionValue | None = getattr(options, key.field)
-    if key.field == "compression" and value is not None:
-        return COMPRESSION_NAMES[int(value)]
-    return value
+def _encode_value(option: TopicOption, value: OptionValue) -> bytes:
+    kind = _KINDS[option.kind.name]
+    return option.kind.text(value).encode() if kind is HeaderKind.STRING else int(value).to_bytes(kind.width, "little")
 
 
-def _encode_value(kind: HeaderKind, value: OptionValue) -> bytes:
-    if isinstance(value, str):
-        return value.encode()
-    return int(value).to_bytes(kind.width, "little")
-
-
-def _encode_entries(entries: Iterable[tuple[_Key, OptionValue]]) -> bytes:
+def _encode_entries(entries: Iterable[tuple[TopicOption, OptionValue]]) -> bytes:
     parts: list[bytes] = []
-    for key, value in entries:
-        data = _encode_value(key.kind, value)
+    for option, value in entries:
+        data = _encode_value(option, value)
         parts += (
-            _FIELD.pack(HeaderKind.STRING, len(key.name)),
-            key.name.encode(),
-            _FIELD.pack(key.kind, len(data)),
+            _FIELD.pack(HeaderKind.STRING, len(option.name)),
+            option.name.encode(),
+            _FIELD.pack(_KINDS[option.kind.name], len(data)),
             data,
         )
     return b"".join(parts)
 
 
-def _encode_block(entries: Iterable[tuple[_Key, OptionValue]]) -> bytes:
+def _encode_block(entries: Iterable[tuple[TopicOption, OptionValue]]) -> bytes:
     block = _encode_entries(entries)
     return _U32.pack(len(block)) + block
 
 
-def _set_entries(options: TopicOptions) -> list[tuple[_Key, OptionValue]]:
-    return [(key, value) for key in _SORTED_KEYS if (value := _value_of(key, options)) is not None]
+def _set_entries(options: TopicOptions) -> list[tuple[TopicOption, OptionValue]]:
+    return [(option, value) for option in _SORTED_OPTIONS if (value := getattr(options, option.field)) is not None]
 
 
 def write_wanted_options(options: TopicOptions) -> bytes:
@@ -317,38 +211,37 @@ def write_wanted_options(options: TopicOptions) -> bytes:
 
 @lru_cache(_KNOWN_COUNT_MAX)
 def write_topic_options(options: TopicOptions, effective: TopicOptions) -> bytes:
-    """Two blocks: the options that were set, and the defaults of the other keys."""
-    explicit = _set_entries(options)
-    set_keys = {key.name for key, _ in explicit}
+    """Two blocks: the options that were set, and the defaults of the others."""
     derived = [
-        (key, value)
-        for key in _SORTED_KEYS
-        if key.name not in set_keys and not key.is_own and (value := _value_of(key, effective)) is not None
+        (option, value)
+        for option in _SORTED_OPTIONS
+        if getattr(options, option.field) is None
+        and not option.is_own
+        and (value := getattr(effective, option.field)) is not None
     ]
-    return _encode_block(explicit) + _encode_block(derived)
+    return _encode_block(_set_entries(options)) + _encode_block(derived)
 
 
 @lru_cache(_KNOWN_COUNT_MAX)
 def describe_topic_options(options: TopicOptions, effective: TopicOptions) -> tuple[tuple[str, str, bool], ...]:
-    """Every option as text, by key: its value, and whether it was set."""
+    """Every option as text, by name: its value, and whether it was set."""
     described = []
-    for key in _SORTED_KEYS:
-        wanted = _value_of(key, options)
-        value = _value_of(key, effective) if wanted is None and not key.is_own else wanted
+    for option in _SORTED_OPTIONS:
+        wanted: OptionValue | None = getattr(options, option.field)
+        value = getattr(effective, option.field) if wanted is None and not option.is_own else wanted
         if value is not None:
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            described.append((key.name, text, wanted is not None))
+            described.append((option.name, option.kind.text(value), wanted is not None))
     return tuple(described)
 
 
 def option_kind(name: str) -> HeaderKind:
-    """The kind of the value of an option."""
-    return _KEYS[name].kind
+    """The kind in which the value of an option is sent."""
+    return _KINDS[TOPIC_OPTIONS[name].kind.name]
 
 
 def option_bytes(name: str, value: OptionValue) -> bytes:
     """The value of an option as it is sent."""
-    return _encode_value(_KEYS[name].kind, value)
+    return _encode_value(TOPIC_OPTIONS[name], value)
 
 
 # --- the client's side --------------------------------------------------------------------------------
@@ -367,17 +260,18 @@ def _read_block(reader: Reader) -> TopicOptions:
 def _options_in(block: bytes) -> TopicOptions:
     values: dict[str, OptionValue] = {}
     for name, field in read_options(Reader(memoryview(block))).items():
-        key = _KEYS.get(name)
-        if key is not None:
-            values[key.field] = _reported_value(field)
+        option = TOPIC_OPTIONS.get(name)
+        if option is not None:
+            values[option.field] = reported_value(field.kind, field.data)
     if "compression" in values:
         values["compression"] = COMPRESSIONS.get(str(values["compression"]), 0)
     return TopicOptions(**values)  # type: ignore[arg-type]  # servers send values in the kind of the key
 
 
-def _reported_value(field: _Field) -> OptionValue:
-    if field.kind == HeaderKind.STRING:
-        return field.data.decode(errors="replace")
-    if field.kind == HeaderKind.BOOL:
-        return field.data != b"\0"
-    return int.from_bytes(field.data, "little")
+def reported_value(kind: int, data: bytes) -> OptionValue:
+    """The value of an option in a reply."""
+    if kind == HeaderKind.STRING:
+        return data.decode(errors="replace")
+    if kind == HeaderKind.BOOL:
+        return data != b"\0"
+    return int.from_bytes(data, "little")

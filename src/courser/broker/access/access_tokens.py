@@ -29,7 +29,7 @@ from courser.catalog.entities import User
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode, StartRefused, StorageFailure
 from courser.model.clock import Clock
-from courser.model.topic_options import NEVER
+from courser.model.quantities import NEVER
 from courser.storage.durable_files import make_directories, read_if_there, replace_file, storage_failure, sync_file
 from courser.storage.files import File, FileSystem, write_all
 from courser.storage.paths import ACCESS_TOKENS, REVOKED_TOKENS, TOKEN_KEY

@@ -12,7 +12,7 @@ from courser.catalog.state import CatalogState
 from courser.catalog.transitions import Created
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
-from courser.model.topic_options import NEVER
+from courser.model.quantities import NEVER
 
 _log = logging.getLogger(__name__)
 

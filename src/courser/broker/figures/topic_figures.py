@@ -11,7 +11,7 @@ from courser.broker.settings import BrokerSettings
 from courser.catalog.entities import Stream, Topic
 from courser.catalog.state import CatalogState
 from courser.model.identifiers import TopicAddress
-from courser.model.topic_options import NEVER
+from courser.model.quantities import NEVER
 
 _STEP_COUNT = 100
 """Topics that are looked at without a pause: some 10 us each, and more with consumer groups."""

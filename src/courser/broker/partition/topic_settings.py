@@ -9,10 +9,11 @@ from functools import lru_cache
 import msgspec
 
 from courser.api.replies import OptionDescription, OptionList, TopicDurability
-from courser.broker.settings import PERSISTED, REPLICATED, BrokerSettings
+from courser.broker.settings import BrokerSettings
 from courser.errors import CommandRejected, ErrorCode
-from courser.model.durability import Durability, DurabilityPolicy
-from courser.model.topic_options import COMPRESSION_NAMES, NEVER, NO_COMPRESSION, TopicOptions
+from courser.model.durability import PERSISTED, Durability, DurabilityPolicy
+from courser.model.quantities import NEVER
+from courser.model.topic_options import NO_COMPRESSION, TOPIC_OPTIONS, TopicOption, TopicOptions
 from courser.records.compression import check_available
 from courser.records.layout import Compression
 from courser.records.stored_body import PLAIN, Encoding
@@ -21,10 +22,6 @@ from courser.storage.settings import SEGMENT_SIZE_LIMIT, LogSettings
 _MIB = 1024 * 1024
 TOPIC_SIZE_MIN = 16 * _MIB
 """Bytes: the smallest size limit of a topic, and the smallest segment size of a topic that has a limit."""
-SEGMENT_SIZE_MIN = _MIB
-"""Bytes: smaller segments would mean too many files."""
-_MESSAGES_REQUIRED_MAX = 16 * 1024 * 1024
-_SIZE_REQUIRED_MAX = 1024 * _MIB
 _UNBOUNDED = 2**62
 """A bound that is never reached."""
 _SEGMENT_AGE_USUAL = LogSettings().segment_age_max
@@ -37,14 +34,8 @@ _KNOWN_COUNT_MAX = 1000
 _CLASSIC_FIELDS = ("message_expiry", "max_topic_size", "compression", "replication_factor")
 """What an update of SDK 0.5 to 0.8 replaces."""
 _ZERO_IS_DEFAULT = (
-    "message_expiry",
-    "max_topic_size",
     "replication_factor",
-    "segment_size",
-    "messages_required_to_save",
-    "size_of_messages_required_to_save",
-    "local_retention_time",
-    "local_retention_size",
+    *(option.field for option in TOPIC_OPTIONS.values() if option.kind.is_number),
 )
 
 
@@ -89,28 +80,14 @@ def check_options(options: TopicOptions) -> None:
     if size is not None and size < TOPIC_SIZE_MIN:
         reason = f"the size limit of a topic must be at least {TOPIC_SIZE_MIN} bytes, not {size}"
         raise CommandRejected(ErrorCode.INVALID_TOPIC_SIZE, reason)
-    _check_range("message_expiry", options.message_expiry, 1, NEVER)
-    _check_range("max_topic_size", size, TOPIC_SIZE_MIN, NEVER)
-    _check_range("compression", options.compression, NO_COMPRESSION, max(COMPRESSION_NAMES))
-    check_available(codec_of(options.compression))
-    _check_range("replication_factor", options.replication_factor, 1, 255)
-    _check_range("segment_size", options.segment_size, SEGMENT_SIZE_MIN, SEGMENT_SIZE_LIMIT)
-    _check_range("messages_required_to_save", options.messages_required_to_save, 1, _MESSAGES_REQUIRED_MAX)
-    required = options.size_of_messages_required_to_save
-    _check_range("size_of_messages_required_to_save", required, 1, _SIZE_REQUIRED_MAX)
-    _check_range("local_retention_time", options.local_retention_time, 1, NEVER)
-    _check_range("local_retention_size", options.local_retention_size, 1, NEVER)
-    for name in ("durability", "consumer_offset_durability"):
-        value = getattr(options, name)
-        if value not in (None, REPLICATED, PERSISTED):
-            reason = f"{name} must be {REPLICATED!r} or {PERSISTED!r}, not {value!r}"
-            raise CommandRejected(ErrorCode.INVALID_OPTION_VALUE, reason)
-
-
-def _check_range(name: str, value: int | None, low: int, high: int) -> None:
-    if value is not None and not low <= value <= high:
-        reason = f"{name} must be between {low} and {high}, not {value}"
+    if options.replication_factor is not None and not 1 <= options.replication_factor <= 255:
+        reason = f"replication_factor must be between 1 and 255, not {options.replication_factor}"
         raise CommandRejected(ErrorCode.INVALID_OPTION_VALUE, reason)
+    for option in TOPIC_OPTIONS.values():
+        value = getattr(options, option.field)
+        if value is not None and not option.accepts(value):
+            raise CommandRejected(ErrorCode.INVALID_OPTION_VALUE, f"{option.name} must be {option.bounds}, not {value}")
+    check_available(codec_of(options.compression))
 
 
 # --- storage settings ---
@@ -248,36 +225,19 @@ def _sync_interval(effective: TopicOptions, settings: BrokerSettings) -> int:
 
 _TOPIC, _STREAM, _USER = 1, 2, 3
 
-_DESCRIPTIONS: tuple[tuple[str, str, str], ...] = (
-    (
-        "compression_algorithm",
-        "compression",
-        "compression on disk: gzip, snappy, lz4 or zstd; none: the default of the server",
-    ),
-    ("message_expiry", "message_expiry", "microseconds after which messages are deleted"),
-    ("max_topic_size", "max_topic_size", "size limit in bytes over all partitions, at least 16 MiB"),
-    ("segment_size", "segment_size", "bytes after which a partition starts a new file, 1 MiB to 1 GiB"),
-    ("enforce_fsync", "enforce_fsync", "whether messages are synced to disk before they are acknowledged"),
-    (
-        "messages_required_to_save",
-        "messages_required_to_save",
-        "how many messages a power cut may lose if they are not synced before they are acknowledged",
-    ),
-    (
-        "size_of_messages_required_to_save",
-        "size_of_messages_required_to_save",
-        "how many bytes a power cut may lose if they are not synced before they are acknowledged",
-    ),
-    ("preallocate_segments", "preallocate_segments", "accepted; disk space is always allocated ahead in steps"),
-    ("durability", "durability", "persisted: synced before it is acknowledged; replicated: this server's default"),
-    ("consumer_offset_durability", "consumer_offset_durability", "the same for stored consumer offsets"),
-    (
-        "keep_latest_by_key",
-        "keep_latest_by_key",
-        "whether messages are removed once a newer one with the same key is stored",
-    ),
+_IGGY_ORDER = (
+    "compression_algorithm",
+    "message_expiry",
+    "max_topic_size",
+    "segment_size",
+    "enforce_fsync",
+    "messages_required_to_save",
+    "size_of_messages_required_to_save",
+    "preallocate_segments",
+    "durability",
+    "consumer_offset_durability",
 )
-"""Key, field of ``TopicOptions``, description: in the order in which Iggy lists them; then our own."""
+"""The order in which Iggy lists its options. Our own follow."""
 
 
 def describe_options(scope: int, defaults: TopicOptions) -> OptionList:
@@ -286,9 +246,12 @@ def describe_options(scope: int, defaults: TopicOptions) -> OptionList:
         return OptionList([])
     if scope != _TOPIC:
         raise CommandRejected(ErrorCode.INVALID_COMMAND, f"unknown option scope {scope}")
-    return OptionList([_describe(key, field, text, defaults) for key, field, text in _DESCRIPTIONS])
+    names = (*_IGGY_ORDER, *(name for name in TOPIC_OPTIONS if name not in _IGGY_ORDER))
+    options = (TOPIC_OPTIONS[name] for name in names)
+    return OptionList([_describe(option, defaults) for option in options if option.default is not None])
 
 
-def _describe(key: str, field: str, text: str, defaults: TopicOptions) -> OptionDescription:
-    default = getattr(defaults, field)
-    return OptionDescription(key, COMPRESSION_NAMES[default] if field == "compression" else default, text)
+def _describe(option: TopicOption, defaults: TopicOptions) -> OptionDescription:
+    default = getattr(defaults, option.field)
+    value = option.kind.text(default) if option.kind.words else default
+    return OptionDescription(option.name, value, option.description or option.meaning)

@@ -9,8 +9,7 @@ from pathlib import Path
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.catalog.rules import TOKEN_COUNT_MAX as TOKENS_OF_A_USER_MAX
 from courser.configuration.key import Key
-from courser.model.quantities import SECOND
-from courser.model.topic_options import NEVER
+from courser.model.quantities import NEVER, SECOND
 from courser.server.configuration import kinds
 from courser.server.configuration.kinds import Address
 from courser.server.configuration.log_levels import parse_log_levels

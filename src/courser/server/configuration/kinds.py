@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from courser.broker.access.access_tokens import TrustedIssuer
 from courser.model.quantities import (
     EXPIRY_EXPECTED,
+    NEVER,
     TOPIC_SIZE_EXPECTED,
     format_byte_size,
     format_duration,
@@ -31,7 +32,6 @@ from courser.model.setting_kinds import (
     quoted,
     size,
 )
-from courser.model.topic_options import NEVER
 from courser.records.classic_layout import Dialect
 from courser.server.configuration.log_levels import LOG_LEVELS_EXPECTED, LogLevels, parse_log_levels
 from courser.storage.segment_index import IndexCache
