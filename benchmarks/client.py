@@ -1,4 +1,4 @@
-"""Courser's client, compared with the load generator, which repeats one prepared request.
+"""Courser's client, compared with a load generator that repeats one prepared request.
 
 The load generator does no work per message, and polls one batch of a thousand messages at a time into one buffer. The
 producer takes messages one by one, packs and hashes them, and has several batches in flight. Bulk polls return whole
@@ -13,10 +13,10 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from benchmarks.harness import Bench, Bound, Row, Target
-from benchmarks.samples import Shape
-from benchmarks.serving import PLACE, courser, sample
-from courser.bench.vsr_wire import VsrWire
-from courser.bench.wires import OFFSET
+from benchmarks.samples import Shape, sample
+from benchmarks.serving import PLACE, courser
+from benchmarks.wires.requests import OFFSET
+from benchmarks.wires.vsr_wire import VsrWire
 from courser.client.client import Client
 from courser.client.messages import PollingStrategy
 from courser.client.targets import Target as ServerTarget
@@ -120,6 +120,6 @@ def run(bench: Bench) -> Iterator[Row]:
                 unit="MB/s",
                 engine=[getattr(figures, field) for figures in clients],
                 bare=[figures.sent if field == "sent" else figures.polled for figures in wires],
-                bare_name="load generator",
+                bare_name="prepared requests",
                 target=target,
             )

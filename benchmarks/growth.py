@@ -17,13 +17,13 @@ from pathlib import Path
 from statistics import linear_regression, median
 
 from benchmarks.harness import GIB, MIB, Bench, Bound, Row, Target
-from benchmarks.samples import Shape
+from benchmarks.samples import Shape, sample
 from benchmarks.scraping import BrokerClient, opened_broker
-from benchmarks.serving import PLACE, courser, sample
+from benchmarks.serving import PLACE, courser
 from benchmarks.starting import claim_segments, start_milliseconds
+from benchmarks.wires.requests import OFFSET
+from benchmarks.wires.vsr_wire import VsrWire
 from courser.api import commands as c
-from courser.bench.vsr_wire import VsrWire
-from courser.bench.wires import OFFSET
 from courser.client.targets import Target as ServerTarget
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition

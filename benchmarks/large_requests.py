@@ -17,13 +17,12 @@ from random import Random
 from statistics import median
 
 from benchmarks.harness import Bench, Row
-from benchmarks.samples import ORIGIN
+from benchmarks.samples import SampleBatch, make_sample
 from benchmarks.serving import PLACE
-from courser.bench.classic_wire import ClassicWire
+from benchmarks.wires.classic_wire import ClassicWire
+from benchmarks.wires.requests import OFFSET
+from benchmarks.wires.vsr_wire import VsrWire
 from courser.bench.private_server import PrivateServer, private_server
-from courser.bench.samples import SampleBatch, make_sample
-from courser.bench.vsr_wire import VsrWire
-from courser.bench.wires import OFFSET
 
 _LARGE_SIZE = 40_000_000
 _LARGE_COUNT = 8
@@ -44,7 +43,7 @@ class _Latencies:
 
 
 def _message(size: int) -> SampleBatch:
-    return make_sample([size], Random(7), ORIGIN)
+    return make_sample([size], Random(7))
 
 
 def _measure(ask: Callable[[], object], is_over: Callable[[int], bool]) -> _Latencies:

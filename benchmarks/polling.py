@@ -17,11 +17,9 @@ import xxhash
 
 from benchmarks.harness import MIB, Bench, Bound, Row, Target
 from benchmarks.processes import serving
-from benchmarks.samples import Shape
-from benchmarks.serving import sample
-from courser.bench.samples import SampleBatch
-from courser.bench.vsr_wire import VsrWire
-from courser.bench.wires import OFFSET, TopicName
+from benchmarks.samples import SampleBatch, Shape, sample
+from benchmarks.wires.requests import OFFSET, TopicName
+from benchmarks.wires.vsr_wire import VsrWire
 
 _READER_COUNT = 8
 _BATCH_COUNT = 32

@@ -5,28 +5,22 @@ server: CPU time says more than speed on a small machine. A connection that work
 that works with two topics of different owners in turn stays, and half of its requests are forwarded.
 """
 
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.generating import WARM_UP_COUNT, Load, generate, make_topics, place_of
 from benchmarks.harness import MIB, Bench, Bound, Row, Target, Weight, cpu_seconds
-from benchmarks.samples import Shape
-from benchmarks.serving import sample
+from benchmarks.samples import SampleBatch, Shape, sample
+from benchmarks.wires.requests import SendRequest
+from benchmarks.wires.vsr_wire import VsrWire
 from courser.bench.private_server import private_server
-from courser.bench.samples import SampleBatch
-from courser.bench.vsr_wire import VsrWire
-from courser.bench.wires import OFFSET, SendRequest, TopicName
 from courser.client.targets import Target as ServerTarget
 from courser.processes.router import STREAK_COUNT
 
 CONNECTION_COUNT = 8
-_WARM_UP_COUNT = 100
-"""Requests before a measurement: connections move after some of them."""
 _PSS_MAX = 45
 """MiB of a further process."""
 
@@ -60,16 +54,6 @@ def serving(path: Path, process_count: int) -> Iterator[Running]:
         yield Running(server.target, (server.process_id, *map(int, children)))
 
 
-def _place(number: int) -> TopicName:
-    return TopicName(f"bench-{number}", "topic")
-
-
-def _make_topics(client: VsrWire, count: int) -> None:
-    for number in range(count):
-        client.create_stream(_place(number).stream)
-        client.create_topic(_place(number), 1)
-
-
 # --- CPU time -----------------------------------------------------------------------------------------
 
 
@@ -77,12 +61,12 @@ def _cpu_of_sends(bench: Bench, batch: SampleBatch, count: int, process_count: i
     """CPU time of the server for each send, in microseconds. ``in_turn``: each connection uses two topics in turn."""
     with bench.fresh_directory() as path, serving(path, process_count) as server, ExitStack() as stack:
         clients = [stack.enter_context(closing(VsrWire(server.target))) for _ in range(CONNECTION_COUNT)]
-        _make_topics(clients[0], CONNECTION_COUNT + 1)
+        make_topics(server.target, CONNECTION_COUNT + 1)
         sends: list[Callable[[], None]] = []
         for number, client in enumerate(clients):
-            requests = [client.make_send(_place(number + step), 0, batch) for step in range(2)]
+            requests = [client.make_send(place_of(number + step), 0, batch) for step in range(2)]
             sends.append(_sender(client, requests if in_turn else requests[:1]))
-        _rounds(sends, _WARM_UP_COUNT)
+        _rounds(sends, WARM_UP_COUNT)
         before = server.cpu_seconds()
         each = max(count // len(sends), 1)
         _rounds(sends, each)
@@ -142,71 +126,24 @@ def _cpu(bench: Bench) -> Iterator[Row]:
 
 # --- speed --------------------------------------------------------------------------------------------
 
-_GENERATOR = """
-import sys, time
-from courser.bench.vsr_wire import VsrWire
-from courser.client.targets import Target
-from benchmarks.processes import generate
-generate(*sys.argv[1:])
-"""
 
-
-def generate(port: str, password: str, number: str, shape_count: str, kind: str, seconds: str) -> None:
-    """One producer or consumer: prints how many bytes it has sent or received."""
-    client = VsrWire(ServerTarget(host="127.0.0.1", port=int(port), username="iggy", password=password))
-    batch, place = sample(Shape.SAME, int(shape_count)), _place(int(number))
-    request = client.make_send(place, 0, batch)
-    poll = client.make_poll(place, 0)
-    size = 0
-    for _ in range(_WARM_UP_COUNT):
-        client.send(request)
-    print("ready", flush=True)
-    sys.stdin.readline()
-    end = time.perf_counter() + float(seconds)
-    while time.perf_counter() < end:
-        if kind == "send":
-            client.send(request)
-            size += batch.stored_size
-        else:
-            size += client.poll(poll, OFFSET, 0, batch.count).size
-    print(size, flush=True)
-
-
-def _speed(bench: Bench, batch: SampleBatch, kind: str, process_count: int) -> float:
+def _speed(bench: Bench, load: Load, process_count: int) -> float:
     """MB/s of all connections, each in a process of its own."""
-    seconds, generator_count = 4 * bench.scale.sync_seconds, bench.scale.generator_count
+    count = bench.scale.generator_count
     with bench.fresh_directory() as path, serving(path, process_count) as server:
-        with closing(VsrWire(server.target)) as client:
-            _make_topics(client, generator_count)
-        facts = str(server.target.port), server.target.password or ""
-        generators = [
-            subprocess.Popen(
-                [sys.executable, "-c", _GENERATOR, *facts, str(number), str(batch.count), kind, str(seconds)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for number in range(generator_count)
-        ]
-        for generator in generators:
-            assert generator.stdout is not None
-            generator.stdout.readline()
-        for generator in generators:
-            assert generator.stdin is not None
-            generator.stdin.write("\n")
-            generator.stdin.flush()
-        sizes = [int(generator.communicate()[0]) for generator in generators]
-        return sum(sizes) / 1e6 / seconds
+        make_topics(server.target, count)
+        return generate(server.target, load, count, count).megabytes
 
 
 def _speeds(bench: Bench) -> Iterator[Row]:
-    for name, count, kind, target in (
-        ("producers of batches", bench.scale.message_count, "send", 1.15),
-        ("consumers of batches", bench.scale.message_count, "poll", 1.25),
-        ("producers of single messages", 1, "send", 1.2),
+    for name, count, polls, target in (
+        ("producers of batches", bench.scale.message_count, False, 1.15),
+        ("consumers of batches", bench.scale.message_count, True, 1.25),
+        ("producers of single messages", 1, False, 1.2),
     ):
-        batch = sample(Shape.SAME, count)
-        rounds = [(_speed(bench, batch, kind, 1), _speed(bench, batch, kind, 2)) for _ in range(bench.scale.rounds)]
+        seconds = 4 * bench.scale.sync_seconds
+        load = Load(polls=polls, message_count=count, warm_up_count=WARM_UP_COUNT, seconds=seconds)
+        rounds = [(_speed(bench, load, 1), _speed(bench, load, 2)) for _ in range(bench.scale.rounds)]
         yield Row(
             measure=f"{bench.scale.generator_count} {name}, two processes",
             unit="MB/s",

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import Bench, Bound, Row, Target
-from benchmarks.samples import Shape
-from benchmarks.serving import CONNECTION_COUNT, courser_singles, sample
+from benchmarks.samples import Shape, sample
+from benchmarks.serving import CONNECTION_COUNT, courser_singles
 from courser.api import commands as c
 from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker, RootUser

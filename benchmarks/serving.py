@@ -4,7 +4,6 @@ Servers run as separate processes on loopback. The load generator waits for each
 """
 
 import os
-import random
 import subprocess
 import sys
 import threading
@@ -18,12 +17,11 @@ from statistics import median
 from benchmarks.bare_client import BareClient
 from benchmarks.flushes import flush_count
 from benchmarks.harness import MIB, Bench, Bound, Row, Target, cpu_seconds
-from benchmarks.samples import ORIGIN, Shape
-from courser.bench.classic_wire import ClassicWire
+from benchmarks.samples import SampleBatch, Shape, sample
+from benchmarks.wires.classic_wire import ClassicWire
+from benchmarks.wires.requests import OFFSET, TopicName
+from benchmarks.wires.vsr_wire import VsrWire
 from courser.bench.private_server import private_server
-from courser.bench.samples import SampleBatch, make_sample
-from courser.bench.vsr_wire import VsrWire
-from courser.bench.wires import OFFSET, TopicName
 from courser.client.targets import Target as ServerTarget
 
 PLACE = TopicName("bench", "topic")
@@ -71,12 +69,6 @@ def bare(directory: Path, *, syncs: bool = False) -> Iterator[Running]:
             process.kill()
 
 
-def sample(shape: Shape, count: int) -> SampleBatch:
-    """Messages for either wire."""
-    source = random.Random(7)
-    return make_sample(shape.payload_sizes(count, source), source, ORIGIN)
-
-
 # --- large batches ------------------------------------------------------------------------------------
 
 
@@ -100,7 +92,8 @@ class Transfer:
 def _courser_transfer(bench: Bench, wire: type[VsrWire] | type[ClassicWire], batch: SampleBatch) -> Transfer:
     size = bench.scale.append_size
     with bench.fresh_directory(size) as path, courser(path) as (_, login), closing(wire(login)) as client:
-        _create_topic(client)
+        client.create_stream(PLACE.stream)
+        client.create_topic(PLACE, 1)
         request = client.make_send(PLACE, 0, batch)
         sent = _send_speed(lambda: client.send(request), batch, size)
         total = max(size // batch.stored_size, 1) * batch.count
@@ -111,11 +104,6 @@ def _courser_transfer(bench: Bench, wire: type[VsrWire] | type[ClassicWire], bat
             offset += polled.message_count
             received += polled.size
         return Transfer(sent, received / 1e6 / (time.perf_counter() - begin))
-
-
-def _create_topic(client: VsrWire | ClassicWire, *, is_synced: bool = False) -> None:
-    client.create_stream(PLACE.stream)
-    client.create_topic(PLACE, 1, is_synced=is_synced)
 
 
 def _bare_transfer(bench: Bench, batch: SampleBatch) -> Transfer:
@@ -202,7 +190,8 @@ def courser_singles(bench: Bench, batch: SampleBatch, connections: int, count: i
     """Single messages to the server with default settings, from so many connections."""
     with bench.fresh_directory() as path, courser(path) as (server, login), ExitStack() as stack:
         clients = [stack.enter_context(closing(VsrWire(login))) for _ in range(connections)]
-        _create_topic(clients[0], is_synced=is_synced)
+        clients[0].create_stream(PLACE.stream)
+        clients[0].create_topic(PLACE, 1, is_synced=is_synced)
         return _run_singles(path, server, [_sender(client, batch) for client in clients], count)
 
 

@@ -16,12 +16,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import MIB, Bench, Bound, Row, Target
-from benchmarks.samples import ORIGIN, Shape, wire_batches
+from benchmarks.samples import Shape, make_sample, wire_batches
 from benchmarks.spark_writes import write_rows
+from benchmarks.wires.requests import TopicName
+from benchmarks.wires.vsr_wire import VsrWire
 from courser.bench.private_server import PrivateServer, private_server
-from courser.bench.samples import make_sample
-from courser.bench.vsr_wire import VsrWire
-from courser.bench.wires import TopicName
 from courser.client.sync import connect_sync
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def running_session(directory: Path) -> Iterator["SparkSession"]:
 def fill_topic(server: PrivateServer, name: str, shape: Shape, size: int, message_count: int) -> Topic:
     """One partition for each task."""
     source = random.Random(7)
-    samples = [make_sample(shape.payload_sizes(message_count, source), source, ORIGIN) for _ in range(DISTINCT_COUNT)]
+    samples = [make_sample(shape.payload_sizes(message_count, source), source) for _ in range(DISTINCT_COUNT)]
     place = TopicName(STREAM, name)
     turns = max(size // sum(sample.stored_size for sample in samples) // TASK_COUNT, 1)
     with closing(VsrWire(server.target)) as wire:

@@ -19,14 +19,13 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.harness import MIB, Bench, Bound, Row, Target, Weight
-from benchmarks.samples import Shape
-from benchmarks.serving import sample
-from courser.bench.conducting import Conductor, own_streams
+from benchmarks.samples import Shape, sample
+from benchmarks.wires.requests import OFFSET, TopicName
+from benchmarks.wires.vsr_wire import VsrWire
+from courser.bench.conducting import Conductor, own_stream
 from courser.bench.latencies import Distribution, merge
 from courser.bench.plan import Mode, Plan, Spread
 from courser.bench.private_server import PrivateServer, private_server
-from courser.bench.vsr_wire import VsrWire
-from courser.bench.wires import OFFSET, TopicName
 
 _MESSAGE_SIZE = 1000
 _BATCH_COUNT = 20
@@ -92,7 +91,7 @@ def run(bench: Bench) -> Iterator[Row]:
 def _window(bench: Bench, seconds: float, *, with_work: bool) -> _Tails:
     """The same traffic on a new server, with and without other work."""
     plan = Plan(
-        mode=Mode.PINNED_PRODUCER_AND_CONSUMER,
+        mode=Mode.BOTH,
         message_size=Spread(_MESSAGE_SIZE, _MESSAGE_SIZE),
         batch=Spread(_BATCH_COUNT, _BATCH_COUNT),
         message_rate=_REQUEST_RATE * _BATCH_COUNT,
@@ -101,7 +100,7 @@ def _window(bench: Bench, seconds: float, *, with_work: bool) -> _Tails:
     )
     with bench.fresh_directory() as path, private_server(path, _SETTINGS) as server:
         with _background_work(server) if with_work else contextlib.nullcontext():
-            result = Conductor(plan, server.target, own_streams()).run()
+            result = Conductor(plan, server.target, own_stream()).run()
         sends = [report.sent.latencies for report in result.reports if report.sent is not None]
         ages = [report.end_to_end for report in result.reports if report.end_to_end is not None]
         return _Tails(merge(sends), merge(ages), _metrics(server))

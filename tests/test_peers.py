@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.generating import Speed
 from benchmarks.peers import kafka, nats, redis
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.contenders import Contender, Role
-from benchmarks.peers.generator import IggyGenerator, Speed, parse
+from benchmarks.peers.generator import IggyGenerator, parse
 from benchmarks.peers.loads import CPU_8, LOADS, MEASURES, SEND_8, SINGLE_8, Measure
 from benchmarks.peers.report import goals_table, peers_table, with_spread
 from benchmarks.peers.servers import PeerFailed, Running, family

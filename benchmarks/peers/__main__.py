@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     names = [load.name for load in LOADS]
     parser.add_argument("--baseline", type=Path, metavar="DIR", help="another checkout with its own .venv, to compare")
-    parser.add_argument("--own-generator", action="store_true", help="courser bench instead of iggy-bench")
+    parser.add_argument("--own-generator", action="store_true", help="our own generator instead of iggy-bench")
     parser.add_argument("--rounds", type=_positive, default=5, help="how often all take turns (5 by default)")
     parser.add_argument("--quick", dest="share", action="store_const", const=_QUICK_SHARE, default=1, help="less load")
     parser.add_argument("--load", action="append", choices=names, help="one load; may be given again")

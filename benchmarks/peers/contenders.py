@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from benchmarks.generating import Release
 from benchmarks.peers import kafka, nats, redis, servers
 from benchmarks.peers.generator import IggyGenerator, OwnGenerator, StreamGenerator
 from benchmarks.peers.loads import Load, Measure
@@ -128,7 +129,7 @@ def iggy_contenders(baseline: Path | None, *, with_own_generator: bool = False) 
     for generation in GENERATIONS:
         program = named_program(generation.generator_variable)
         if with_own_generator:
-            generator: StreamGenerator = OwnGenerator(generation.release)
+            generator: StreamGenerator = OwnGenerator(Release(generation.release))
         elif program is not None:
             generator = IggyGenerator(program)
         else:

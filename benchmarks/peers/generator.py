@@ -1,31 +1,25 @@
 """Load generators: what they have in common, and those for servers that speak Iggy's protocols."""
 
-import json
+import os
 import re
 import subprocess
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from benchmarks import generating
+from benchmarks.generating import Speed
 from benchmarks.peers.loads import Load, Measure
 from benchmarks.peers.servers import PASSWORD, USERNAME, PeerFailed, Running, clean_environment
+from courser.client.targets import Target
 
 _PATIENCE = 300.0
 """Maximum duration of one run in seconds."""
 SHORT_COUNT = 50
 """Requests of each connection in a short run, of which the speed does not matter."""
 _RESULT = re.compile(r"Results: Total throughput: ([\d.]+) MB/s, ([\d.]+) messages/s")
-
-
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """What the generator reports: the sum over its actors."""
-
-    megabytes: float
-    messages: float
 
 
 def parse(output: str) -> Speed:
@@ -149,28 +143,24 @@ class IggyGenerator(StreamGenerator):
 
 @dataclass(frozen=True, slots=True)
 class OwnGenerator(StreamGenerator):
-    """``courser bench`` of this checkout, where ``iggy-bench`` is not at hand. It needs more processor time itself."""
+    """The generator of the benchmarks, where ``iggy-bench`` is not at hand. It needs more processor time itself."""
 
-    wire: str
+    release: generating.Release
 
     def run(self, load: Load, server: Running, kind: Kind, request_count: int) -> Speed:
         """As in ``StreamGenerator``."""
-        actors = ["pinned-consumer", "--consumers"] if kind is Kind.POLL else ["pinned-producer", "--producers"]
-        command = [
-            *(sys.executable, "-P", "-c", "from courser.cli.main import main; main()"),
-            *("--url", f"iggy://{USERNAME}:{PASSWORD}@{server.address}"),
-            *("bench", *actors, str(load.connection_count)),
-            *("--wire", self.wire),
-            *("--message-size", size_text(load)),
-            *("--batch", str(load.message_count)),
-            *("--messages", str(request_count * load.connection_count * load.message_count)),
-            *("--name", "bench", "--keep", "--output", "json"),
-            *([] if kind is Kind.CREATE else ["--reuse"]),
-        ]
-        # A progress report may come before it.
-        result = json.loads("{" + run_generator(command).partition("{")[2])
-        total = result["groups"][-1]
-        return Speed(total["megabytes_per_second"], total["messages_per_second"])
+        login = Target(host="127.0.0.1", port=server.port, username=USERNAME, password=PASSWORD)
+        if kind is Kind.CREATE:
+            generating.make_topics(login, load.connection_count, self.release)
+        work = generating.Load(
+            release=self.release.value,
+            polls=kind is Kind.POLL,
+            message_count=load.message_count,
+            message_sizes=load.message_sizes,
+            request_count=request_count,
+        )
+        processes = min(load.connection_count, len(os.sched_getaffinity(0)))
+        return generating.generate(login, work, load.connection_count, processes)
 
 
 def size_text(load: Load) -> str:

@@ -137,6 +137,18 @@ class CourserError(Exception):
     code: ErrorCode = ErrorCode.ERROR
     """The exact reason, as a number with a name."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Not by its constructor, whose arguments may have names.
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(kind: type[CourserError], arguments: tuple[object, ...], facts: dict[str, object]) -> CourserError:
+    """An error from another process."""
+    error = kind.__new__(kind)
+    error.args = arguments
+    vars(error).update(facts)
+    return error
+
 
 # --- rejections ---------------------------------------------------------------------------------------
 

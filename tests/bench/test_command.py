@@ -37,7 +37,7 @@ def test_a_run_is_a_table_for_people(cli: Cli) -> None:
     titles = "WHO ACTORS MESSAGES MESSAGES/S MB/S MEAN P50 P90 P95 P99 P99.9 P99.99 MAX"
     assert " ".join(lines[0].split()) == titles
     assert [line.split("  ")[0] for line in lines[1:]] == ["producers", "consumers", "end to end", "all"]
-    assert "pinned-producer-and-consumer at 127.0.0.1:" in result.err
+    assert "both at 127.0.0.1:" in result.err
     assert "1 producer and 1 consumer, 200 messages, 5..20 x 10..50 B per request" in result.err
 
 
@@ -61,7 +61,7 @@ def test_programs_get_the_whole_result(cli: Cli, tmp_path: Path) -> None:
 def test_json_lines_and_csv(cli: Cli) -> None:
     line = cli("send", *TINY, "-o", "jsonl")
     assert (line.code, line.err, line.out.count("\n")) == (0, "", 1)
-    assert json.loads(line.out)["plan"]["mode"] == "pinned-producer"
+    assert json.loads(line.out)["plan"]["mode"] == "send"
     rows = list(csv.DictReader(io.StringIO(cli("both", *TINY, "-o", "csv").out)))
     assert [row["name"] for row in rows] == ["producers", "consumers", "end to end", "all"]
     assert float(rows[0]["p99_99_us"]) > 0
@@ -125,10 +125,9 @@ FAILURES = [
     ("send --message-size 5..1", 2, "smaller bound first", "--help"),
     ("send --seconds soon", 2, "a duration such as", "--help"),
     ("send --seconds=-1", 2, "expected a time", "--help"),
-    ("send --wire 0.7", 2, "0.9", "--help"),
-    ("send --wire 0.8 --durability persisted", 2, "use the 0.9 protocol", "--help"),
+    ("balanced-producer", 2, "unknown command", "the commands are send, poll"),
     ("send --messages 1 --save /nowhere/at/all", 1, "cannot write", "--save"),
-    ("bcg --consumers 9 --partitions 8", 2, "9 consumers cannot share 8 partitions", "--help"),
+    ("e2e --actors 2 --topics 1", 2, "2 actors need a partition each", "--help"),
     ("compare missing.json missing.json", 1, "missing.json", "check the path"),
     ("compare one", 2, "missing B", "--help"),
     ("comprae", 2, "unknown command", 'did you mean "compare"?'),
@@ -154,7 +153,7 @@ def test_a_file_that_is_no_result(cli: Cli, tmp_path: Path) -> None:
     assert "is not a result of courser bench" in result.err
 
 
-def test_ctrl_c_removes_the_streams(server: RunningServer, cli: Cli) -> None:
+def test_ctrl_c_removes_the_stream(server: RunningServer, cli: Cli) -> None:
     arguments = ["bench", "send", "--url", f"iggy://iggy:iggy@{server.address}", "--seconds", "1000"]
     command = [*COMMAND_WITH_INTERRUPTS, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -181,11 +180,11 @@ def streams_of_runs(server: RunningServer) -> list[str]:
 
 
 def test_streams_of_others_are_left_alone(cli: Cli) -> None:
-    assert run(["stream", "create", "precious-0"]) == 0
+    assert run(["stream", "create", "precious"]) == 0
     result = cli("send", *TINY, "--name", "precious")
     assert result.code == 1
     assert "--reuse" in result.err
-    assert run(["stream", "delete", "precious-0", "--yes"]) == 0
+    assert run(["stream", "delete", "precious", "--yes"]) == 0
 
 
 @pytest.mark.parametrize("columns", [20, 80, 200])
@@ -215,26 +214,26 @@ def test_without_options_every_mode_runs_five_seconds(mode: Mode) -> None:
     assert plan.processes >= 1
 
 
-def test_pinned_actors_have_a_stream_each() -> None:
-    assert plan_from(Mode.PINNED_PRODUCER, "--producers", "3").streams == 3
-    assert plan_from(Mode.PINNED_CONSUMER, "--consumers", "3").streams == 3
-    assert plan_from(Mode.PINNED_PRODUCER_AND_CONSUMER, "--producers", "3", "--consumers", "2").streams == 2
-    assert plan_from(Mode.END_TO_END_PRODUCING_CONSUMER, "--actors", "3").streams == 3
-    assert plan_from(Mode.BALANCED_PRODUCER, "--producers", "3").streams == 1
+def test_actors_have_a_topic_each() -> None:
+    assert plan_from(Mode.SEND, "--producers", "3").topics == 3
+    assert plan_from(Mode.POLL, "--consumers", "3").topics == 3
+    assert plan_from(Mode.BOTH, "--producers", "3", "--consumers", "2").topics == 2
+    assert plan_from(Mode.END_TO_END, "--actors", "3").topics == 3
+    assert plan_from(Mode.SEND, "--producers", "3", "--topics", "1", "--partitions", "3").topics == 1
 
 
 def test_bytes_are_as_many_messages() -> None:
-    assert plan_from(Mode.PINNED_PRODUCER, "--bytes", "1 MB").messages == 1000
-    assert plan_from(Mode.PINNED_PRODUCER, "--total-data", "1 MB", "-m", "100..300").messages == 5000
+    assert plan_from(Mode.SEND, "--bytes", "1 MB").messages == 1000
+    assert plan_from(Mode.SEND, "--total-data", "1 MB", "-m", "100..300").messages == 5000
 
 
 def test_options_are_spelled_as_in_iggy_bench_too() -> None:
     arguments = ("-m", "10", "--messages-per-batch", "5", "--warmup-time", "2s", "--rate-limit", "10MB", "-T", "1KB")
-    plan = plan_from(Mode.BALANCED_PRODUCER, *arguments)
+    plan = plan_from(Mode.SEND, *arguments)
     assert (plan.message_size, plan.batch) == (Spread(10, 10), Spread(5, 5))
     assert (plan.warm_up, plan.rate, plan.messages) == (2.0, 10_000_000.0, 100)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("2", 2.0), ("0.5", 0.5), ("2s", 2.0), ("1m", 60.0), ("100ms", 0.1)])
 def test_times_are_numbers_or_have_a_unit(text: str, seconds: float) -> None:
-    assert plan_from(Mode.PINNED_PRODUCER, "--seconds", text).seconds == seconds
+    assert plan_from(Mode.SEND, "--seconds", text).seconds == seconds

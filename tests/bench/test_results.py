@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from courser.bench.channel import ActorReport, Part
+from courser.bench.actors import ActorReport, Part
+from courser.bench.conducting import Moment, PhaseResult
 from courser.bench.latencies import Recorder, Tally
 from courser.bench.machine import machine_facts
 from courser.bench.plan import ActorTask, Mode, Plan, Role, Spread
@@ -23,10 +24,9 @@ from courser.bench.results import (
     encode_result,
     make_result,
 )
-from courser.bench.watching import Moment, PhaseResult
 
 SECOND = 1_000_000_000
-PLAN = Plan(mode=Mode.PINNED_PRODUCER_AND_CONSUMER, producers=2, consumers=1, streams=1, seconds=2.0)
+PLAN = Plan(mode=Mode.BOTH, producers=2, consumers=1, topics=1, seconds=2.0)
 
 
 def tally(*microseconds: int) -> Tally:
@@ -49,7 +49,7 @@ def part(messages: int, size: int, begin: float, end: float, *microseconds: int,
 
 
 def task(role: Role, number: int) -> ActorTask:
-    return ActorTask(number=number, role=role, stream=0, topic=0)
+    return ActorTask(number=number, role=role, topic=0, partition_id=0)
 
 
 REPORTS = [
@@ -133,13 +133,10 @@ SCHEMA: dict[str, Any] = {
     "server": {"address": str, "is_private": bool, "settings": list},
     "plan": {
         "mode": str,
-        "wire": str,
         "producers": int,
         "consumers": int,
-        "streams": int,
         "topics": int,
         "partitions": int,
-        "groups": int,
         "message_size": {"minimum": int, "maximum": int},
         "batch": {"minimum": int, "maximum": int},
         "messages": (int, type(None)),
@@ -184,7 +181,7 @@ def matches(value: object, expected: object) -> bool:
 def test_what_programs_find_in_a_saved_result() -> None:
     """A change here breaks them: give the format another number then."""
     document = json.loads(encode_result(result_of()))
-    assert document["format"] == "courser-bench/1"
+    assert document["format"] == "courser-bench/2"
     assert matches(document, SCHEMA)
     for figures in (*document["groups"], *document["actors"]):
         assert matches(figures, FIGURES)
@@ -199,8 +196,8 @@ def test_what_programs_find_in_a_saved_result() -> None:
         (b"", "truncated"),
         (b"[]", "object"),
         (b"{}", "missing required field"),
-        (encode_result(result_of()).replace(b"courser-bench/1", b"courser-bench/9"), "courser-bench/9"),
-        (encode_result(result_of()).replace(b"pinned-producer-and-consumer", b"pinned-to-the-wall"), "Invalid enum"),
+        (encode_result(result_of()).replace(b"courser-bench/2", b"courser-bench/9"), "courser-bench/9"),
+        (encode_result(result_of()).replace(b'"both"', b'"neither"'), "Invalid enum"),
     ],
 )
 def test_files_that_are_no_result(data: bytes, reason: str) -> None:
@@ -222,7 +219,7 @@ def test_two_runs_are_compared_figure_by_figure() -> None:
 
 
 def test_runs_of_other_modes_share_what_they_share() -> None:
-    alone = result_of(plan=Plan(mode=Mode.PINNED_PRODUCER, seconds=2), reports=REPORTS[:2])
+    alone = result_of(plan=Plan(mode=Mode.SEND, seconds=2), reports=REPORTS[:2])
     assert {row.group for row in compare(alone, result_of())} == {"producers", "all"}
 
 

@@ -4,10 +4,11 @@ import random
 
 import pytest
 
-from courser.bench.actors import Pacer
+from courser.bench.actors import Schedule
 from courser.bench.plan import Spread, parse_spread
-from courser.bench.samples import cut_sample, make_pool, make_sample
-from courser.records.batch import parse_batch
+from courser.bench.samples import cut, make_pool
+from courser.records.batch import encode_batch, parse_batch
+from courser.records.layout import FRAME_HEADER_SIZE
 
 
 @pytest.mark.parametrize(
@@ -48,59 +49,47 @@ def test_picks_stay_within_both_bounds_and_reach_them() -> None:
     assert str(Spread(3, 5)) == "3..5"
 
 
-def test_a_sample_is_a_good_batch() -> None:
-    sample = make_sample([10, 0, 300], random.Random(1), 1_700_000_000_000_000)
-    batch = parse_batch(sample.encoded_batch(), verify_frames=True)
-    assert (batch.count, batch.size, batch.origin_timestamp) == (3, sample.stored_size, 1_700_000_000_000_000)
-    assert sample.payload_size == 310
-
-
-def test_a_pool_has_the_sizes_that_were_asked_for() -> None:
+def test_a_pool_has_good_batches_of_the_sizes_that_were_asked_for() -> None:
     pool = make_pool(Spread(10, 20), Spread(1, 50), random.Random(1))
     assert len(pool) > 10
-    assert len({sample.count for sample in pool}) > 5
-    assert all(10 <= len(payload) <= 20 for sample in pool for payload in sample.payloads)
-
-
-def test_a_pool_holds_no_more_than_will_be_sent() -> None:
-    assert [sample.count for sample in make_pool(Spread(10, 10), Spread(100, 100), random.Random(1), 30)] == [30]
+    assert len({batch.count for batch in pool}) > 5
+    for batch in pool:
+        assert parse_batch(encode_batch(batch), verify_frames=True).count == batch.count
+        assert batch.count * (10 + FRAME_HEADER_SIZE) <= len(batch.body) <= batch.count * (20 + FRAME_HEADER_SIZE)
 
 
 def test_large_batches_are_few() -> None:
     assert len(make_pool(Spread(10**6, 2 * 10**6), Spread(40, 40), random.Random(1))) == 1
 
 
-def test_a_cut_sample_has_the_first_messages() -> None:
-    sample = make_sample([5] * 10, random.Random(1))
-    assert cut_sample(sample, 3).payloads == sample.payloads[:3]
+def test_a_cut_batch_has_the_first_messages() -> None:
+    (batch, *_) = make_pool(Spread(5, 5), Spread(10, 10), random.Random(1))
+    assert bytes(cut(batch, 3).body) == bytes(batch.body[: 3 * (5 + FRAME_HEADER_SIZE)])
+    assert cut(batch, 11) is batch
 
 
 def test_without_a_rate_everything_is_due_now() -> None:
-    pace = Pacer()
-    pace.start(0)
-    pace.count(1000, 10**9)
-    assert pace.due(42) == 42
+    schedule = Schedule()
+    schedule.count(1000, 10**9)
+    assert schedule.due(42) == 42
 
 
 def test_a_rate_in_bytes_spreads_requests() -> None:
-    pace = Pacer(size_rate=1_000_000)
-    pace.start(5_000)
-    assert pace.due(0) == 5_000
-    pace.count(1, 500_000)
-    assert pace.due(0) == 5_000 + 500_000_000
+    schedule = Schedule(size_rate=1_000_000, begin=5_000)
+    assert schedule.due(0) == 5_000
+    schedule.count(1, 500_000)
+    assert schedule.due(0) == 5_000 + 500_000_000
 
 
 def test_a_rate_in_messages_spreads_requests() -> None:
-    pace = Pacer(message_rate=100)
-    pace.start(0)
-    pace.count(10, 10**9)
-    assert pace.due(0) == 100_000_000
+    schedule = Schedule(message_rate=100)
+    schedule.count(10, 10**9)
+    assert schedule.due(0) == 100_000_000
 
 
-def test_who_is_late_catches_up() -> None:
-    pace = Pacer(message_rate=1000)
-    pace.start(0)
+def test_a_late_sender_catches_up() -> None:
+    schedule = Schedule(message_rate=1000)
     for _ in range(5):
-        pace.count(1, 1)
+        schedule.count(1, 1)
     # However late it is: the next one was due after five of a thousand a second.
-    assert pace.due(10**12) == 5_000_000
+    assert schedule.due(10**12) == 5_000_000

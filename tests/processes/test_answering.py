@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from courser.bench.classic_wire import ClassicWire
-from courser.bench.samples import SampleBatch
-from courser.bench.vsr_wire import VsrWire
-from courser.bench.wires import SendRequest, TopicName
+from benchmarks.samples import SampleBatch
+from benchmarks.wires.classic_wire import ClassicWire
+from benchmarks.wires.requests import SendRequest, TopicName
+from benchmarks.wires.vsr_wire import VsrWire
 from courser.client.client import connect
 from courser.client.targets import Target
 from courser.model.permissions import GlobalPermissions, Permissions
@@ -80,7 +80,7 @@ def alternate(client: VsrWire | ClassicWire, requests: list[SendRequest], burst_
 
 
 def line_of(client: VsrWire | ClassicWire) -> socket.socket:
-    found: socket.socket = client._line._socket
+    found: socket.socket = client._line.socket
     return found
 
 

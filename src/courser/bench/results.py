@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 import msgspec
 
 from courser import __version__
-from courser.bench.channel import ActorReport, Part
+from courser.bench.actors import ActorReport, Part
+from courser.bench.conducting import Moment, PhaseResult
 from courser.bench.latencies import Distribution, Tally, merge
 from courser.bench.plan import Plan
-from courser.bench.watching import Moment, PhaseResult
 
-FORMAT = "courser-bench/1"
+FORMAT = "courser-bench/2"
 _SECOND = 1_000_000_000
 _MICROSECOND = 1_000
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from courser.bench.conducting import Arrangement, Conductor, own_streams
+from courser.bench.conducting import Arrangement, Conductor, RunState, own_stream
 from courser.bench.machine import machine_facts
 from courser.bench.plan import Mode, Plan, PlanRefused, check_plan
 from courser.bench.private_server import ServerFailed, private_server
@@ -28,7 +28,6 @@ from courser.bench.results import (
     make_result,
     now_text,
 )
-from courser.bench.watching import RunState
 from courser.cli.bench_options import mode_parameters, plan_of
 from courser.cli.cells import ABSENT
 from courser.cli.connecting import find_target
@@ -75,7 +74,7 @@ def _run(mode: Mode, options: dict[str, Any], output: str) -> None:
             with _progress() as show:
                 outcome = Conductor(plan, resolved.target, arrangement, show).run()
         except AlreadyExists as error:
-            hint = "pass --reuse to use the existing streams, or choose another --name"
+            hint = "pass --reuse to use the existing stream, or choose another --name"
             raise Failure(str(error), hint) from error
         except NotFound as error:
             raise _not_there(error, resolved, arrangement) from error
@@ -107,7 +106,7 @@ def _arrangement(options: dict[str, Any]) -> Arrangement:
     if not options["is_private"] and (options["settings"] or options["server_directory"]):
         raise click.UsageError("--set and --server-directory require --server", click.get_current_context())
     if options["name"] is None:
-        return own_streams(keeps=options["keep"])
+        return own_stream(keeps=options["keep"])
     return Arrangement(options["name"], options["reuse"], options["keep"])
 
 
@@ -133,29 +132,20 @@ def _server(options: dict[str, Any]) -> Iterator[tuple[Resolved, MeasuredServer,
 def _not_there(error: NotFound, resolved: Resolved, arrangement: Arrangement) -> Failure:
     failure = explain(error, resolved)
     if arrangement.reuses:
-        failure.hint = f"leave out --reuse: no suitable streams exist under the name {arrangement.prefix}"
+        failure.hint = f"leave out --reuse: there is no suitable stream {arrangement.stream}"
     return failure
 
 
 def _announcement(plan: Plan, server: MeasuredServer) -> str:
-    actors = []
-    if plan.mode.is_end_to_end:
-        actors.append(_plural(plan.producers, "producing consumer"))
-    else:
-        if plan.mode.produces:
-            actors.append(_plural(plan.producers, "producer"))
-        if plan.mode.consumes:
-            actors.append(_plural(plan.consumers, "consumer"))
+    producer = "actor" if plan.mode is Mode.END_TO_END else "producer"
+    counts = ((plan.producers, producer), (plan.consumers, "consumer"))
+    actors = [f"{count} {word}" if count == 1 else f"{count} {word}s" for count, word in counts if count]
     amount = f"{plan.messages:,} messages" if plan.messages is not None else f"{plan.seconds:g} s"
     where = f"a private server at {server.address}" if server.is_private else server.address
     return (
-        f"{plan.mode.value} at {where}, wire {plan.wire.value}: {' and '.join(actors)}, "
+        f"{plan.mode.value} at {where}: {' and '.join(actors)}, "
         f"{amount}, {plan.batch} x {plan.message_size} B per request"
     )
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 @contextmanager
@@ -178,9 +168,10 @@ def _show_nothing(state: RunState) -> None:
 def _rates(state: RunState) -> str:
     if not state.seconds:
         return ""
+    found = state.totals
     parts = [
         f"{messages / state.seconds:,.0f}/s {name} ({size / 1e6 / state.seconds:,.0f} MB/s)"
-        for name, messages, size in (("in", state.sent, state.sent_size), ("out", state.received, state.received_size))
+        for name, messages, size in (("in", found.sent, found.sent_size), ("out", found.received, found.received_size))
         if messages and size
     ]
     return ", ".join(parts)
@@ -298,7 +289,7 @@ def compare_command(*, first: Path, second: Path, output: str) -> None:
     for sentence in differences(*results):
         say(f"warning: {sentence}")
     if not rows:
-        raise Failure("the two runs have no figures in common", "compare runs of modes with the same kind of actors")
+        raise Failure("the two runs have no figures in common", "compare runs with the same kind of actors")
     emit_list(_COMPARISON_FIELDS, map(_comparison_record, rows), output)
 
 
@@ -328,19 +319,19 @@ def _verdict(row: Comparison) -> str | None:
 
 # --- the modes ----------------------------------------------------------------------------------------
 
-pinned_producer_command = _mode_command(
-    Mode.PINNED_PRODUCER,
+send_command = _mode_command(
+    Mode.SEND,
     """Send messages: each producer to a partition of its own.
 
-    Sends as fast as acknowledgements arrive, or at a given rate. Creates the streams of the run and deletes them at
-    the end.
+    Sends as fast as acknowledgements arrive, or at a given rate. Creates the stream of the run and deletes it at the
+    end.
     """,
     "courser bench send --seconds 10",
     "courser bench send --producers 8 --batch 1 --message-size 100",
     "courser bench send --server --durability synced --save run.json",
 )
-pinned_consumer_command = _mode_command(
-    Mode.PINNED_CONSUMER,
+poll_command = _mode_command(
+    Mode.POLL,
     """Read messages: each consumer from a partition of its own.
 
     Messages are stored first, which is not measured, and then read again and again.
@@ -348,55 +339,18 @@ pinned_consumer_command = _mode_command(
     "courser bench poll --seconds 10",
     'courser bench poll --consumers 4 --bytes "10 GB"',
 )
-pinned_producer_and_consumer_command = _mode_command(
-    Mode.PINNED_PRODUCER_AND_CONSUMER,
-    """Send and read at the same time: each producer and consumer pair has its own partition.
+both_command = _mode_command(
+    Mode.BOTH,
+    """Send and read at the same time: each pair of a producer and a consumer has its own partition.
 
     Also measures the end-to-end time: the age of the oldest message of each poll.
     """,
     "courser bench both --seconds 5",
     'courser bench both --rate-limit "20 MB" --batch 10 -o json',
 )
-balanced_producer_command = _mode_command(
-    Mode.BALANCED_PRODUCER,
-    """Send messages to partitions that the server chooses in turn.""",
-    "courser bench balanced-producer --producers 8 --partitions 24",
-)
-balanced_consumer_command = _mode_command(
-    Mode.BALANCED_CONSUMER,
-    """Read messages: consumers share the partitions of a topic without a consumer group.
-
-    Messages are stored first, which is not measured, and then read again and again.
-    """,
-    "courser bench balanced-consumer --consumers 4 --partitions 24",
-)
-balanced_producer_and_consumer_command = _mode_command(
-    Mode.BALANCED_PRODUCER_AND_CONSUMER,
-    """Send to partitions that the server chooses, and read them at the same time, without a group.""",
-    "courser bench balanced-producer-and-consumer --seconds 10",
-)
-balanced_consumer_group_command = _mode_command(
-    Mode.BALANCED_CONSUMER_GROUP,
-    """Read messages as members of consumer groups, with offsets stored on the server.
-
-    Messages are stored first, which is not measured. A group reads them once, so it may finish before the time is up.
-    """,
-    'courser bench balanced-consumer-group --consumers 6 --fill "1 GB"',
-    "courser bench bcg --groups 2 --consumers 8",
-)
-balanced_producer_and_consumer_group_command = _mode_command(
-    Mode.BALANCED_PRODUCER_AND_CONSUMER_GROUP,
-    """Send to partitions that the server chooses, and read them as members of consumer groups.""",
-    "courser bench bpcg --producers 6 --consumers 6 --partitions 24",
-)
-end_to_end_producing_consumer_command = _mode_command(
-    Mode.END_TO_END_PRODUCING_CONSUMER,
-    """Measure the end-to-end time: each actor sends a batch, polls until it arrives, and repeats.""",
-    "courser bench end-to-end-producing-consumer --batch 1",
+end_to_end_command = _mode_command(
+    Mode.END_TO_END,
+    """Send a batch, read it back, and send the next: the end-to-end time of a single request.""",
+    "courser bench end-to-end --batch 1",
     "courser bench e2e --actors 4 --messages 100000",
-)
-end_to_end_producing_consumer_group_command = _mode_command(
-    Mode.END_TO_END_PRODUCING_CONSUMER_GROUP,
-    """Measure the end-to-end time with groups: each actor sends a batch, then polls its share of the partitions.""",
-    "courser bench e2ecg --actors 4 --partitions 8 --batch 10",
 )

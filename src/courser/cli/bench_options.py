@@ -7,49 +7,43 @@ from typing import Any
 
 import click
 
-from courser.bench.plan import Mode, Plan, Spread, WireName, parse_spread
+from courser.bench.plan import Mode, Plan, parse_spread
 from courser.cli.quantity_words import BYTE_SIZE, DURABILITY
 from courser.model.quantities import SECOND, parse_duration
 
-_BALANCED_ACTORS = 4
-_BALANCED_PARTITIONS = 8
 _SECONDS = 5.0
 """Default duration of a run."""
 
 
-class _RangeType(click.ParamType[Spread]):
-    name = "range"
+class _Text(click.ParamType[Any]):
+    """A text that ``parse`` accepts."""
+
+    def __init__(self, name: str, parse: Any) -> None:
+        self.name = name
+        self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A ``Spread``."""
+        """Parse the text, or fail with a message that names the expected form."""
         if not isinstance(value, str):
             return value
         try:
-            return parse_spread(value)
+            return self._parse(value)
         except ValueError as error:
             self.fail(f"expected {error}", param, ctx)
 
 
-class _SecondsType(click.ParamType[float]):
-    name = "seconds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Seconds, as a plain number or with a unit."""
-        if not isinstance(value, str):
-            return value
-        try:
-            number = float(value)
-        except ValueError:
-            try:
-                number = parse_duration(value) / SECOND
-            except ValueError as error:
-                self.fail(f"expected {error}", param, ctx)
-        if not 0 <= number < math.inf:
-            self.fail('expected a time such as "5" or "1m"', param, ctx)
-        return number
+def _parse_seconds(text: str) -> float:
+    """Seconds, as a plain number or with a unit."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = parse_duration(text) / SECOND
+    if not 0 <= number < math.inf:
+        raise ValueError('a time such as "5" or "1m"')
+    return number
 
 
-_RANGE, _TIME = _RangeType(), _SecondsType()
+_RANGE, _TIME = _Text("range", parse_spread), _Text("seconds", _parse_seconds)
 _COUNT = click.IntRange(min=1)
 
 
@@ -59,53 +53,31 @@ def mode_parameters(mode: Mode) -> list[click.Option]:
 
 
 def _option(*names: str, **settings: Any) -> click.Option:
-    return click.Option(names, **settings)
+    return click.Option(names, **{"show_default": settings.get("default") is not None, **settings})
 
 
-def _count(*names: str, default: int | None, text: str) -> click.Option:
-    return _option(*names, type=_COUNT, metavar="N", default=default, show_default=default is not None, help=text)
+def _count(*names: str, default: int | None = None, text: str) -> click.Option:
+    return _option(*names, type=_COUNT, metavar="N", default=default, help=text)
 
 
 def _actor_options(mode: Mode) -> list[click.Option]:
-    actors = _BALANCED_ACTORS if mode.is_balanced else 1
     options = []
-    if mode.is_end_to_end:
-        options.append(
-            _count(
-                "--actors",
-                "--producing-consumers",
-                "producers",
-                default=actors,
-                text="Connections that send and poll in turn.",
-            )
-        )
-    else:
-        if mode.produces:
-            options.append(_count("--producers", default=actors, text="Connections that send."))
-        if mode.consumes:
-            options.append(_count("--consumers", default=actors, text="Connections that poll."))
-    if mode.is_grouped:
-        options.append(_count("--groups", default=1, text="Consumer groups of each topic; each reads everything."))
-    streams = 1 if mode.is_balanced else None
-    text = "Number of streams." if mode.is_balanced else "Number of streams. Default: one for each actor."
-    partitions = _BALANCED_PARTITIONS if mode.is_balanced else 1
+    if mode is Mode.END_TO_END:
+        options.append(_count("--actors", "producers", default=1, text="Connections that send and poll in turn."))
+    if mode in (Mode.SEND, Mode.BOTH):
+        options.append(_count("--producers", default=1, text="Connections that send."))
+    if mode in (Mode.POLL, Mode.BOTH):
+        options.append(_count("--consumers", default=1, text="Connections that poll."))
     return [
         *options,
-        _count("--streams", default=streams, text=text),
-        _count("--topics", default=1, text="Topics per stream."),
-        _count("--partitions", default=partitions, text="Partitions per topic."),
-        _option(
-            "--processes",
-            type=_COUNT,
-            metavar="N",
-            help="Processes that run the actors. Default: one per core.",
-        ),
+        _count("--topics", text="Number of topics. Default: one for each actor."),
+        _count("--partitions", default=1, text="Partitions per topic."),
+        _count("--processes", text="Processes that run the actors. Default: one per core."),
     ]
 
 
 def _load_options(mode: Mode) -> list[click.Option]:
-    followed = mode.produces and mode.consumes and not mode.is_end_to_end
-    limited = "producers together" if followed else "all actors together"
+    limited = "producers together" if mode is Mode.BOTH else "all actors together"
     return [
         _option(
             "-m",
@@ -113,7 +85,6 @@ def _load_options(mode: Mode) -> list[click.Option]:
             type=_RANGE,
             metavar="SIZE",
             default="1000",
-            show_default=True,
             help='Bytes per message: "1000", "1 KB", or a random size "200..1800".',
         ),
         _option(
@@ -124,7 +95,6 @@ def _load_options(mode: Mode) -> list[click.Option]:
             type=_RANGE,
             metavar="COUNT",
             default="1000",
-            show_default=True,
             help='Messages per request: "1000", or a random count "1..100". Polls request the upper bound.',
         ),
         _option(
@@ -144,14 +114,9 @@ def _load_options(mode: Mode) -> list[click.Option]:
 
 
 def _end_options(mode: Mode) -> list[click.Option]:
-    if mode.produces:
-        text = "Send this many messages in total."
-    elif mode.is_grouped:
-        text = "Read about this many messages in total. They are stored first."
-    else:
-        text = "Read this many messages in total."
+    verb = "Send" if mode.produces else "Read"
     options = [
-        _count("--messages", default=None, text=text),
+        _count("--messages", text=f"{verb} this many messages in total."),
         _option(
             "-T", "--bytes", "--total-data", "total_size", type=BYTE_SIZE, metavar="SIZE", help="The same by size."
         ),
@@ -170,40 +135,22 @@ def _end_options(mode: Mode) -> list[click.Option]:
             type=_TIME,
             metavar="TIME",
             default="0",
+            show_default=False,
             help="Run this long before measuring.",
         ),
     ]
-    if not mode.produces:
-        text = "The amount of data stored first, for consumers to read"
-        text += " once." if mode.is_grouped else " repeatedly, from the page cache."
-        options.append(
-            _option(
-                "--fill",
-                "fill_size",
-                type=BYTE_SIZE,
-                metavar="SIZE",
-                default="256 MB",
-                show_default=True,
-                help=text,
-            )
-        )
+    if mode is Mode.POLL:
+        text = "The amount of data stored first, for consumers to read repeatedly, from the page cache."
+        options.append(_option("--fill", "fill_size", type=BYTE_SIZE, metavar="SIZE", default="256 MB", help=text))
     return options
 
 
 def _server_options() -> list[click.Option]:
     return [
         _option(
-            "--wire",
-            type=click.Choice([wire.value for wire in WireName]),
-            default=WireName.VSR.value,
-            show_default=True,
-            help="The protocol: that of SDK 0.9 or of SDK 0.8.",
-        ),
-        _option(
             "--durability",
             type=DURABILITY,
             default="default",
-            show_default=True,
             help="Durability of the topics. synced: sends are acknowledged after a sync. default: the server's level.",
         ),
         _option(
@@ -225,9 +172,9 @@ def _server_options() -> list[click.Option]:
             metavar="DIRECTORY",
             help="With --server: the parent of its data directory. Default: the directory of temporary files.",
         ),
-        _option("--name", metavar="NAME", help="Name the streams NAME-0 and so on. Default: a unique name."),
-        _option("--reuse", is_flag=True, help="With --name: use existing streams with their messages."),
-        _option("--keep", is_flag=True, help="Keep the streams at the end."),
+        _option("--name", metavar="NAME", help="The name of the stream. Default: a unique name."),
+        _option("--reuse", is_flag=True, help="With --name: use an existing stream with its messages."),
+        _option("--keep", is_flag=True, help="Keep the stream at the end."),
     ]
 
 
@@ -252,25 +199,15 @@ def plan_of(mode: Mode, options: dict[str, Any]) -> Plan:
         messages = max(math.ceil(options["total_size"] / options["message_size"].mean), 1)
     if messages is None and seconds is None:
         seconds = _SECONDS
-    producers, consumers = options.get("producers", 1), options.get("consumers", 1)
-    actors = producers * (mode.produces or mode.is_end_to_end) + consumers * (mode.consumes and not mode.is_end_to_end)
-    # One for each, so that every producer has a consumer and vice versa.
-    streams = options["streams"] or (
-        min(producers, consumers)
-        if mode is Mode.PINNED_PRODUCER_AND_CONSUMER
-        else producers
-        if mode.produces
-        else consumers
-    )
+    producers, consumers = options.get("producers", 0), options.get("consumers", 0)
+    # With both, every producer has a consumer and vice versa.
+    each = min(producers, consumers) if mode is Mode.BOTH else producers + consumers
     return Plan(
         mode=mode,
-        wire=WireName(options["wire"]),
         producers=producers,
         consumers=consumers,
-        streams=streams,
-        topics=options["topics"],
+        topics=options["topics"] or each,
         partitions=options["partitions"],
-        groups=options.get("groups", 1),
         message_size=options["message_size"],
         batch=options["batch"],
         messages=messages,
@@ -278,7 +215,7 @@ def plan_of(mode: Mode, options: dict[str, Any]) -> Plan:
         rate=float(options["rate_limit"]) if options["rate_limit"] else None,
         message_rate=options["message_rate"],
         warm_up=options["warm_up"],
-        fill_size=options.get("fill_size", 1),
+        fill_size=options.get("fill_size", 0),
         is_synced=options["durability"] == "synced",
-        processes=options["processes"] or max(min(actors, len(os.sched_getaffinity(0))), 1),
+        processes=options["processes"] or min(producers + consumers, len(os.sched_getaffinity(0))),
     )

@@ -15,7 +15,6 @@ from typing import Any
 
 from courser.api.commands import PollMessages, SendMessages
 from courser.api.replies import Polled, Sent
-from courser.errors import CourserError
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, ToPartition
 from courser.processes.shared_memory import ForeignRegion, RequestRegion
@@ -153,14 +152,4 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: object) -> Any:
         if type(value) is memoryview:
             return memoryview, (pickle.PickleBuffer(value),)
-        if isinstance(value, CourserError):
-            # Not by its constructor, whose arguments may have names.
-            return _remade_error, (type(value), value.args, value.__dict__)
         return NotImplemented
-
-
-def _remade_error(kind: type[CourserError], arguments: tuple[object, ...], facts: dict[str, object]) -> CourserError:
-    error = kind.__new__(kind)
-    error.args = arguments
-    error.__dict__.update(facts)
-    return error
