@@ -16,8 +16,8 @@ from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.client.client import Client
 from courser.client.messages import PollingStrategy
 from courser.testing.broker import TestBroker
-from courser.testing.clocks import ManualClock
-from courser.testing.object_store import FakeStore
+from tests.fakes.clocks import ManualClock
+from tests.fakes.object_store import FakeStore
 
 HOUR = 3600 * 1_000_000
 

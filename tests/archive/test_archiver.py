@@ -23,8 +23,6 @@ from courser.model import metric_table as m
 from courser.model.buffers import Buffer
 from courser.storage.files import FileSystem
 from courser.testing.broker import TestBroker
-from courser.testing.clocks import ManualClock
-from courser.testing.object_store import FakeStore, StoreFault
 from tests.archive.brokers import (
     HOUR,
     archiver_of,
@@ -36,6 +34,8 @@ from tests.archive.brokers import (
     settings_of,
     texts,
 )
+from tests.fakes.clocks import ManualClock
+from tests.fakes.object_store import FakeStore, StoreFault
 
 
 def bases_of(broker: TestBroker) -> list[int]:

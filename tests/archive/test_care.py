@@ -13,8 +13,6 @@ from courser.broker.archive.archive_pruning import ArchivePruner
 from courser.client.client import Client
 from courser.model import metric_table as m
 from courser.testing.broker import TestBroker
-from courser.testing.clocks import ManualClock
-from courser.testing.object_store import FakeStore
 from tests.archive.brokers import HOUR, archiver_of, fake_store, fill, running, settings_of, texts
 from tests.archive.writing import (
     CLUSTER,
@@ -27,6 +25,8 @@ from tests.archive.writing import (
     expected_bytes,
     plant_segment,
 )
+from tests.fakes.clocks import ManualClock
+from tests.fakes.object_store import FakeStore
 
 
 def at(time: int, what: Capture) -> Capture:

@@ -16,13 +16,13 @@ from courser.archive.errors import ArchiveDamaged
 from courser.archive.reader import ArchiveReader, find_clusters
 from courser.errors import StartRefused
 from courser.storage.local_files import LocalFileSystem
-from courser.testing.clocks import ManualClock
-from courser.testing.object_store import FakeStore
 from tests.archive.brokers import HOUR, archiver_of, fill, running, settings_of, texts
 from tests.archive.older_content import KINDS, forge_older, objects, take_older
 from tests.archive.recorded import MESSAGES, unpack
 from tests.archive.writing import CLUSTER, Process, capture, captured, disk, plant_segment
 from tests.cli.commands import Cli, forget_settings_of_others, in_this_process
+from tests.fakes.clocks import ManualClock
+from tests.fakes.object_store import FakeStore
 
 START = ManualClock().now()
 

@@ -18,8 +18,6 @@ from courser.client.messages import PollingStrategy, SendMessage
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.paths import log_path
 from courser.testing.broker import TestBroker
-from courser.testing.clocks import ManualClock
-from courser.testing.object_store import FakeStore, StoreKilled
 from tests.archive.brokers import HOUR, archiver_of, fake_store, partition_of, running, settings_of
 from tests.archive.test_restore import restore
 from tests.archive.writing import (
@@ -35,6 +33,8 @@ from tests.archive.writing import (
     plant_condensed,
     plant_segment,
 )
+from tests.fakes.clocks import ManualClock
+from tests.fakes.object_store import FakeStore, StoreKilled
 from tests.handlers.messaging import damage
 
 Row = tuple[int, bytes]

@@ -16,9 +16,6 @@ from courser.catalog.partitions import open_partition_log
 from courser.catalog.state import CatalogState
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
-from courser.testing.clocks import ManualClock
-from courser.testing.faults import CrashMoment, FaultPlan, SimulatedCrash
-from courser.testing.files import FakeFileSystem
 from tests.archive.brokers import archiver_of, fake_store, fill, running, settings_of
 from tests.archive.writing import (
     CLUSTER,
@@ -31,6 +28,9 @@ from tests.archive.writing import (
     expected_bytes,
     plant_segment,
 )
+from tests.fakes.clocks import ManualClock
+from tests.fakes.faults import CrashMoment, FaultPlan, SimulatedCrash
+from tests.fakes.files import FakeFileSystem
 
 ARCHIVE = Path("/archive")
 TARGET = Path("/target")

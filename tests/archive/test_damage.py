@@ -14,8 +14,6 @@ from courser.model import metric_table as m
 from courser.storage.ledger import DamagedRange
 from courser.storage.paths import index_path, log_path
 from courser.testing.broker import TestBroker
-from courser.testing.clocks import ManualClock
-from courser.testing.object_store import FakeStore
 from tests.archive.brokers import (
     HOUR,
     archiver_of,
@@ -41,6 +39,8 @@ from tests.archive.writing import (
     plant_damage,
     plant_segment,
 )
+from tests.fakes.clocks import ManualClock
+from tests.fakes.object_store import FakeStore
 from tests.handlers.messaging import damage
 
 

@@ -12,7 +12,7 @@ from courser.archive.downloading import hash_object, object_parts
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ObjectMissing
 from courser.archive.store import Store
 from courser.storage.local_files import LocalFileSystem
-from courser.testing.object_store import FakeStore
+from tests.fakes.object_store import FakeStore
 
 DATA = random.Random(1).randbytes(2_500_017)
 PART = 200_000

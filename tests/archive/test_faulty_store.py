@@ -10,10 +10,10 @@ from courser.client.client import Client
 from courser.client.messages import PollingStrategy, SendMessage
 from courser.errors import CourserError
 from courser.testing.broker import TestBroker
-from courser.testing.clocks import ManualClock
-from courser.testing.object_store import FakeStore
 from tests.archive.brokers import HOUR, archiver_of, partition_of, running, settings_of
 from tests.archive.test_restore import restore
+from tests.fakes.clocks import ManualClock
+from tests.fakes.object_store import FakeStore
 
 _STEP_COUNT = 60
 

@@ -11,7 +11,7 @@ from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveInterr
 from courser.archive.object_cache import BLOCK_SIZE_MAX, CachedObject, ObjectCache, ObjectFile
 from courser.archive.store import Store
 from courser.storage.local_files import LocalFileSystem
-from courser.testing.object_store import FakeStore
+from tests.fakes.object_store import FakeStore
 
 BLOCK = 1000
 

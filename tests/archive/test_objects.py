@@ -25,8 +25,8 @@ from courser.archive.objects import (
 )
 from courser.archive.reader import ArchiveReader
 from courser.records.stored_header import PartitionIdentity
-from courser.testing.object_store import FakeStore
 from tests.archive.writing import CLUSTER, IDENTITY, Process, capture, captured, disk, naming, plant_segment
+from tests.fakes.object_store import FakeStore
 
 KEYS = ArchiveKeys(CLUSTER)
 ORIGIN = Origin(cluster=CLUSTER, epoch=2, nonce=bytes(16), number=3, time=4, op=5)

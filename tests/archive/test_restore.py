@@ -23,9 +23,9 @@ from courser.records.encryption import KeyRing, parse_key
 from courser.records.stored_body import Encryption
 from courser.storage.local_files import LocalFileSystem
 from courser.testing.broker import TestBroker
-from courser.testing.clocks import ManualClock
 from tests.archive.brokers import HOUR, archiver_of, fake_store, fill, partition_of, running, settings_of, texts
 from tests.broker.open_partitions import until
+from tests.fakes.clocks import ManualClock
 
 
 async def load(broker: TestBroker, client: Client) -> None:

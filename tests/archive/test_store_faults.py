@@ -9,11 +9,11 @@ import pytest
 
 from courser.archive.object_store import ObjectStore
 from courser.broker.archive.archive_share import Backlog
-from courser.testing.clocks import ManualClock
 from tests.archive.brokers import HOUR, archiver_of, backlog_of, fill, partition_of, running, settings_of, texts
 from tests.archive.faulty_front import Fault, FaultyFront, running_front
 from tests.archive.seaweed import SeaweedServer
 from tests.archive.test_restore import restore
+from tests.fakes.clocks import ManualClock
 
 BUCKET = "faults"
 

@@ -13,9 +13,9 @@ from courser.model import metric_table as m
 from courser.model.metrics import Metric
 from courser.storage.read_result import ReadResult
 from courser.testing.broker import TestBroker
-from courser.testing.clocks import ManualClock
-from courser.testing.object_store import FakeStore
 from tests.archive.brokers import HOUR, archiver_of, fake_store, fill, partition_of, running, settings_of, texts
+from tests.fakes.clocks import ManualClock
+from tests.fakes.object_store import FakeStore
 
 LETTERS = "abcdef"
 ALL = [(offset, letter.encode()) for offset, letter in enumerate(LETTERS)]

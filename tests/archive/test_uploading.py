@@ -10,8 +10,8 @@ import xxhash
 from courser.archive.errors import ArchiveFailure, ArchiveInterrupted
 from courser.archive.pacing import Pace
 from courser.archive.uploading import Range, is_stored, upload
-from courser.testing.files import FakeFileSystem
-from courser.testing.object_store import FakeStore, StoreFault
+from tests.fakes.files import FakeFileSystem
+from tests.fakes.object_store import FakeStore, StoreFault
 
 DATA = random.Random(1).randbytes(2500)
 

@@ -16,7 +16,6 @@ from courser.archive.reader import ArchiveReader
 from courser.archive.writer import ConfirmedLog, confirmed_log
 from courser.storage.ledger import SegmentFacts
 from courser.storage.paths import LOG_SUFFIX, log_path
-from courser.testing.object_store import FakeStore, StoreFault, StoreKilled
 from tests.archive.writing import (
     CLUSTER,
     DATA,
@@ -34,6 +33,7 @@ from tests.archive.writing import (
     plant_condensed,
     plant_segment,
 )
+from tests.fakes.object_store import FakeStore, StoreFault, StoreKilled
 
 BOUNDS = (0, 10, 25, 40)
 

@@ -23,7 +23,7 @@ from courser.storage.journal import SnapshotMark
 from courser.storage.ledger import SegmentFacts
 from courser.storage.paths import index_path, log_path
 from courser.storage.snapshot import Snapshot, encode_snapshot
-from courser.testing.files import FakeFileSystem
+from tests.fakes.files import FakeFileSystem
 
 CLUSTER = bytes(range(100, 116))
 DATA = Path("/data")

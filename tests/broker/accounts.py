@@ -15,7 +15,7 @@ from courser.catalog.transitions import Created, apply
 from courser.errors import CommandRejected, CourserError
 from courser.model.messaging import Transport
 from courser.model.permissions import Permissions
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 ADDRESS = "10.1.2.3:4567"
 

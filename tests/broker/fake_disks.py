@@ -19,8 +19,8 @@ from courser.records.batch import NewMessage, build_batch
 from courser.storage.data_directory import DataDirectory
 from courser.storage.local_files import DirectoryLock
 from courser.storage.session_file import how_it_stopped
-from courser.testing.clocks import ManualClock
-from courser.testing.files import FakeFileSystem, FaultPlan
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import FakeFileSystem, FaultPlan
 from tests.records.reference import read_wire
 
 PATH = Path("/data")

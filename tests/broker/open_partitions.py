@@ -17,8 +17,8 @@ from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
-from courser.testing.clocks import ManualClock
-from courser.testing.files import FakeFile, FakeFileSystem
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import FakeFile, FakeFileSystem
 from tests.records.reference import read_wire
 
 IDENTITY = PartitionIdentity(bytes(range(16)), 0, 1)

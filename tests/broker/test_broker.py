@@ -17,8 +17,8 @@ from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind
 from courser.storage.data_directory import DataDirectory
 from courser.storage.recovery_cases import StopKind
-from courser.testing.files import FaultPlan
 from tests.broker.fake_disks import FakeServer
+from tests.fakes.files import FaultPlan
 from tests.handlers.messaging import add_topic, log_of, poll_command, send, texts
 from tests.handlers.scenes import PASSWORD_HASH, opened
 

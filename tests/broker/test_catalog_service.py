@@ -19,8 +19,8 @@ from courser.errors import (
     StorageFailure,
 )
 from courser.model.topic_options import TopicOptions
-from courser.testing.files import FaultPlan
 from tests.broker.fake_disks import FakeServer
+from tests.fakes.files import FaultPlan
 
 
 class CountingPlan(FaultPlan):

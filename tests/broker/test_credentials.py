@@ -12,8 +12,8 @@ from courser.catalog import changes as c
 from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.model.topic_options import TopicOptions
 from courser.storage.data_directory import DataDirectory
-from courser.testing.clocks import ManualClock
 from tests.catalog.scenes import uuid
+from tests.fakes.clocks import ManualClock
 
 PASSWORD = "correct horse battery staple"
 

@@ -18,8 +18,8 @@ from courser.records.stored_body import Encryption
 from courser.storage.message_window import Deduplication
 from courser.storage.settings import LogSettings
 from courser.testing.broker import TestBroker
-from courser.testing.clocks import ManualClock
 from tests.broker.open_partitions import GatedFileSystem, opened, texts, until
+from tests.fakes.clocks import ManualClock
 
 SECOND = 1_000_000
 SETTINGS = BrokerSettings(deduplication=Deduplication(count_max=100, age_max=60 * SECOND))

@@ -17,7 +17,7 @@ from courser.broker.figures.zip_archive import METHODS, write_zip
 from courser.errors import CommandRejected, ErrorCode
 from courser.records.compression import decompress
 from courser.records.layout import Compression
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 ENTRIES = [("a.txt", b"hello " * 1000), ("empty.txt", b""), ("ü.txt", bytes(range(256)))]
 STANDARD = {1: 0, 2: 8, 3: 12, 5: 14}

@@ -18,7 +18,6 @@ from courser.storage.jobs import Job
 from courser.storage.limits import EngineLimits
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
-from courser.testing.clocks import ManualClock
 from tests.broker.open_partitions import (
     DIRECTORY,
     IDENTITY,
@@ -29,6 +28,7 @@ from tests.broker.open_partitions import (
     texts,
     until,
 )
+from tests.fakes.clocks import ManualClock
 
 Step = Callable[[], None]
 

@@ -13,8 +13,8 @@ from courser.broker.settings import BrokerSettings
 from courser.errors import CommandRejected, DiskFull, ErrorCode, PartitionReadOnly
 from courser.model.durability import PERSISTED
 from courser.model.topic_options import TopicOptions
-from courser.testing.files import FaultPlan
 from tests.broker.fake_disks import FakeServer
+from tests.fakes.files import FaultPlan
 
 MIB = 1024 * 1024
 TOTAL = 100_000 * MIB

@@ -18,9 +18,9 @@ from courser.model.durability import Durability
 from courser.records.batch import NewMessage, build_batch
 from courser.storage.limits import EngineLimits
 from courser.storage.settings import LogSettings
-from courser.testing.clocks import ManualClock
-from courser.testing.files import FakeFile
 from tests.broker.open_partitions import MINUTE, ONE, GatedFileSystem, opened, send, settings, texts, until
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import FakeFile
 
 LARGE = "large " * 1000
 

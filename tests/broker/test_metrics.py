@@ -26,9 +26,9 @@ from courser.model import metric_table as m
 from courser.model.identifiers import TopicAddress
 from courser.model.metrics import Metric, MetricKind, Registry, Sample
 from courser.model.topic_options import TopicOptions
-from courser.testing.clocks import ManualClock
 from courser.wire import prometheus
 from courser.wire.prometheus import decode_series, encode_families
+from tests.fakes.clocks import ManualClock
 from tests.handlers.messaging import add_topic, poll, poll_command, send, send_command
 from tests.handlers.scenes import Scene, opened
 

@@ -15,8 +15,6 @@ from courser.records.batch import NewMessage, build_batch
 from courser.storage.limits import EngineLimits
 from courser.storage.offset_table import read_offsets
 from courser.storage.settings import LogSettings
-from courser.testing.clocks import ManualClock
-from courser.testing.files import FakeFile, FaultPlan
 from tests.broker.open_partitions import (
     DIRECTORY,
     IDENTITY,
@@ -31,6 +29,8 @@ from tests.broker.open_partitions import (
     texts,
     until,
 )
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import FakeFile, FaultPlan
 
 
 @pytest.mark.parametrize("level", Durability)

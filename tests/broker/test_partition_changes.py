@@ -14,8 +14,6 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.read_result import ReadBuffer, ReadResult
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
-from courser.testing.clocks import ManualClock
-from courser.testing.files import FaultPlan
 from tests.broker.open_partitions import (
     ALL,
     DIRECTORY,
@@ -28,6 +26,8 @@ from tests.broker.open_partitions import (
     texts,
     until,
 )
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import FaultPlan
 
 
 async def test_a_purge_lets_sends_wait_and_numbering_goes_on(disk: GatedFileSystem, pool: Executor) -> None:

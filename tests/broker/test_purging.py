@@ -10,8 +10,8 @@ from courser.catalog.store import CatalogSettings
 from courser.errors import CourserError, DiskFull, ErrorCode, StorageFailure
 from courser.model.topic_options import TopicOptions
 from courser.storage.journal import SLOT_COUNT
-from courser.testing.files import FaultPlan
 from tests.broker.fake_disks import FakeServer
+from tests.fakes.files import FaultPlan
 
 SYNCED = TopicOptions(durability="persisted")
 PURGES = [c.PurgeTopic("s", "t"), c.PurgeStream("s")]

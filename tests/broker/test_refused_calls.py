@@ -19,8 +19,8 @@ from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
-from courser.testing.files import FaultPlan
 from tests.broker.fake_disks import FakeServer
+from tests.fakes.files import FaultPlan
 
 Work = Callable[[FakeServer], Awaitable[object]]
 

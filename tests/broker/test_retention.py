@@ -34,7 +34,7 @@ from courser.model.topic_options import TopicOptions
 from courser.storage.ledger import SegmentFacts
 from courser.storage.partition_log import PartitionLog
 from courser.storage.segment import Segment
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 from tests.handlers.messaging import (
     ME,
     add_topic,

@@ -16,7 +16,7 @@ from courser.model.messaging import PollingKind
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import QUARANTINE, SCRUBBER, log_path
 from courser.storage.segment import Segment
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 from tests.handlers.messaging import add_topic, damage, fill_segments, log_of, poll_command, send, texts
 from tests.handlers.scenes import Scene, opened
 

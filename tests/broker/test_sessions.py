@@ -9,7 +9,7 @@ from courser.broker.access.sessions import Session, Sessions
 from courser.broker.groups.groups import ConsumerGroups
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.messaging import Transport
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 KEY = (0, 0, 0)
 SECOND = 1_000_000

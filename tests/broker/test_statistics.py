@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from courser.broker.figures.statistics import Machine, semver_number
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.sync_turns import SyncTurns
 from courser.errors import StorageFailure
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 from tests.storage.engine import Engine
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from courser.broker.access.verified_passwords import ENTRY_COUNT_MAX, LIFETIME, VerifiedPasswords
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 PASSWORD, STORED, ANOTHER = "correct horse", "$argon2id$one", "$argon2id$two"
 

@@ -12,8 +12,8 @@ from courser.model.topic_options import TopicOptions
 from courser.storage.journal import scan_journal
 from courser.storage.paths import METADATA, QUARANTINE, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
-from courser.testing.files import FakeFileSystem
 from tests.catalog.scenes import HASH, OPTIONS, image, living, uuid
+from tests.fakes.files import FakeFileSystem
 from tests.simulator.catalog_simulation import (
     DATA,
     CatalogWorld,

@@ -8,7 +8,7 @@ from courser.model.permissions import GlobalPermissions, Permissions, StreamPerm
 from courser.model.quantities import NEVER
 from courser.model.topic_options import TopicOptions
 from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT
-from courser.testing.files import FakeFileSystem
+from tests.fakes.files import FakeFileSystem
 from tests.simulator.catalog_simulation import DATA, CatalogWorld
 
 JOURNAL_PATH = DATA / METADATA / JOURNAL

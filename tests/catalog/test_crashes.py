@@ -29,8 +29,8 @@ from courser.storage.files import File, FileSystem, read_exactly
 from courser.storage.journal import Entry, Journal, SnapshotMark, scan_journal
 from courser.storage.paths import METADATA_SNAPSHOT
 from courser.storage.snapshot import Snapshot, write_snapshot
-from courser.testing.files import FaultPlan
 from tests.catalog.scenes import LIFE, living, uuid
+from tests.fakes.files import FaultPlan
 from tests.simulator.catalog_simulation import (
     CatalogWorld,
     Coverage,

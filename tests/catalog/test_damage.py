@@ -15,8 +15,8 @@ from courser.errors import MetadataDamaged, StartRefused
 from courser.storage.journal import Entry, scan_journal
 from courser.storage.paths import DESCRIPTOR, QUARANTINE, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
-from courser.testing.files import FakeFileSystem
 from tests.catalog.scenes import JOURNAL_PATH, LIFE, SNAPSHOT_PATH, image, living
+from tests.fakes.files import FakeFileSystem
 from tests.simulator.catalog_simulation import DATA, CatalogWorld
 
 COMMANDS = LIFE[:6]

@@ -20,9 +20,9 @@ from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 from courser.storage.upkeep import plan_purge, plan_reservation
-from courser.testing.clocks import ManualClock
-from courser.testing.files import FakeFileSystem, FaultPlan
 from tests.catalog.scenes import OPTIONS, uuid
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import FakeFileSystem, FaultPlan
 from tests.simulator.catalog_simulation import DATA
 
 ONE = ConsumerKey(ConsumerKind.CONSUMER, b"\x01\x00\x00\x00")

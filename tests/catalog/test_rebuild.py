@@ -19,7 +19,6 @@ from courser.model.topic_options import TopicOptions
 from courser.storage.journal import make_entry
 from courser.storage.paths import DESCRIPTOR, QUARANTINE, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
-from courser.testing.files import FakeFileSystem, FaultPlan
 from tests.catalog.ruins import (
     COMMANDS,
     check_usable,
@@ -35,6 +34,7 @@ from tests.catalog.ruins import (
     start,
 )
 from tests.catalog.scenes import HASH, JOURNAL_PATH, OPTIONS, SNAPSHOT_PATH, image, living, uuid
+from tests.fakes.files import FakeFileSystem, FaultPlan
 from tests.simulator.catalog_simulation import (
     DATA,
     CatalogWorld,

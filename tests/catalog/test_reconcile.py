@@ -13,7 +13,6 @@ from courser.errors import DamagedData
 from courser.model.topic_options import TopicOptions
 from courser.storage.paths import DESCRIPTOR, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
-from courser.testing.files import FaultPlan
 from tests.catalog.ruins import (
     COMMANDS,
     LAST_OP,
@@ -26,6 +25,7 @@ from tests.catalog.ruins import (
     start,
 )
 from tests.catalog.scenes import living
+from tests.fakes.files import FaultPlan
 from tests.simulator.catalog_simulation import (
     DATA,
     CatalogWorld,

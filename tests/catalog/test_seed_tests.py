@@ -34,9 +34,9 @@ from courser.model.topic_options import TopicOptions
 from courser.storage.journal import NO_PARENT, SLOT_COUNT, Entry, Journal, SnapshotMark
 from courser.storage.recovery_cases import StopKind
 from courser.storage.snapshot import Snapshot, read_snapshot, write_snapshot
-from courser.testing.clocks import ManualClock
-from courser.testing.files import FakeFileSystem
 from tests.catalog.scenes import JOURNAL_PATH, SNAPSHOT_PATH, uuid
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import FakeFileSystem
 
 PATH = Path("/data/metadata/journal.wal")
 

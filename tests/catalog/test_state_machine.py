@@ -21,9 +21,9 @@ from courser.model.clock import CLOCK_LEAD_MAX
 from courser.model.permissions import Permissions, StreamPermissions
 from courser.model.topic_options import TopicOptions
 from courser.storage.recovery_cases import StopKind
-from courser.testing.clocks import ManualClock
-from courser.testing.files import FakeFileSystem
 from tests.catalog.scenes import HASH, LIFE, uuid
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import FakeFileSystem
 from tests.simulator.catalog_simulation import DATA, random_command
 from tests.work import work_of
 

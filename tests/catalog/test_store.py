@@ -16,9 +16,9 @@ from courser.model.topic_options import TopicOptions
 from courser.storage.journal import Journal, SnapshotMark, make_entry
 from courser.storage.recovery_cases import StopKind
 from courser.storage.snapshot import Snapshot, encode_snapshot, read_snapshot
-from courser.testing.clocks import ManualClock
-from courser.testing.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
 from tests.catalog.scenes import JOURNAL_PATH, SNAPSHOT_PATH, image, uuid
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
 from tests.simulator.catalog_simulation import DATA
 
 SMALL = CatalogSettings(slot_count=8, slot_margin=2)

@@ -12,9 +12,9 @@ from courser.api import commands as c
 from courser.broker.groups.groups import HANDOVER_MAX
 from courser.client.consumer import Consumer
 from courser.errors import NotAssigned, NotFound
-from courser.testing.clocks import ManualClock
 from tests.client.test_consumer import PATIENCE, PLACE, members, rest, send, stored, take, texts, until
 from tests.client.twins import Twins, twins
+from tests.fakes.clocks import ManualClock
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from courser.storage.recovery_cases import StopKind
 from courser.storage.session_file import begin_session, end_session, how_it_stopped
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
-from courser.testing.clocks import ManualClock
-from courser.testing.files import FakeFileSystem
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import FakeFileSystem
 from tests.simulator.checked_reads import read_everything
 from tests.simulator.small_settings import SMALL_LIMITS
 from tests.storage.condensed import condense, keyed

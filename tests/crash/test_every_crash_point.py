@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from courser.testing.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
 from tests.crash.scenarios import SCENARIOS, Facts, Life, new_disk
+from tests.fakes.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
 
 Scenario = Callable[[Life], None]
 

@@ -17,8 +17,8 @@ from courser.storage.offset_table import ConsumerKey
 from courser.storage.recovery_cases import StopKind
 from courser.storage.syncing import plan_sync
 from courser.storage.upkeep import plan_purge, plan_reservation, plan_trim, plan_upkeep
-from courser.testing.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
 from tests.crash.outcomes import after_power_cuts
+from tests.fakes.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
 from tests.simulator.small_settings import SMALL_LIMITS
 from tests.storage.engine import SMALL, Engine, batch_of, durability, messages_of, numbered
 

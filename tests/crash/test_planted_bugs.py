@@ -19,7 +19,7 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.quarantine import Quarantine
 from courser.storage.recovery_cases import Case, StopKind, Tail, case_for
 from courser.storage.recovery_scan import ScannedSegment, scan_open_segment
-from courser.testing.files import FakeFile, FakeFileSystem
+from tests.fakes.files import FakeFile, FakeFileSystem
 from tests.simulator import partition_simulation
 from tests.simulator.partition_simulation import SimulationFailure, Trouble, simulate
 

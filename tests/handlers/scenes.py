@@ -21,7 +21,7 @@ from courser.model.permissions import Permissions
 from courser.model.topic_options import TopicOptions
 from courser.storage.data_directory import DataDirectory
 from courser.storage.watched_clock import WatchedClock
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 PASSWORD_HASH = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$Jlt7EvnWHx4ygcKFdbkqpQ"
 """Of no password: most tests do not log in, they are logged in."""

@@ -17,9 +17,9 @@ from courser.broker.access.sessions import Session
 from courser.catalog.state import CatalogState
 from courser.errors import StartRefused
 from courser.model.quantities import SECOND
-from courser.testing.clocks import ManualClock
-from courser.testing.files import FakeFileSystem, FaultPlan
 from courser.transports.http_exchange import Exchange
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import FakeFileSystem, FaultPlan
 from tests.http.event_streams import opened
 from tests.http.serving import HttpClient, HttpServer, message, send, serving
 

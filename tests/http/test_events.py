@@ -10,9 +10,9 @@ import pytest
 
 from courser.model.identifiers import TopicAddress
 from courser.model.quantities import SECOND
-from courser.testing.clocks import ManualClock
 from courser.transports.settings import ConnectionSettings
 from courser.wire.rest_events import Cursor, decode_cursor
+from tests.fakes.clocks import ManualClock
 from tests.http import event_streams
 from tests.http.event_streams import Stream
 from tests.http.serving import HttpClient, HttpServer, make_topic, message, send, serving, until

@@ -15,7 +15,7 @@ from courser.broker.settings import BrokerSettings
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.messaging import Transport
 from courser.model.quantities import SECOND
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 from tests.http.serving import (
     HttpClient,
     HttpReply,

@@ -13,10 +13,10 @@ from websockets.exceptions import ConnectionClosed
 
 from courser.api import commands as c
 from courser.model.permissions import GlobalPermissions, Permissions
-from courser.testing.clocks import ManualClock
 from courser.transports.connections import Connection
 from courser.transports.settings import ConnectionSettings
 from courser.transports.subscription_loop import SubscriptionLoop
+from tests.fakes.clocks import ManualClock
 from tests.http.serving import HttpClient
 from tests.transports.tcp_servers import MIB, SECOND
 from tests.transports.whole_servers import PATIENCE, WholeServer, whole_server

@@ -21,7 +21,7 @@ from courser.model.clock import Clock
 from courser.model.quantities import SECOND
 from courser.server.certificates import make_self_signed
 from courser.server.http_assembly import fetch_document
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 from tests.http.event_streams import opened
 from tests.http.serving import HttpClient, HttpServer, make_topic, message, send, serving
 

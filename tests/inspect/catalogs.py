@@ -14,7 +14,7 @@ from courser.storage.journal import Entry, make_entry
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT
 from courser.storage.session_file import begin_session, end_session, how_it_stopped
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 SALT = base64.b64encode(b"canary of a salt").decode().rstrip("=")
 HASH = base64.b64encode(b"canary of a password's hash here").decode().rstrip("=")

@@ -27,7 +27,7 @@ from courser.storage.settings import LogSettings
 from courser.storage.snapshot import Snapshot, write_snapshot
 from courser.storage.syncing import plan_sync
 from courser.storage.upkeep import close, plan_reservation, plan_upkeep
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 IDENTITY = PartitionIdentity(bytes(range(16)), 0, 7)
 PER_BATCH = 3

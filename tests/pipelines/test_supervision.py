@@ -7,7 +7,7 @@ from courser.pipelines.checkpoint import open_checkpoint
 from courser.pipelines.definition_file import parse_definition
 from courser.pipelines.state_folder import StateFolder
 from courser.pipelines.supervision import Supervisor, Surroundings
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 NOBODY = """
 [pipeline]

@@ -12,7 +12,7 @@ import pytest
 
 from courser.storage.files import FileSystem, read_exactly, write_all
 from courser.storage.local_files import LocalFileSystem
-from courser.testing.files import FakeFileSystem
+from tests.fakes.files import FakeFileSystem
 from tests.power.conftest import NewDisk
 from tests.power.disks import FILE_SYSTEMS
 

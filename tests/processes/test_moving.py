@@ -20,9 +20,9 @@ from courser.processes.mirrors import Mirrors
 from courser.processes.moving import Moves
 from courser.processes.peer import Peer
 from courser.processes.router import Router
-from courser.testing.clocks import ManualClock
 from courser.transports.session_loop import SessionLoop
 from tests.broker.open_partitions import until
+from tests.fakes.clocks import ManualClock
 
 PROCESS_COUNT = 3
 OLD_HOME, NEW_HOME, OTHER = range(PROCESS_COUNT)

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from courser.server.background import BackgroundTasks
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 
 class Pauses:

@@ -15,7 +15,7 @@ from courser.errors import StartRefused
 from courser.server.certificates import Certificate, fingerprint, make_self_signed
 from courser.server.configuration.settings import TlsSettings
 from courser.storage.local_clock import SystemClock
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 MADE = TlsSettings(certificate_file=None, key_file=None, is_self_signed=True)

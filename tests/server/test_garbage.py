@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from courser.server.garbage import Garbage, calm_collections
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 MINUTE = 60_000_000
 

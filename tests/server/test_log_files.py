@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from courser.server.log_files import NEWEST, LogFile, newest_bytes
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 DAY = 86_400 * 1_000_000
 LINE = "x" * 99 + "\n"

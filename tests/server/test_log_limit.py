@@ -1,7 +1,7 @@
 import logging
 
 from courser.server.logs import LineLimit
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 
 def record(level: int = logging.WARNING) -> logging.LogRecord:

@@ -15,7 +15,7 @@ from courser.server.log_files import NEWEST, LogFile
 from courser.server.log_format import TextFormatter
 from courser.server.log_writer import LogWriter
 from courser.server.logs import Logs
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 USUAL = LoggingSettings(
     directory=None,

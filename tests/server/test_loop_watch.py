@@ -21,8 +21,8 @@ from courser.server.blame import Blame, BlameKind, WatchedLoop, blame, commands_
 from courser.server.collection_watch import CollectionWatch
 from courser.server.loop_watch import Block, LoopReport, LoopWatch
 from courser.storage.local_clock import SystemClock
-from courser.testing.clocks import ManualClock
 from tests.broker.open_partitions import until
+from tests.fakes.clocks import ManualClock
 
 SENDER = Blame(BlameKind.COMMAND, "SendMessages", "here")
 

@@ -4,7 +4,7 @@ from courser.broker.access.sessions import Sessions
 from courser.broker.groups.groups import ConsumerGroups
 from courser.model.messaging import Transport
 from courser.server.metrics import ConnectionSurvey
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 
 async def test_connections_are_counted_by_transport_and_library() -> None:

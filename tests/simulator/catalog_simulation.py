@@ -30,8 +30,8 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import LEDGER, STREAMS, partition_directory, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
-from courser.testing.clocks import ManualClock
-from courser.testing.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
 from tests.simulator.disk_trouble import RecordingPlan
 from tests.simulator.partition_model import BrokenPromise
 

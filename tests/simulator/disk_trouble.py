@@ -7,8 +7,8 @@ from pathlib import Path
 from courser.records.layout import STORED_HEADER
 from courser.records.stored_header import StoredHeader
 from courser.storage.paths import INDEX_SUFFIX, LOG_SUFFIX, QUARANTINE, base_offset_of
-from courser.testing.faults import FaultPlan
-from courser.testing.files import FakeFileSystem
+from tests.fakes.faults import FaultPlan
+from tests.fakes.files import FakeFileSystem
 from tests.simulator.partition_model import PartitionModel, SentBatch, promise
 
 _SYNCS = ("sync", "sync_directory")

@@ -26,8 +26,8 @@ from courser.storage.data_directory import DataDirectory
 from courser.storage.local_files import DirectoryLock
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.session_file import how_it_stopped
-from courser.testing.clocks import ManualClock
-from courser.testing.files import FakeFileSystem, FaultPlan
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import FakeFileSystem, FaultPlan
 from tests.simulator.partition_model import BrokenPromise
 
 _DATA = Path("/data")

@@ -18,7 +18,7 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import partition_directory
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session_file import begin_session, check_format, end_session, how_it_stopped, last_known_time
-from courser.testing.files import FakeFileSystem, SimulatedCrash
+from tests.fakes.files import FakeFileSystem, SimulatedCrash
 from tests.simulator.checked_reads import Reader, read_everything
 from tests.simulator.disk_trouble import (
     RecordingPlan,

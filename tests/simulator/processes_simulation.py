@@ -45,8 +45,8 @@ from courser.server.process_assembly import make_router, session_services
 from courser.storage.data_directory import DataDirectory
 from courser.storage.local_files import DirectoryLock
 from courser.storage.session_file import how_it_stopped
-from courser.testing.clocks import ManualClock
-from courser.testing.files import FakeFileSystem
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import FakeFileSystem
 from tests.simulator.partition_model import BrokenPromise
 
 _DATA = Path("/data")

@@ -7,7 +7,7 @@ from itertools import pairwise
 from courser.model.clock import CLOCK_LEAD_MAX
 from courser.storage.partition_log import PartitionLog
 from courser.storage.watched_clock import WatchedClock
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 from tests.simulator.partition_model import PartitionModel, SentBatch, promise
 
 _SECOND = 1_000_000

@@ -19,7 +19,7 @@ from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 from tests.simulator.partition_model import (
     ConsumerHistory,
     PartitionModel,

@@ -26,9 +26,9 @@ from courser.spark.options import OptionRefused
 from courser.spark.planning import Task
 from courser.storage.local_files import LocalFileSystem
 from courser.testing.broker import TestBroker
-from courser.testing.clocks import ManualClock
 from tests.archive.brokers import HOUR, archiver_of, fill, partition_of, running, settings_of
 from tests.archive.older_content import KINDS, take_older
+from tests.fakes.clocks import ManualClock
 from tests.spark.topics import rows_of, source_rows, task_rows
 from tests.storage.engine import ENCRYPTION, KEY
 

@@ -16,7 +16,7 @@ from courser.storage.paths import index_path
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.storage.upkeep import close, plan_seal
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 from tests.records.reference import read_wire
 from tests.storage.condensed import condense, keyed
 from tests.storage.engine import IDENTITY

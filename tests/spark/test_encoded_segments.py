@@ -15,7 +15,7 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.storage.upkeep import close
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 from tests.records.reference import read_wire
 from tests.storage.engine import ENCODINGS, IDENTITY, KEY, numbered, payload_of
 

@@ -19,7 +19,7 @@ from courser.model.messaging import ToPartition
 from courser.records.batch import NewMessage, build_batch
 from courser.storage.limits import EngineLimits
 from courser.storage.staged_file import StagedFileWriter
-from courser.testing.files import FaultPlan
+from tests.fakes.files import FaultPlan
 from tests.staging.lives import EXPECTED, ONE_THREAD, PARTS, SINK, Life, not_yet
 
 

@@ -11,8 +11,8 @@ from courser.errors import CourserError, ErrorCode
 from courser.model.messaging import ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
-from courser.testing.files import FaultPlan, SimulatedCrash
 from tests.broker.fake_disks import FakeServer
+from tests.fakes.files import FaultPlan, SimulatedCrash
 from tests.staging.lives import ONE_THREAD, SINK
 
 

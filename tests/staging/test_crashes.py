@@ -14,8 +14,8 @@ import pytest
 from courser.api import commands as c
 from courser.broker.publishing.publishing import Publishing
 from courser.errors import CourserError
-from courser.testing.faults import CrashMoment
-from courser.testing.files import FaultPlan, SimulatedCrash
+from tests.fakes.faults import CrashMoment
+from tests.fakes.files import FaultPlan, SimulatedCrash
 from tests.staging.lives import EXPECTED, PARTS, SINK, Life
 
 

@@ -9,7 +9,7 @@ import pytest
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.errors import CourserError, ErrorCode
-from courser.testing.files import FaultPlan
+from tests.fakes.files import FaultPlan
 from tests.staging.lives import EXPECTED, SINK, Life
 
 

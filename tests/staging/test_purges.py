@@ -19,7 +19,7 @@ from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.messaging import ToPartition
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
-from courser.testing.files import FaultPlan
+from tests.fakes.files import FaultPlan
 from tests.staging.lives import EXPECTED, SINK, Life, not_yet
 
 

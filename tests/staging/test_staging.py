@@ -15,7 +15,7 @@ from courser.client.targets import Target
 from courser.errors import CourserError, ErrorCode, InvalidRequest, NotAllowed, NotFound, ServerFailure
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions
 from courser.testing.broker import TestBroker
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 SINK = "a query"
 MIB = 1024 * 1024

@@ -19,8 +19,8 @@ from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 from courser.storage.upkeep import close, plan_reservation, plan_trim, plan_upkeep
-from courser.testing.clocks import ManualClock
-from courser.testing.files import FakeFileSystem
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import FakeFileSystem
 from tests.records.reference import WireMessage, read_wire
 
 IDENTITY = PartitionIdentity(bytes(range(16)), 3, 7)

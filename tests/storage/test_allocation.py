@@ -10,7 +10,7 @@ from courser.storage.jobs import Job, perform
 from courser.storage.partition_log import PartitionLog
 from courser.storage.syncing import plan_sync
 from courser.storage.upkeep import plan_upkeep, plan_writeback
-from courser.testing.files import FaultPlan
+from tests.fakes.files import FaultPlan
 from tests.storage.engine import SMALL, Engine, numbered
 
 SETTINGS = replace(SMALL, segment_size=1 << 20, allocation_min=8192, allocation_max=8192, writeback_size=1)

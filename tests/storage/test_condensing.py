@@ -15,7 +15,7 @@ from courser.storage.read_result import SkipReason
 from courser.storage.recovery_cases import StopKind
 from courser.storage.segment_index import IndexCache
 from courser.storage.upkeep import plan_reservation
-from courser.testing.files import FaultPlan
+from tests.fakes.files import FaultPlan
 from tests.simulator.small_settings import SMALL_LIMITS
 from tests.storage.condensed import FAR, condense, keyed, survey
 from tests.storage.engine import ENCODINGS, SMALL, Engine, encoded

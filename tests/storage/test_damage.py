@@ -18,7 +18,7 @@ from courser.storage.ledger import DamagedRange
 from courser.storage.read_result import SkippedRange, SkipReason
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
-from courser.testing.faults import FaultPlan, SimulatedCrash
+from tests.fakes.faults import FaultPlan, SimulatedCrash
 from tests.records.reference import WireMessage
 from tests.storage.engine import (
     IDENTITY,

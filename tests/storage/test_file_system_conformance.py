@@ -9,7 +9,7 @@ import pytest
 
 from courser.storage.files import DirectoryEntry, EntryKind, File, FileSystem, read_exactly, read_into, write_all
 from courser.storage.local_files import LocalFileSystem
-from courser.testing.files import FakeFileSystem
+from tests.fakes.files import FakeFileSystem
 
 
 @pytest.fixture(params=["local", "fake"])

@@ -16,7 +16,7 @@ from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
-from courser.testing.faults import FaultPlan
+from tests.fakes.faults import FaultPlan
 from tests.storage.engine import Engine
 from tests.storage.test_time import HOUR, WatchedEngine
 

@@ -30,7 +30,7 @@ from courser.storage.journal import (
 )
 from courser.storage.paths import QUARANTINE
 from courser.storage.recovery_cases import StopKind
-from courser.testing.files import FakeFileSystem, FaultPlan
+from tests.fakes.files import FakeFileSystem, FaultPlan
 
 PATH = Path("/data/metadata/journal.wal")
 TEMPORARY = PATH.with_name("journal.wal.tmp")

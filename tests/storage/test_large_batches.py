@@ -15,7 +15,7 @@ from courser.storage.partition_log import Appended
 from courser.storage.read_result import LargeRead, MemoryNeeded, ReadBuffer
 from courser.storage.recovery_cases import StopKind
 from courser.storage.upkeep import plan_reservation
-from courser.testing.faults import FaultPlan
+from tests.fakes.faults import FaultPlan
 from tests.storage.engine import ALL, ENCODINGS, SMALL, Engine, batch_of, encoded, messages_of, numbered, payloads
 
 INLINE_SIZE = 1000

@@ -27,8 +27,8 @@ from courser.storage.ledger import (
     encode_record,
     read_ledger,
 )
-from courser.testing.faults import FaultPlan, SimulatedCrash
-from courser.testing.files import FakeFileSystem
+from tests.fakes.faults import FaultPlan, SimulatedCrash
+from tests.fakes.files import FakeFileSystem
 from tests.storage.engine import IDENTITY, Engine, flipped
 
 PATH = Path("/data/ledger")

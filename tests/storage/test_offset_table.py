@@ -32,8 +32,8 @@ from courser.storage.offset_table import (
 )
 from courser.storage.recovery_cases import StopKind
 from courser.storage.upkeep import plan_purge, plan_upkeep
-from courser.testing.faults import FaultPlan
-from courser.testing.files import FakeFileSystem
+from tests.fakes.faults import FaultPlan
+from tests.fakes.files import FakeFileSystem
 from tests.storage.engine import IDENTITY, SMALL, Engine
 
 PATH = Path("/data/offsets")

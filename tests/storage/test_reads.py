@@ -14,7 +14,7 @@ from courser.storage.recovery_cases import StopKind
 from courser.storage.segment_index import IndexCache
 from courser.storage.settings import LogSettings
 from courser.storage.upkeep import plan_purge, plan_trim
-from courser.testing.faults import FaultPlan
+from tests.fakes.faults import FaultPlan
 from tests.storage.engine import (
     ALL,
     SMALL,

@@ -20,8 +20,8 @@ from courser.storage.paths import QUARANTINE
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.storage.upkeep import plan_trim
-from courser.testing.clocks import ManualClock
-from courser.testing.faults import FaultPlan
+from tests.fakes.clocks import ManualClock
+from tests.fakes.faults import FaultPlan
 from tests.storage.engine import ALL, IDENTITY, Engine, durability, flipped, messages_of, payload_of
 
 ONE_SEGMENT = LogSettings(segment_size=1024 * 1024, reservation_min=100)

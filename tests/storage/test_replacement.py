@@ -10,7 +10,7 @@ from courser.storage.ledger import DamagedRange
 from courser.storage.paths import TEMPORARY_SUFFIX
 from courser.storage.recovery_cases import StopKind
 from courser.storage.replacement import plan_replacement
-from courser.testing.files import CrashMoment, FaultPlan, SimulatedCrash
+from tests.fakes.files import CrashMoment, FaultPlan, SimulatedCrash
 from tests.storage.engine import Engine, flipped
 
 OUTCOME_COUNT = 4

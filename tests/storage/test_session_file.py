@@ -26,7 +26,7 @@ from courser.storage.session_file import (
     how_it_stopped,
     read_session,
 )
-from courser.testing.files import FakeFileSystem
+from tests.fakes.files import FakeFileSystem
 from tests.storage.engine import flipped
 
 DATA = Path("/data")

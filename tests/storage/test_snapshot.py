@@ -20,7 +20,7 @@ from courser.storage.snapshot import (
     read_snapshot,
     write_snapshot,
 )
-from courser.testing.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
+from tests.fakes.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
 
 PATH = Path("/data/metadata/snapshot.bin")
 TEMPORARY = PATH.with_name("snapshot.bin.tmp")

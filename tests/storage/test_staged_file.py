@@ -19,8 +19,8 @@ from courser.storage.staged_file import (
     StagingTarget,
     read_staged_file,
 )
-from courser.testing.faults import CrashMoment
-from courser.testing.files import FakeFileSystem, FaultPlan, SimulatedCrash
+from tests.fakes.faults import CrashMoment
+from tests.fakes.files import FakeFileSystem, FaultPlan, SimulatedCrash
 
 DIRECTORY = Path("/data/staging")
 PATH = DIRECTORY / "a.part"

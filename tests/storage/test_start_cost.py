@@ -12,8 +12,8 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import LEDGER, index_path, log_path
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
-from courser.testing.clocks import ManualClock
-from courser.testing.files import FakeFile, FakeFileSystem
+from tests.fakes.clocks import ManualClock
+from tests.fakes.files import FakeFile, FakeFileSystem
 from tests.storage.engine import ALL, DIRECTORY, IDENTITY, Engine, messages_of
 
 SEGMENT_SIZE = 16 * 1024 * 1024

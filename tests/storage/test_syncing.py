@@ -14,8 +14,8 @@ from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
 from courser.storage.upkeep import close, plan_purge
-from courser.testing.faults import FaultPlan
-from courser.testing.files import FakeFileSystem
+from tests.fakes.faults import FaultPlan
+from tests.fakes.files import FakeFileSystem
 from tests.storage.engine import Engine, durability
 
 SYNCED = LogSettings(segment_size=3000, durability=durability(Durability.SYNCED))

@@ -17,8 +17,8 @@ from courser.storage.segment import SegmentState
 from courser.storage.settings import LogSettings
 from courser.storage.upkeep import plan_purge, plan_trim
 from courser.storage.watched_clock import EARLIEST_TIME, WatchedClock
-from courser.testing.clocks import ManualClock
-from courser.testing.faults import FaultPlan
+from tests.fakes.clocks import ManualClock
+from tests.fakes.faults import FaultPlan
 from tests.storage.engine import IDENTITY, SMALL, Engine
 
 SECOND = 1_000_000

@@ -12,9 +12,9 @@ from courser.broker.access.credentials import Passwords
 from courser.broker.broker import RootUser
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.errors import StorageFailure
-from courser.testing.files import FakeFileSystem, FaultPlan
 from tests.broker.fake_disks import FakeServer
 from tests.broker.listening import listener_of
+from tests.fakes.files import FakeFileSystem, FaultPlan
 from tests.servers import ROOT_NAME, ROOT_PASSWORD
 from tests.torture.clients import WIRES, Client, VsrClient
 

@@ -12,7 +12,7 @@ from courser.errors import ErrorCode as E
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
 from courser.model.topic_options import TopicOptions
-from courser.testing.files import FaultPlan
+from tests.fakes.files import FaultPlan
 from tests.records.reference import read_wire
 from tests.torture.clients import WIRES, Answer, Client
 from tests.torture.conftest import Target

@@ -13,13 +13,13 @@ from courser.broker.partition.waiting import Waiting, attempt
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.buffers import Buffer
 from courser.model.messaging import Transport
-from courser.testing.clocks import ManualClock
 from courser.transports.request_memory import RequestMemory
 from courser.transports.services import Services
 from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import ConnectionSettings
 from courser.transports.turns import Turns
 from courser.wire.codec import Codec, FrameRefused, Incoming
+from tests.fakes.clocks import ManualClock
 
 
 class Say(Command, frozen=True):

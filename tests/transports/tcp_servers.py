@@ -11,13 +11,13 @@ from courser.broker.access.sessions import Session
 from courser.broker.partition.read_buffers import ReadBuffers
 from courser.broker.partition.waiting import attempt
 from courser.model.messaging import Transport
-from courser.testing.clocks import ManualClock
 from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory
 from courser.transports.services import Services
 from courser.transports.settings import ConnectionSettings, SocketSettings, TcpSettings
 from courser.transports.tcp import TcpListener
 from courser.transports.tcp_connection import Assemble, assemble_plain
+from tests.fakes.clocks import ManualClock
 from tests.transports.echo import EchoCodec, Said, Say, SlowWork, frame
 
 SECOND = 1_000_000

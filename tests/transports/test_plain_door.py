@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from courser.broker.partition.read_buffers import ReadBuffers
-from courser.testing.clocks import ManualClock
 from courser.transports.connections import Connections
 from courser.transports.plain_door import PlainDoor, open_sockets
 from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings
 from courser.transports.tls_door import TlsDoor
+from tests.fakes.clocks import ManualClock
 
 ADDRESSES = ("127.0.0.1", "127.0.0.2")
 """Two addresses that every Linux machine has, as ``localhost`` may have one of IPv4 and one of IPv6."""

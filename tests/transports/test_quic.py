@@ -18,10 +18,10 @@ from courser.model.messaging import Transport
 from courser.server.certificates import Certificate
 from courser.server.configuration.settings import TlsSettings
 from courser.storage.local_clock import SystemClock
-from courser.testing.clocks import ManualClock
 from courser.transports.quic import REPLY_SIZE_MAX, QuicClient, QuicListener, QuicServices
 from courser.transports.quic_retry import RetryTokens
 from courser.transports.settings import ConnectionSettings, QuicSettings
+from tests.fakes.clocks import ManualClock
 from tests.transports.echo import frame
 from tests.transports.tcp_servers import GRACE, MIB, SECOND, Server
 

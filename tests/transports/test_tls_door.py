@@ -6,12 +6,12 @@ import ssl
 
 import pytest
 
-from courser.testing.clocks import ManualClock
 from courser.transports.connections import Connections
 from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings
 from courser.transports.tcp_connection import TlsConnection
 from courser.transports.tls_door import TlsDoor
+from tests.fakes.clocks import ManualClock
 
 
 def nobody() -> TlsConnection:

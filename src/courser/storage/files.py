@@ -1,8 +1,8 @@
 """The seam to the disk: what storage asks of a file system, and nothing more.
 
-``LocalFileSystem`` (``local_files.py``) is the real one. ``courser.testing`` has one with power cuts in it. Every
-method may raise ``OSError``. No method hides a short read or a short write: that is the caller's business, because
-a caller that forgets it corrupts a log (see ``write_all``).
+``LocalFileSystem`` (``local_files.py``) is the real one. ``tests/fakes`` has one with power cuts in it. Every method
+may raise ``OSError``. No method hides a short read or a short write: that is the caller's business, because a caller
+that forgets it corrupts a log (see ``write_all``).
 """
 
 from collections.abc import Sequence

@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 from courser.storage.files import DirectoryEntry, EntryKind, FileSystem, write_all
-from courser.testing.files import FakeFileSystem, FaultPlan
-from tests.testing.disks import DATA, FILE, SEEDS, make_system, outcomes, read, synced, tree
+from tests.fakes.disks import DATA, FILE, SEEDS, make_system, outcomes, read, synced, tree
+from tests.fakes.files import FakeFileSystem, FaultPlan
 
 
 def test_it_is_a_file_system() -> None:

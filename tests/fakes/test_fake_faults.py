@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from courser.storage.files import write_all
-from courser.testing.files import FakeFileSystem, FaultPlan
-from tests.testing.disks import DATA, FILE, SEEDS, make_system, outcomes, read, synced, tree
+from tests.fakes.disks import DATA, FILE, SEEDS, make_system, outcomes, read, synced, tree
+from tests.fakes.files import FakeFileSystem, FaultPlan
 
 
 def test_a_sync_after_a_failed_sync_succeeds_and_does_nothing() -> None:

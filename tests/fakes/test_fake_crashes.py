@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from courser.testing.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
-from tests.testing.disks import DATA, FILE, SEEDS, make_system, outcomes, read, synced, tree
+from tests.fakes.disks import DATA, FILE, SEEDS, make_system, outcomes, read, synced, tree
+from tests.fakes.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
 
 
 def test_a_kill_loses_nothing() -> None:

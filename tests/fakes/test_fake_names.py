@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from courser.storage.files import write_all
-from courser.testing.files import FakeFileSystem
-from tests.testing.disks import (
+from tests.fakes.disks import (
     DATA,
     FILE,
     SEEDS,
@@ -24,6 +23,7 @@ from tests.testing.disks import (
     synced,
     synced_without_name,
 )
+from tests.fakes.files import FakeFileSystem
 
 
 def make_directory_with_file(system: FakeFileSystem) -> None:

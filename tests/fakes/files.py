@@ -21,8 +21,8 @@ from typing import NoReturn, TypeVar
 
 from courser.model.buffers import Buffer
 from courser.storage.files import DirectoryEntry, DirectoryIdentity, EntryKind
-from courser.testing.faults import CrashMoment, FaultPlan, SimulatedCrash
-from courser.testing.nodes import (
+from tests.fakes.faults import CrashMoment, FaultPlan, SimulatedCrash
+from tests.fakes.nodes import (
     Allocated,
     DirectoryNode,
     FileNode,
@@ -39,7 +39,7 @@ from courser.testing.nodes import (
     survive_names,
     walk,
 )
-from courser.testing.open_files import FakeFile, refuse
+from tests.fakes.open_files import FakeFile, refuse
 
 __all__ = ["CrashMoment", "FakeFile", "FakeFileSystem", "FaultPlan", "SimulatedCrash"]
 

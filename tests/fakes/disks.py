@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from courser.storage.files import read_into, write_all
-from courser.testing.files import FakeFile, FakeFileSystem
+from tests.fakes.files import FakeFile, FakeFileSystem
 
 DATA = Path("/data")
 FILE = DATA / "a"

@@ -8,8 +8,8 @@ from random import Random
 from typing import NoReturn, Protocol, TypeVar
 
 from courser.model.buffers import Buffer
-from courser.testing.faults import FaultPlan
-from courser.testing.nodes import FileNode
+from tests.fakes.faults import FaultPlan
+from tests.fakes.nodes import FileNode
 
 Result = TypeVar("Result")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from courser.model.clock import Clock
-from courser.testing.clocks import ManualClock
+from tests.fakes.clocks import ManualClock
 
 
 def test_time_stands_still_until_it_is_advanced() -> None:
