@@ -113,3 +113,6 @@ class BrokenFileSystem:
 
     def identity(self, path: Path) -> DirectoryIdentity:
         return self._file_system.identity(path)
+
+    def free_space(self, path: Path) -> int:
+        return self._file_system.free_space(path)

@@ -27,6 +27,7 @@ OPERATIONS = frozenset(
         "remove_directory",
         "sync_directory",
         "identity",
+        "free_space",
     }
 )
 """The names under which calls are counted and made to fail."""

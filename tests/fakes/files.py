@@ -136,6 +136,10 @@ class FakeFileSystem:
 
         return self._perform("identity", path, identify, mutates=False)
 
+    def free_space(self, path: Path) -> int:
+        """Free bytes of the disk."""
+        return self._perform("free_space", path, self._room, mutates=False)
+
     # --- crashes --------------------------------------------------------------------------------------
 
     def kill(self) -> None:

@@ -1,8 +1,7 @@
 """The directories and descriptors of the catalog: created after a change is durable and before it is acknowledged.
 
 Every function may be repeated: a start repeats the last one if the power failed while it ran. Concurrent syncs take
-hardly longer than a single one, so the work of a change is a list of steps, and the parts of a step may run
-concurrently.
+hardly longer than a single one, so the partitions of a large topic are created by several tasks.
 """
 
 import contextlib
@@ -31,9 +30,8 @@ from courser.storage.durable_files import (
     remove_tree,
     storage_failure,
     sync_directory,
-    unlink_if_there,
 )
-from courser.storage.files import EntryKind, FileSystem, write_all
+from courser.storage.files import EntryKind, FileSystem
 from courser.storage.identity_search import find_identity
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import (
@@ -41,7 +39,6 @@ from courser.storage.paths import (
     LEDGER,
     LOG_SUFFIX,
     PARTITIONS,
-    TEMPORARY_SUFFIX,
     TOPICS,
     partition_directory,
     stream_directory,
@@ -56,8 +53,6 @@ _UNREADABLE = (errno.EIO, errno.EISDIR, errno.EINVAL, errno.ELOOP)
 _SHARE_SIZE = 8
 """How many partitions one task creates. Small, because other work in the pool waits until the task ends."""
 
-_PROBE = f"room{TEMPORARY_SUFFIX}"
-"""A file that exists only for a moment."""
 _ROOM_OF_A_CHANGE = 64 * 1024
 _ROOM_OF_A_PARTITION = 8 * 1024
 """In bytes: a directory and a ledger."""
@@ -65,8 +60,36 @@ _ROOM_OF_A_PARTITION = 8 * 1024
 _TOPIC_LEVEL, _PARTITION_LEVEL = 4, 6
 """Components of a path below the data directory: ``streams/1/topics/2`` and ``streams/1/topics/2/partitions/0-5``."""
 
-Step: TypeAlias = Sequence[Callable[[], None]]
-"""Tasks that may run concurrently or in any order."""
+Task: TypeAlias = Callable[[], None]
+StreamOrTopic: TypeAlias = tuple[int, int | None]
+"""Ids of a stream and a topic; without a topic: the stream itself."""
+
+CREATIONS = (changes.StreamCreation, changes.TopicCreation, changes.PartitionCreation)
+"""Changes that create directories."""
+Creation: TypeAlias = changes.StreamCreation | changes.TopicCreation | changes.PartitionCreation
+
+
+def outdated_by(state: CatalogState, change: changes.AnyChange) -> set[StreamOrTopic]:
+    """The streams and topics whose descriptors a change, which was applied to the state, has made outdated.
+
+    None for a creation, which writes its own, and for a deletion, which is complete when it is durable. Users, tokens
+    and sinks have no directories.
+    """
+    match change:
+        case changes.StreamUpdate():
+            return {(change.stream_id, None)}
+        case changes.StreamPurge():
+            return {(change.stream_id, topic_id) for topic_id in state.streams[change.stream_id].topics}
+        case (
+            changes.TopicUpdate()
+            | changes.TopicPurge()
+            | changes.PartitionDeletion()
+            | changes.GroupCreation()
+            | changes.GroupDeletion()
+        ):
+            return {(change.stream_id, change.topic_id)}
+        case _:
+            return set()
 
 
 class Directories:
@@ -81,69 +104,75 @@ class Directories:
         """The data directory."""
         return self._path
 
-    def carry_out(self, state: CatalogState, change: changes.AnyChange, *, is_repeated: bool = False) -> None:
+    def carry_out(self, state: CatalogState, change: changes.AnyChange) -> None:
         """Apply a change to the tree, after it was applied to the state. ``remove`` does the removals.
-
-        ``is_repeated``: an earlier try failed part-way, so parts of it may exist.
 
         Raises:
             StorageFailure: the disk refused; the tree is behind the state.
         """
-        _do(self.steps(state, change, is_repeated=is_repeated))
-
-    def steps(self, state: CatalogState, change: changes.AnyChange, *, is_repeated: bool = False) -> list[Step]:
-        """The work of ``carry_out`` for a caller with several threads: run one step after the other."""
-        match change:
-            case changes.StreamCreation():
-                return [[partial(self.make_stream, state.streams[state.stream_by_name[change.name]])]]
-            case changes.TopicCreation():
-                stream = state.streams[change.stream_id]
-                topic = stream.topics[state.topic_by_name[change.stream_id, change.name]]
-                missing = self._missing(stream, topic, topic.partitions, is_repeated=is_repeated)
-                return [[partial(self.make_topic, stream, topic)], *self._partition_steps(stream, topic, missing)]
-            case changes.PartitionCreation():
-                stream = state.streams[change.stream_id]
-                topic = stream.topics[change.topic_id]
-                missing = self._missing(stream, topic, topic.partitions[-change.count :], is_repeated=is_repeated)
-                return [*self._partition_steps(stream, topic, missing), [partial(self.describe, stream, topic)]]
-            case changes.StreamUpdate():
-                return [[partial(self._describe_stream, state.streams[change.stream_id])]]
-            case changes.StreamPurge():
-                stream = state.streams[change.stream_id]
-                return [[partial(self.describe, stream, topic) for topic in stream.topics.values()]]
-            case (
-                changes.TopicUpdate()
-                | changes.TopicPurge()
-                | changes.PartitionDeletion()
-                | changes.GroupCreation()
-                | changes.GroupDeletion()
-            ):
-                stream = state.streams[change.stream_id]
-                return [[partial(self.describe, stream, stream.topics[change.topic_id])]]
-            case _:
-                # Users and tokens leave no trace in the tree.
-                return []
+        if isinstance(change, CREATIONS):
+            for task in self.create(state, change):
+                task()
+        for stream_id, topic_id in outdated_by(state, change):
+            stream = state.streams[stream_id]
+            if topic_id is None:
+                self._describe_stream(stream)
+            else:
+                self.describe(stream, stream.topics[topic_id])
 
     def check_room(self, partition_count: int = 0) -> None:
         """Check whether the disk has room for what a change will create. A hint that avoids most failed attempts.
 
         Raises:
-            StorageFailure: it has no room, or no file descriptors are left. Nothing was changed.
+            DiskFull: it has no room. Nothing was changed.
         """
-        path = self._path / _PROBE
-        size = _ROOM_OF_A_CHANGE + partition_count * _ROOM_OF_A_PARTITION
         try:
-            unlink_if_there(self._file_system, path)
-            file = self._file_system.open(path, writable=True, create=True)
-            try:
-                write_all(file, 0, [bytes(size)])
-            finally:
-                file.close()
-                self._file_system.unlink(path)
+            free = self._file_system.free_space(self._path)
         except OSError as error:
-            raise storage_failure("create", path, error) from error
+            raise storage_failure("measure", self._path, error) from error
+        if free < _ROOM_OF_A_CHANGE + partition_count * _ROOM_OF_A_PARTITION:
+            full = OSError(errno.ENOSPC, "too little free space")
+            raise storage_failure("write", self._path, full) from full
 
     # --- creating ---
+
+    def create(self, state: CatalogState, creation: Creation, *, is_repeated: bool = False) -> list[Task]:
+        """Create the directories of a creation, after it was applied to the state, and a few partitions in them.
+
+        Args:
+            state: What the creation was applied to.
+            creation: What to create.
+            is_repeated: An earlier try failed part-way, so parts may exist.
+
+        Returns:
+            Tasks that create the partitions, if there are many. They may run concurrently.
+
+        Raises:
+            StorageFailure: the disk refused; the tree is behind the state.
+        """
+        if isinstance(creation, changes.StreamCreation):
+            self.make_stream(state.streams[state.stream_by_name[creation.name]])
+            return []
+        stream = state.streams[creation.stream_id]
+        if isinstance(creation, changes.TopicCreation):
+            topic = stream.topics[state.topic_by_name[creation.stream_id, creation.name]]
+            partitions = topic.partitions
+            self.make_topic(stream, topic)
+            self._make_partition_directories(stream, topic, partitions)
+        else:
+            topic = stream.topics[creation.topic_id]
+            partitions = topic.partitions[-creation.count :]
+            self._make_partition_directories(stream, topic, partitions)
+            self.describe(stream, topic)
+        if is_repeated:
+            partitions = [partition for partition in partitions if not self.is_finished(stream, topic, partition)]
+        if len(partitions) > _SHARE_SIZE:
+            return [
+                partial(self._begin_partitions, stream, topic, partitions[first : first + _SHARE_SIZE])
+                for first in range(0, len(partitions), _SHARE_SIZE)
+            ]
+        self._begin_partitions(stream, topic, partitions)
+        return []
 
     def make_stream(self, stream: Stream) -> None:
         """Create the directory of a stream, without its topics."""
@@ -154,36 +183,32 @@ class Directories:
     def make_topic(self, stream: Stream, topic: Topic) -> None:
         """Create the directory of a topic, without its partitions."""
         directory = topic_directory(self._path, stream.stream_id, topic.topic_id)
-        self._make(directory / PARTITIONS)
+        self._make(directory / PARTITIONS, below=directory.parent)
         # The stream's descriptor records that the id is used, even if the topic's directory is lost.
         self._describe_stream(stream)
         self.describe(stream, topic)
 
     def make_partitions(self, stream: Stream, topic: Topic, partitions: Sequence[Partition]) -> None:
         """Create empty partitions that are ready to be opened."""
-        _do(self._partition_steps(stream, topic, partitions))
-
-    def _partition_steps(self, stream: Stream, topic: Topic, partitions: Sequence[Partition]) -> list[Step]:
-        if not partitions:
-            return []
-        shares = [partitions[start : start + _SHARE_SIZE] for start in range(0, len(partitions), _SHARE_SIZE)]
-        return [
-            [partial(self._make_partition_directories, stream, topic, partitions)],
-            [partial(self._begin_partitions, stream, topic, share) for share in shares],
-        ]
+        self._make_partition_directories(stream, topic, partitions)
+        self._begin_partitions(stream, topic, partitions)
 
     def _make_partition_directories(self, stream: Stream, topic: Topic, partitions: Sequence[Partition]) -> None:
         """Create all of them, with a single sync for their names."""
         parent = topic_directory(self._path, stream.stream_id, topic.topic_id) / PARTITIONS
-        self._make(parent)
         for partition in partitions:
             directory = self.partition_path(stream, topic, partition)
             try:
-                with contextlib.suppress(FileExistsError):
-                    self._file_system.make_directory(directory)
+                self._file_system.make_directory(directory)
+            except FileExistsError:
+                continue
+            except FileNotFoundError:
+                # Somebody has removed the directory of the topic.
+                self._make(directory)
             except OSError as error:
                 raise storage_failure("create", directory, error) from error
-        sync_directory(self._file_system, parent)
+        if partitions:
+            sync_directory(self._file_system, parent)
 
     def _begin_partitions(self, stream: Stream, topic: Topic, partitions: Sequence[Partition]) -> None:
         for partition in partitions:
@@ -193,13 +218,6 @@ class Directories:
                 PartitionLog.begin(self._file_system, directory, identity, epoch=topic.purge_count)
             except OSError as error:
                 raise storage_failure("create", directory, error) from error
-
-    def _missing(
-        self, stream: Stream, topic: Topic, partitions: Sequence[Partition], *, is_repeated: bool
-    ) -> Sequence[Partition]:
-        if not is_repeated:
-            return partitions
-        return [partition for partition in partitions if not self.is_finished(stream, topic, partition)]
 
     def describe(self, stream: Stream, topic: Topic) -> None:
         """Write the descriptor of a topic."""
@@ -228,9 +246,14 @@ class Directories:
                 raise
             self.make_topic(stream, topic)
 
-    def _make(self, directory: Path) -> None:
+    def _make(self, directory: Path, *, below: Path | None = None) -> None:
+        """Create a directory and its parents below one that is durable, or below the data directory."""
         try:
-            make_directories(self._file_system, directory, below=self._path)
+            try:
+                make_directories(self._file_system, directory, below=below or self._path)
+            except FileNotFoundError:
+                # Somebody has removed that one.
+                make_directories(self._file_system, directory, below=self._path)
         except OSError as error:
             raise storage_failure("create", directory, error) from error
 
@@ -345,13 +368,6 @@ class Directories:
             return False
         is_named = directory.name == f"{found.partition_id}-{found.incarnation}"
         return not is_named or topic_uuid not in (None, found.topic_uuid)
-
-
-def _do(steps: list[Step]) -> None:
-    """Run steps one after the other."""
-    for step in steps:
-        for piece in step:
-            piece()
 
 
 def _is_missing(failure: StorageFailure) -> bool:

@@ -1,4 +1,4 @@
-"""Which changes are allowed: checked before a change is journaled, and once more when it is applied.
+"""Which changes are allowed: checked before a change is journaled, and once more when a start applies it.
 
 Permissions are not checked here, but in access control. The error numbers are those of Iggy.
 """

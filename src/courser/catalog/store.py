@@ -14,7 +14,7 @@ import xxhash
 from courser.catalog.changes import AnyChange, change_number, decode_change, encode_change, makes_room
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
-from courser.catalog.transitions import Created, apply
+from courser.catalog.transitions import Created, apply, apply_checked
 from courser.errors import CommandRejected, ErrorCode, JournalFull, MetadataDamaged, StorageFailure
 from courser.model.clock import CLOCK_LEAD_MAX, Clock
 from courser.storage.durable_files import sync_directory, unlink_if_there
@@ -216,9 +216,8 @@ class CatalogStore:
         self._last_timestamp = entry.timestamp
         if self._oldest_timestamp is None:
             self._oldest_timestamp = entry.timestamp
-        created = apply(self.state, prepared.change, entry.op, entry.timestamp)
-        assert not isinstance(created, CommandRejected), "it was checked before it was journaled"
-        return created
+        # One change at a time: the state is the one that ``prepare`` has checked it against.
+        return apply_checked(self.state, prepared.change, entry.op, entry.timestamp)
 
     # --- snapshots ---
 

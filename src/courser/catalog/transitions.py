@@ -33,11 +33,16 @@ _HERE = Path()
 
 
 def apply(state: CatalogState, change: changes.AnyChange, op: int, timestamp: int) -> Created | CommandRejected:
-    """Apply a change to the state. Return what was created, or why nothing was changed."""
+    """Apply a change to the state, if the rules allow it. Return what was created, or why nothing was changed."""
     try:
         check(state, change)
     except CommandRejected as rejection:
         return rejection
+    return apply_checked(state, change, op, timestamp)
+
+
+def apply_checked(state: CatalogState, change: changes.AnyChange, op: int, timestamp: int) -> Created:
+    """Apply a change that this state allows. Return what was created."""
     match change:
         case changes.StreamCreation() | changes.StreamUpdate() | changes.StreamDeletion() | changes.StreamPurge():
             return _apply_to_streams(state, change, timestamp)

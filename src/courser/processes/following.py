@@ -13,7 +13,7 @@ from typing import Any
 from courser.api.storage_replies import StartReport
 from courser.broker.access.sessions import SessionElsewhere, here_of
 from courser.broker.broker import Broker, Place
-from courser.broker.catalog.catalog_service import CatalogService, StreamOrTopic
+from courser.broker.catalog.catalog_service import CatalogService
 from courser.broker.catalog.purging import AnyPurge, prepared_purge, purge_topics
 from courser.broker.groups.groups import GroupKey
 from courser.broker.partition.disk_pool import DiskPool
@@ -21,7 +21,7 @@ from courser.broker.partition.disk_watch import read_only_partitions
 from courser.broker.partition.elsewhere import RedoStep, Sums
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
-from courser.catalog.directories import Directories
+from courser.catalog.directories import Directories, StreamOrTopic, outdated_by
 from courser.catalog.entities import PurgedTopic
 from courser.catalog.opening import OpenedCatalog
 from courser.catalog.reconcile import Reconciliation
@@ -98,7 +98,7 @@ class FollowingCatalog(CatalogService):
             change = store.replay(op, timestamp, body)
             self.version += 1
             self._let_go(change)
-            places = self._places(change)
+            places = outdated_by(self.state, change)
             self._behind |= places
             try:
                 await self._settle(places, is_held=is_held)
@@ -112,9 +112,9 @@ class FollowingCatalog(CatalogService):
     async def open_new(self, stream_id: int, topic_id: int) -> None:
         """Open partitions whose directories were just created."""
         async with self._turn:
-            stream, topic = self._topic(stream_id, topic_id)
-            await self._registry.open_new(stream, topic)
-            self._groups.partitions_changed(stream_id, topic_id, len(topic.partitions))
+            stream = self.state.streams[stream_id]
+            await self._registry.open_new(stream, stream.topics[topic_id])
+            self._tell_partition_count(stream_id, topic_id)
 
     async def _settle(self, places: set[StreamOrTopic], *, is_held: bool = False) -> None:
         """Bring the open partitions up to date with the state. Descriptors are the work of the first process."""

@@ -125,8 +125,12 @@ def replace_file(file_system: FileSystem, path: Path, data: Buffer) -> None:
     """Replace the contents of ``path`` atomically. A power cut leaves either the old or the new contents."""
     temporary = temporary_path(path)
     try:
-        unlink_if_there(file_system, temporary)
-        file = file_system.open(temporary, writable=True, create=True)
+        try:
+            file = file_system.open(temporary, writable=True, create=True)
+        except FileExistsError:
+            # An attempt before this one did not come to its end.
+            file_system.unlink(temporary)
+            file = file_system.open(temporary, writable=True, create=True)
     except OSError as error:
         raise storage_failure("create", temporary, error) from error
     try:

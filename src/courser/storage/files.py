@@ -129,6 +129,9 @@ class FileSystem(Protocol):
     def identity(self, path: Path) -> DirectoryIdentity:
         """Who this directory is right now."""
 
+    def free_space(self, path: Path) -> int:
+        """Free bytes of the disk that a directory is on. A hint: others use them too."""
+
 
 def write_all(file: File, position: int, buffers: Sequence[Buffer]) -> int:
     """Write every byte, however the kernel portions it, and return how many that were.

@@ -134,7 +134,8 @@ class LocalFile:
             os.close(descriptor)
 
     def __del__(self) -> None:
-        self.close()
+        if self._descriptor >= 0:
+            self.close()
 
     def _refuse(self, position: int = 0) -> NoReturn:
         """Stop what the calls below would take for something else.
@@ -218,6 +219,11 @@ class LocalFileSystem:
         boot_id = _read_boot_id(self._boot_id_path)
         mount_id = _read_mount_id(self._library, path) if boot_id != _BOOT_ID_UNKNOWN else 0
         return DirectoryIdentity(boot_id=boot_id, mount_id=mount_id, inode=inode)
+
+    def free_space(self, path: Path) -> int:
+        """Free bytes of the disk that a directory is on."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
 
 
 class DirectoryLock:

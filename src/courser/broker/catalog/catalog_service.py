@@ -12,7 +12,7 @@ undo the creation first.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from itertools import islice
@@ -25,7 +25,7 @@ from courser.broker.partition.elsewhere import Others
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import PartitionRegistry
 from courser.catalog import changes
-from courser.catalog.directories import Directories, Step
+from courser.catalog.directories import CREATIONS, Creation, Directories, StreamOrTopic, Task, outdated_by
 from courser.catalog.entities import Stream, Topic
 from courser.catalog.partitions import is_behind
 from courser.catalog.state import CatalogState
@@ -44,9 +44,6 @@ from courser.storage.partition_log import PartitionLog
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
-StreamOrTopic = tuple[int, int | None]
-"""Ids of a stream and a topic; without a topic: the stream itself."""
-
 _TRY_COUNT = 3
 """How often applying a change to the disk is tried before its client gets an error."""
 _AT_ONCE = 4
@@ -60,8 +57,6 @@ _MAKERS = (
     changes.GroupCreation,
 )
 """Changes that need disk space."""
-_CREATIONS = (changes.StreamCreation, changes.TopicCreation, changes.PartitionCreation)
-"""Changes that create directories."""
 _CATCH_UP_DELAY = 1.0
 _CATCH_UP_DELAY_MAX = 60.0
 """Seconds before work that the disk refused is retried: at first, and after many failures."""
@@ -105,7 +100,7 @@ class CatalogService:
         self._snapshot: asyncio.Task[None] | None = None
         self._kept: set[str] = set()
         """Deleted directories that cannot be removed: the next start tries again."""
-        self._unmade: changes.AnyChange | None = None
+        self._unmade: Creation | None = None
         """A durable creation whose directories could not be created: it must stay the journal's last entry."""
         self._behind: set[StreamOrTopic] = set()
         """Where the disk is behind the state: descriptors and purges."""
@@ -163,9 +158,10 @@ class CatalogService:
             CourserError: the same as ``submit``, or whatever ``make`` raises.
         """
         # A client that disconnects must not leave a change journaled but not applied.
-        return await self._background.shielded(self._take_turn(make))
+        return await asyncio.shield(self._background.start(self._take_turn(make)))
 
     async def _take_turn(self, make: Callable[[], changes.AnyChange]) -> Created:
+        """Wait for the turn of a change, let nothing unfinished come before it, and make it."""
         async with self._turn:
             if self._is_closed:
                 raise CommandRejected(ErrorCode.SERVER_BUSY, "the server is stopping")
@@ -181,7 +177,11 @@ class CatalogService:
                         raise refusal
                     await self._take_back(self._unmade, change)
                     change = make()
-                return await self._carry_out(change)
+                if not isinstance(change, changes.TopicPurge | changes.StreamPurge):
+                    return await self._carry_out(change)
+                held = prepared_purge(self._registry, self.state, change, self.purge_end_of, self._others)
+                async with held as purge:
+                    return await self._carry_out(purge)
             finally:
                 # Also after a failure: removing deleted directories may free the space that is missing.
                 self._clean_up()
@@ -189,13 +189,7 @@ class CatalogService:
                 self.on_change()
 
     async def _carry_out(self, change: changes.AnyChange) -> Created:
-        if not isinstance(change, changes.TopicPurge | changes.StreamPurge):
-            return await self._make_durable(change)
-        held = prepared_purge(self._registry, self.state, change, self.purge_end_of, self._others)
-        async with held as purge:
-            return await self._make_durable(purge)
-
-    async def _make_durable(self, change: changes.AnyChange) -> Created:
+        """Journal a change, apply it to the state, then to the disk and to the open partitions."""
         prepared = self._store.prepare(change)
         await self._in_pool(partial(self._persist, prepared))
         # From here on the change survives a kill and a power cut: a start finds and completes it.
@@ -207,7 +201,7 @@ class CatalogService:
             self._let_go(change)
             # Before its directories: whatever the disk says, all processes have the same state.
             refusal = None if self._others is None else await self._others.apply(prepared)
-            await self._follow_patiently(change)
+            await self._follow(change)
             if refusal is not None:
                 raise refusal
         except CourserError:
@@ -218,15 +212,15 @@ class CatalogService:
             raise
         return created
 
-    async def _take_back(self, creation: changes.AnyChange, change: changes.AnyChange) -> None:
+    async def _take_back(self, creation: Creation, change: changes.AnyChange) -> None:
         """Undo a creation that was never acknowledged, so that ``change`` does not have to wait for it."""
         undo = undo_of(self.state, creation)
-        assert undo is not None, "only creations are unmade"
+        assert undo is not None, "it is a creation"
         if undo == change:
             return
         _log.warning("undid a creation because the disk is full change=%s", type(creation).__name__)
         try:
-            await self._make_durable(undo)
+            await self._carry_out(undo)
         except StorageFailure as failure:
             if self._unmade is not None or is_failed_sync(failure):
                 raise
@@ -251,7 +245,7 @@ class CatalogService:
             raise MetadataReadOnly(self._directories.path, self._failure)
         try:
             if self._unmade is not None:
-                await self._follow(self._unmade, is_repeated=True)
+                await self._create(self._unmade, is_repeated=True)
                 self._unmade = None
             if self._behind:
                 await self._settle(set(self._behind))
@@ -313,10 +307,9 @@ class CatalogService:
                 gone = self._registry.remove_topic(change.stream_id, change.topic_id)
                 self._groups.topic_deleted(change.stream_id, change.topic_id)
             case changes.PartitionDeletion():
-                _, topic = self._topic(change.stream_id, change.topic_id)
-                kept_count = len(topic.partitions)
+                kept_count = len(self.state.streams[change.stream_id].topics[change.topic_id].partitions)
                 gone = self._registry.remove_partitions(change.stream_id, change.topic_id, kept_count)
-                self._tell_partition_count(change)
+                self._tell_partition_count(change.stream_id, change.topic_id)
             case _:
                 return
         for partition in gone:
@@ -324,11 +317,17 @@ class CatalogService:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    async def _follow_patiently(self, change: changes.AnyChange) -> None:
-        """Apply a change to the disk, with retries. If it fails, remember what is missing."""
-        for number in range(_TRY_COUNT):
+    async def _follow(self, change: changes.AnyChange) -> None:
+        """Apply a change to the disk and to the open partitions. If the disk refuses, remember what is missing."""
+        outdated = outdated_by(self.state, change)
+        self._behind |= outdated
+        for number in range(1, _TRY_COUNT + 1):
             try:
-                await self._follow(change, is_repeated=number > 0)
+                if isinstance(change, CREATIONS):
+                    await self._create(change, is_repeated=number > 1)
+                else:
+                    is_held = isinstance(change, changes.TopicPurge | changes.StreamPurge)
+                    await self._settle(outdated, is_held=is_held)
             except StorageFailure as failure:
                 _log.warning(
                     "could not apply the metadata change to disk; retrying change=%s reason=%s",
@@ -341,58 +340,32 @@ class CatalogService:
                     # directories with it.
                     self._failure = str(failure)
                     raise
-                if number + 1 == _TRY_COUNT:
-                    if isinstance(change, _CREATIONS):
+                if number == _TRY_COUNT:
+                    if isinstance(change, CREATIONS):
                         self._unmade = change
                     raise
                 await asyncio.sleep(self._retry_delay)
             else:
                 return
 
-    async def _follow(self, change: changes.AnyChange, *, is_repeated: bool) -> None:
-        """Apply a change to the directories and the open partitions. May be repeated after a failure."""
-        if not isinstance(change, _CREATIONS):
-            places = self._places(change)
-            self._behind |= places
-            await self._settle(places, is_held=isinstance(change, changes.TopicPurge | changes.StreamPurge))
+    async def _create(self, creation: Creation, *, is_repeated: bool) -> None:
+        """Create directories, and open the partitions in them. May be repeated after a failure."""
+        state = self.state
+        work = partial(self._directories.create, state, creation, is_repeated=is_repeated)
+        await self._run(await self._in_pool(work))
+        if isinstance(creation, changes.StreamCreation):
             return
-        for step in await self._in_pool(partial(self._directories.steps, self.state, change, is_repeated=is_repeated)):
-            await self._do_at_once(step)
-        match change:
-            case changes.TopicCreation():
-                stream = self.state.streams[change.stream_id]
-                topic_id = self.state.topic_by_name[change.stream_id, change.name]
-                await self._open_new(stream, stream.topics[topic_id])
-            case changes.PartitionCreation():
-                await self._open_new(*self._topic(change.stream_id, change.topic_id))
-                self._tell_partition_count(change)
-            case _:
-                return
-
-    async def _open_new(self, stream: Stream, topic: Topic) -> None:
+        stream = state.streams[creation.stream_id]
+        if isinstance(creation, changes.TopicCreation):
+            topic = stream.topics[state.topic_by_name[stream.stream_id, creation.name]]
+        else:
+            topic = stream.topics[creation.topic_id]
         if self._registry.owns(stream.stream_id, topic.topic_id):
             await self._registry.open_new(stream, topic)
         elif self._others is not None:
             await self._others.open_new(stream.stream_id, topic.topic_id)
-
-    def _places(self, change: changes.AnyChange) -> set[StreamOrTopic]:
-        """The streams and topics to bring up to date after a change that creates no directory."""
-        match change:
-            case changes.StreamUpdate():
-                return {(change.stream_id, None)}
-            case changes.StreamPurge():
-                return {(change.stream_id, topic_id) for topic_id in self.state.streams[change.stream_id].topics}
-            case (
-                changes.TopicUpdate()
-                | changes.TopicPurge()
-                | changes.PartitionDeletion()
-                | changes.GroupCreation()
-                | changes.GroupDeletion()
-            ):
-                return {(change.stream_id, change.topic_id)}
-            case _:
-                # Users, tokens and sinks have no directories, and a deletion is complete when it is durable.
-                return set()
+        if isinstance(creation, changes.PartitionCreation):
+            self._tell_partition_count(stream.stream_id, topic.topic_id)
 
     async def _settle(self, places: set[StreamOrTopic], *, is_held: bool = False) -> None:
         """Bring streams and topics up to date with the state: purges, descriptors, options. May be repeated.
@@ -410,7 +383,7 @@ class CatalogService:
         works: list[Callable[[], Coroutine[Any, Any, None]]] = [
             # Purges first, because they free disk space.
             partial(purge_topics, self._registry, self.state, topics, is_held=is_held),
-            partial(self._do_at_once, descriptions),
+            partial(self._run, descriptions),
         ]
         works += [partial(self._registry.apply_options, *place) for place in topics if self._is_open(*place)]
         failures: list[CourserError] = []
@@ -429,32 +402,30 @@ class CatalogService:
     def _is_open(self, stream: Stream, topic: Topic) -> bool:
         return (stream.stream_id, topic.topic_id) in self._registry.topics
 
-    async def _do_at_once(self, step: Step) -> None:
-        """Run the tasks of a step in a few threads, so that their syncs reach the disk together."""
-        pieces = iter(step)
+    async def _run(self, tasks: Sequence[Task]) -> None:
+        """Run tasks in a few threads, so that their syncs reach the disk together."""
+        if not tasks:
+            return
+        remaining = iter(tasks)
         failures: list[Exception] = []
 
         async def work() -> None:
-            for piece in pieces:
+            for task in remaining:
                 try:
-                    await self._in_pool(piece)
+                    await self._in_pool(task)
                 except Exception as failure:  # noqa: BLE001 - raised below, when all threads have ended
                     failures.append(failure)
                 if failures:
                     return
 
-        await asyncio.gather(*(work() for _ in range(min(len(step), _AT_ONCE))))
+        await asyncio.gather(*(work() for _ in range(min(len(tasks), _AT_ONCE))))
         if failures:
             # A failed sync must not be retried, so it is raised before other failures.
             raise next(filter(is_failed_sync, failures), failures[0])
 
-    def _topic(self, stream_id: int, topic_id: int) -> tuple[Stream, Topic]:
-        stream = self.state.streams[stream_id]
-        return stream, stream.topics[topic_id]
-
-    def _tell_partition_count(self, change: changes.PartitionCreation | changes.PartitionDeletion) -> None:
-        _, topic = self._topic(change.stream_id, change.topic_id)
-        self._groups.partitions_changed(change.stream_id, change.topic_id, len(topic.partitions))
+    def _tell_partition_count(self, stream_id: int, topic_id: int) -> None:
+        count = len(self.state.streams[stream_id].topics[topic_id].partitions)
+        self._groups.partitions_changed(stream_id, topic_id, count)
 
     # --- in the background ---
 
