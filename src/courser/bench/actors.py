@@ -70,11 +70,9 @@ class ActorReport(msgspec.Struct, frozen=True, kw_only=True):
 class Progress(Protocol):
     """Told what actors do while they do it."""
 
-    def sent(self, messages: int, size: int) -> None:
-        """Messages were acknowledged."""
+    def sent(self, messages: int, size: int) -> None: ...
 
-    def received(self, messages: int, size: int) -> None:
-        """Messages were read."""
+    def received(self, messages: int, size: int) -> None: ...
 
 
 class Schedule:
@@ -133,7 +131,6 @@ class Count:
         self.latencies.add(end - begin)
 
     def part(self) -> Part:
-        """The totals."""
         return Part(
             messages=self.messages,
             size=self.size,

@@ -81,8 +81,7 @@ class PhaseResult:
     """About one for each second."""
 
 
-def _show_nothing(state: RunState) -> None:
-    """Show no progress."""
+def _show_nothing(state: RunState) -> None: ...
 
 
 class Conductor:

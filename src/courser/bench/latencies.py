@@ -96,7 +96,6 @@ class Distribution:
 
     @property
     def mean(self) -> float:
-        """Nanoseconds."""
         return self.total / self.count if self.count else 0.0
 
     def percentile(self, share: float) -> int:

@@ -35,7 +35,6 @@ class Spread:
 
     @property
     def mean(self) -> float:
-        """The expected value."""
         return (self.minimum + self.maximum) / 2
 
     def pick(self, source: random.Random) -> int:
@@ -133,7 +132,6 @@ class ActorTask(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> tuple[int, int]:
-        """Topic and partition."""
         return self.topic, self.partition_id
 
 

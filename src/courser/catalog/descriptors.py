@@ -68,7 +68,6 @@ def describe_topic(stream: Stream, topic: Topic) -> TopicDescriptor:
 
 
 def encode_descriptor(descriptor: StreamDescriptor | TopicDescriptor) -> bytes:
-    """The file's contents."""
     written: msgspec.Struct = descriptor
     if isinstance(descriptor, TopicDescriptor):
         written = msgspec.structs.replace(descriptor, topic=topic_as_written(descriptor.topic))

@@ -101,7 +101,6 @@ class Directories:
 
     @property
     def path(self) -> Path:
-        """The data directory."""
         return self._path
 
     def carry_out(self, state: CatalogState, change: changes.AnyChange) -> None:

@@ -90,5 +90,4 @@ def best_sellers(spark: "SparkSession", folder: Path, count: int) -> list[Produc
 
 
 def decoded(messages: "DataFrame") -> "DataFrame":
-    """Payloads as columns."""
     return messages.selectExpr(f"from_json(CAST(payload AS STRING), '{ORDER_SCHEMA}') AS one").selectExpr("one.*")

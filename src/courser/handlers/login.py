@@ -8,7 +8,6 @@ from courser.broker.broker import Broker
 
 
 async def login_user(broker: Broker, session: Session, command: c.LoginUser) -> r.LoggedIn:
-    """By password."""
     reply = await broker.authentication.login(session, command.name, command.password, command.token)
     session.sdk = sdk_of(command.sdk or command.context)
     return reply
@@ -22,7 +21,6 @@ async def login_with_token(broker: Broker, session: Session, command: c.LoginWit
 
 
 async def logout_user(broker: Broker, session: Session, _: c.LogoutUser) -> None:
-    """The connection stays."""
     broker.authentication.logout(session)
 
 

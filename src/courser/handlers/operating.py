@@ -12,7 +12,6 @@ from courser.model.permissions import Action
 
 
 async def get_sessions(broker: Broker, session: Session, command: c.GetSessions) -> o.SessionList:
-    """By client id."""
     broker.finder.check(session, command)
     users = broker.catalog.state.users
     started_at = broker.clock.now() - broker.clock.monotonic()

@@ -30,7 +30,6 @@ async def stage_messages(broker: Broker, session: Session, command: c.StageMessa
 
 
 async def finish_stage(broker: Broker, session: Session, command: c.FinishStage) -> r.StagedPart:
-    """Durable on return."""
     user_id = _owner(broker, session, command.name.sink, command.name.batch)
     return await broker.staging.finish(user_id, command.name, command.chunk_count)
 

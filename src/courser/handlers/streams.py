@@ -39,7 +39,6 @@ async def create_stream(broker: Broker, session: Session, command: c.CreateStrea
 
 
 async def update_stream(broker: Broker, session: Session, command: c.UpdateStream) -> None:
-    """Rename it."""
     stream = broker.finder.stream(session, command)
     await broker.catalog.submit(changes.StreamUpdate(stream.stream_id, command.name))
 

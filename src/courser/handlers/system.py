@@ -63,7 +63,6 @@ async def describe_options(broker: Broker, _session: Session, command: c.Describ
 
 
 async def get_me(broker: Broker, session: Session, _: c.GetMe) -> r.ClientDetails:
-    """This connection."""
     return _details(broker, session)
 
 
@@ -79,7 +78,6 @@ async def get_client(broker: Broker, session: Session, command: c.GetClient) -> 
 
 
 async def get_clients(broker: Broker, session: Session, command: c.GetClients) -> r.ClientList:
-    """By id."""
     broker.finder.check(session, command)
     return r.ClientList([_info(broker, other) for other in broker.sessions.all()])
 

@@ -43,7 +43,6 @@ class Metric:
     labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the conventions."""
         assert _NAME.fullmatch(self.name), f"{self.name} is not a valid metric name"
         is_counter = self.kind is MetricKind.COUNTER
         assert is_counter == self.name.endswith("_total"), f"{self.name}: counters end in _total, others do not"
@@ -219,7 +218,6 @@ class Registry:
         return counters
 
     def histogram(self, metric: Metric, bounds: Sequence[float] = DURATION_BOUNDS) -> Histogram:
-        """A new histogram."""
         histogram = Histogram(bounds)
         self.collected(metric, lambda: (Sample((), histogram),))
         return histogram
@@ -238,7 +236,6 @@ class Registry:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What is registered."""
         return tuple(source.metric for source in self._sources.values())
 
     def collect(self) -> Iterator[Family]:

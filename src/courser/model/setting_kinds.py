@@ -42,7 +42,6 @@ class SettingKind(Generic[Value]):
 
 
 def quoted(text: str) -> str:
-    """A TOML string."""
     # TOML accepts every JSON escape, but does not allow a raw DEL, which JSON leaves unescaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
@@ -101,7 +100,6 @@ def integer(low: int, high: int) -> SettingKind[int]:
 
 
 def size(low: int = 0, high: int = 2**63, *, multiple: int = 1) -> SettingKind[int]:
-    """Bytes within bounds."""
 
     def check(number: int) -> int:
         if not low <= number <= high or number % multiple:

@@ -71,7 +71,6 @@ class WatchedLoop:
         return cls(asyncio.get_running_loop(), threading.get_ident(), frame.f_code)
 
     def frame(self) -> FrameType | None:
-        """The innermost one."""
         return sys._current_frames().get(self.thread_id)
 
     def is_idle(self, frame: FrameType) -> bool:

@@ -51,7 +51,6 @@ class ServedClassicCodec(ClassicCodec):
         self._evidence, self._has_said = facts
 
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
-        """See ``Codec``."""
         if type(reply) is LoggedIn:
             chooser, evidence = self._chooser, self._evidence
             evidence.note_memory(chooser.proven.recall(reply.user_id, evidence.login))

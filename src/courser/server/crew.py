@@ -137,7 +137,6 @@ class Crew:
         await self._companions.tell_all("say_goodbye", grace)
 
     async def abandon(self) -> None:
-        """The start failed."""
         await self._companions.abandon()
 
     def _lost(self, number: int) -> None:

@@ -56,7 +56,6 @@ class Dependencies:
 
     @property
     def broker(self) -> Broker:
-        """What is served."""
         return self.dispatcher.broker
 
 

@@ -43,7 +43,6 @@ class LogFile:
         self._size = 0
 
     def write(self, text: str) -> None:
-        """Append whole lines."""
         data = text.encode("utf-8", "backslashreplace")
         self._open()
         if self._file_size_max and self._size and self._size + len(data) > self._file_size_max:

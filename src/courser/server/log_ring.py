@@ -23,7 +23,6 @@ class LogRing(logging.Handler):
         self._numbers = count(1)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the line."""
         try:
             text = record.getMessage()
             if record.exc_info and record.exc_info[0]:

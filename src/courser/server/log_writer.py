@@ -46,7 +46,6 @@ class LogWriter(logging.Handler):
     # --- any thread ---
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue the line."""
         try:
             self._queue.put_nowait(f"{self.format(record)}\n")
         except queue.Full:

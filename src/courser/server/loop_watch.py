@@ -125,7 +125,6 @@ class Scheduling:
         return int(waited) // 1000
 
     def close(self) -> None:
-        """Close the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -222,6 +221,5 @@ class LoopWatch:
         return True
 
     def _reply(self) -> None:
-        """On the loop."""
         self._answered_at = self._clock.monotonic()
         self._answer.set()

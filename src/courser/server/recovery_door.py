@@ -57,7 +57,6 @@ class _RecoveryApplication:
         """No answer takes long."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         del receive, send
         exchange = Exchange.of(scope, self._settings, self._ids)
         try:

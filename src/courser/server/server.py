@@ -310,7 +310,6 @@ class Server:
         return f"?tls=true&tls_ca_file={quote(str(path))}"
 
     def _reload_certificates(self) -> None:
-        """Handle SIGHUP."""
         if not self._listeners.reload_certificates():
             _log.info("received SIGHUP, but no certificate files are configured; nothing to reload")
             return

@@ -46,7 +46,6 @@ def metric_of(family: Family, started_at: int, now: int) -> Metric:
 
 
 def metrics_data(metrics: Iterable[Metric], resource: Resource, scope: InstrumentationScope) -> MetricsData:
-    """One export."""
     return MetricsData([ResourceMetrics(resource, [ScopeMetrics(scope, list(metrics), "")], "")])
 
 

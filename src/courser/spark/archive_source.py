@@ -55,7 +55,7 @@ class ArchiveSource:
     """Whether another source may have what is missing here."""
 
     def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:
-        """See ``Source``. Raises ``ReadFailed`` if an object is damaged, unless damage is to be skipped."""
+        """Raises ``ReadFailed`` if an object is damaged, unless damage is to be skipped."""
         assert partition == self.identity.partition_id, "an object belongs to one partition"
         cache, indexes = ObjectCache(_CACHE_SIZE), ObjectCache(INDEX_CACHE_SIZE)
         try:

@@ -38,7 +38,7 @@ class ArchiveTopic:
         self._root_age_max = root_age_max
 
     def facts(self) -> TopicFacts:
-        """See ``TopicMetadata``. Looks for a newer root. Raises ``SourceMissing`` if there is no such topic."""
+        """Looks for a newer root. Raises ``SourceMissing`` if there is no such topic."""
 
         def newest() -> TopicFacts:
             archive = archive_at(self._access)
@@ -64,17 +64,17 @@ class ArchiveTopic:
         return None if partition is None else archive.partition(identity_of(topic, partition))
 
     def segments(self, partition: int) -> list[ListedSegment]:  # noqa: ARG002
-        """See ``TopicMetadata``. The archive has objects instead."""
+        """The archive has objects instead."""
         return []
 
     def is_reserved(self, partition: int, first: int, end: int) -> bool:
-        """See ``TopicMetadata``: the manifest knows."""
+        """The manifest knows."""
         found = with_retries(lambda: self._partition(partition), self._retries)
         missing = () if found is None else found.missing_between(first, end)
         return all(reason is SkipReason.RESERVED for _, _, reason in missing)
 
     def offset_at_time(self, partition: int, moment: int) -> int | None:
-        """See ``TopicMetadata``. Reads the index of one object, and a few headers."""
+        """Reads the index of one object, and a few headers."""
         return with_retries(lambda: self._offset_at_time(partition, moment), self._retries)
 
     def _offset_at_time(self, partition: int, moment: int) -> int | None:
@@ -90,7 +90,7 @@ class ArchiveTopic:
         return offset if offset < found.manifest.pieces[-1].end_offset else None
 
     def wait(self, following: Following, seconds: float) -> bool:  # noqa: ARG002
-        """See ``LiveTopic``. Nobody tells when a run has ended, so this only waits."""
+        """Nobody tells when a run has ended, so this only waits."""
         time.sleep(seconds)
         return True
 

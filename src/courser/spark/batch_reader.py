@@ -66,5 +66,4 @@ class BatchReader(DataSourceReader):
         return TopicRead(options.topic, self.narrowed(ranges, metadata), facts, sources_of)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """See ``read_task``."""
         return read_task(partition, self.reads, self.schema)

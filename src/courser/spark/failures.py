@@ -85,7 +85,6 @@ def _python_line(text: str) -> str:
 
 
 def _spark_line(text: str) -> str:
-    """Spark's own message."""
     place = _PLACE.search(text)
     text = _CALLED.sub("", text.strip())
     sentence = _cut(text)

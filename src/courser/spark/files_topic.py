@@ -40,7 +40,7 @@ class FilesTopic:
         self._files = LocalFileSystem()
 
     def facts(self) -> TopicFacts:
-        """See ``TopicMetadata``. Raises ``ReadFailed``."""
+        """Raises ``ReadFailed``."""
         stream_id, topic = self._find()
         partitions = {}
         for partition in topic.partitions:
@@ -53,17 +53,17 @@ class FilesTopic:
         return TopicFacts(topic.uuid, partitions)
 
     def segments(self, partition: int) -> list[ListedSegment]:
-        """See ``TopicMetadata``. Raises ``ReadFailed``."""
+        """Raises ``ReadFailed``."""
         stream_id, topic = self._find()
         return self._segments(stream_id, topic, partition)
 
     def is_reserved(self, partition: int, first: int, end: int) -> bool:
-        """See ``TopicMetadata``: the ledger knows."""
+        """The ledger knows."""
         gaps = self._ledger(*self._find(), partition).gaps
         return any(gap.first_offset <= first and end <= gap.end_offset and not gap.is_loss for gap in gaps)
 
     def offset_at_time(self, partition: int, moment: int) -> int | None:
-        """See ``TopicMetadata``. Scans the headers of the segment that contains it. Raises ``ReadFailed``."""
+        """Scans the headers of the segment that contains it. Raises ``ReadFailed``."""
         stream_id, topic = self._find()
         identity, directory = self._place(stream_id, topic, partition)
         ledger = self._ledger(stream_id, topic, partition)

@@ -38,11 +38,9 @@ class ColumnBounds:
     among: set[int] | None = None
 
     def at_least(self, value: int) -> None:
-        """Exclude smaller values."""
         self.first = value if self.first is None else max(self.first, value)
 
     def at_most(self, value: int) -> None:
-        """Exclude larger values."""
         self.last = value if self.last is None else min(self.last, value)
 
     def only(self, values: Iterable[int]) -> None:

@@ -58,7 +58,6 @@ class ReadOptions:
 
     @property
     def name(self) -> str:
-        """For error messages."""
         return f"{self.stream}/{self.topic}"
 
 

@@ -39,11 +39,10 @@ class SegmentSource:
 
     @property
     def path(self) -> Path:
-        """The log file."""
         return log_path(Path(self.directory), self.base_offset)
 
     def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:
-        """See ``Source``. Raises ``ReadFailed`` if the file is damaged, unless damage is to be skipped."""
+        """Raises ``ReadFailed`` if the file is damaged, unless damage is to be skipped."""
         assert partition == self.identity.partition_id, "a segment belongs to one partition"
         try:
             file = LocalFileSystem().open(self.path)

@@ -30,7 +30,7 @@ class ServerSource:
     retries: int
 
     def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:
-        """See ``Source``. Raises ``ReadFailed`` if the topic was deleted or replaced."""
+        """Raises ``ReadFailed`` if the topic was deleted or replaced."""
         connection = with_retries(lambda: connection_to(self.target), self.retries)
         self._check_identity(connection)
         offset = start

@@ -50,7 +50,7 @@ class MissingSegment:
     """Where it should be: ``the files in ...``."""
 
     def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:  # noqa: ARG002
-        """See ``Source``. Raises ``OffsetsUnavailable``."""
+        """Raises ``OffsetsUnavailable``."""
         reason = f"missing from {self.place}"
         raise OffsetsUnavailable(ErrorCode.OFFSET_GONE, first_offset=start, end_offset=end, reason=reason)
 
@@ -67,7 +67,6 @@ class Range:
 
     @property
     def count(self) -> int:
-        """How many offsets."""
         return self.end - self.start
 
 

@@ -227,7 +227,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """See ``read_task``."""
         return read_task(partition, list(self._reads.values()), self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:

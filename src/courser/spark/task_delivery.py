@@ -39,7 +39,6 @@ class StagedDelivery:
         self._under_way: deque[tuple[int, Destination, Batch, Future[None]]] = deque()
 
     def send(self, destination: Destination, batch: Batch) -> None:
-        """See ``TaskDelivery``."""
         chunk = self._chunk_count
         self._chunk_count += 1
         self._under_way.append((chunk, destination, batch, self._begin(chunk, destination, batch)))
@@ -47,7 +46,7 @@ class StagedDelivery:
             self._await_first()
 
     def finish(self) -> int:
-        """See ``TaskDelivery``. The staged part is durable on return."""
+        """The staged part is durable on return."""
         while self._under_way:
             self._await_first()
         if self._chunk_count:
@@ -80,7 +79,6 @@ class DirectDelivery:
         self._under_way: deque[tuple[c.SendMessages, Future[Any]]] = deque()
 
     def send(self, destination: Destination, batch: Batch) -> None:
-        """See ``TaskDelivery``."""
         partition = ToPartition(destination.partition)
         command = c.SendMessages(destination.stream, destination.topic, partition, [batch])
         self._count += 1
@@ -89,7 +87,6 @@ class DirectDelivery:
             self._await_first()
 
     def finish(self) -> int:
-        """See ``TaskDelivery``."""
         while self._under_way:
             self._await_first()
         return self._count

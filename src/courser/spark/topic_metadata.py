@@ -177,7 +177,6 @@ class ServerTopic:
         return known.gaps
 
     def segments(self, partition: int) -> list[ListedSegment]:
-        """See ``TopicMetadata``."""
         found = self.connection.sync.get_segments(self._stream, self._topic, partition)
         return [
             ListedSegment(row.first_offset, row.next_offset, row.size, found.directory, row.is_sealed)
@@ -186,7 +185,7 @@ class ServerTopic:
         ]
 
     def is_reserved(self, partition: int, first: int, end: int) -> bool:  # noqa: ARG002
-        """See ``TopicMetadata``. Unknown here: the server tells only when it is asked for the messages."""
+        """Unknown here: the server tells only when it is asked for the messages."""
         return False
 
     def wait(self, following: Following, seconds: float) -> bool:
@@ -201,7 +200,6 @@ class ServerTopic:
             return True
 
     def offset_at_time(self, partition: int, moment: int) -> int | None:
-        """See ``TopicMetadata``."""
         polled = self.connection.sync.poll_batches(
             self._stream, self._topic, partition, PollingStrategy.Timestamp(moment), 1, consumer=0
         )

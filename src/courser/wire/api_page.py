@@ -32,7 +32,6 @@ Json = Mapping[str, Any]
 
 
 def api_page(document: Json) -> bytes:
-    """The page."""
     return "\n".join(_page(document)).encode()
 
 

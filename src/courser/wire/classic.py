@@ -127,7 +127,7 @@ class ClassicCodec:
     # --- requests -------------------------------------------------------------------------------------
 
     def frame_size(self, head: memoryview) -> int | None:
-        """See ``Codec``. A length below 4 is invalid and counts as a frame of 8 bytes."""
+        """A length below 4 is invalid and counts as a frame of 8 bytes."""
         if len(head) < HEADER_SIZE:
             return None
         length: int
@@ -146,7 +146,7 @@ class ClassicCodec:
         return HEADER_SIZE + payload_size
 
     def is_slow(self, frame: memoryview) -> bool:
-        """See ``Codec``. Only sends are slow: other large requests are refused."""
+        """Only sends are slow: other large requests are refused."""
         if _unpack_head(frame)[1] != _SEND_CODE:
             return False
         evidence = self._evidence
@@ -155,7 +155,7 @@ class ClassicCodec:
         return len(frame) > _QUICK_MESSAGES_SIZE_MAX or promised_count(frame) > _QUICK_COUNT_MAX
 
     def decode(self, frame: memoryview, is_logged_in: bool) -> Incoming:  # noqa: ARG002 - part of ``Codec``
-        """See ``Codec``. A missing login is checked later: an invalid payload is refused first."""
+        """A missing login is checked later: an invalid payload is refused first."""
         try:
             if self._header_size and frame[_LENGTH_SIZE] == _SEND_CODE:
                 send = decode_usual_send(
@@ -202,14 +202,12 @@ class ClassicCodec:
     # --- replies --------------------------------------------------------------------------------------
 
     def encodes_slowly(self, reply: Reply) -> bool:
-        """See ``Codec``."""
         if type(reply) is not Polled:
             return False
         size_max = _QUICK_MESSAGES_SIZE_MAX if self._evidence.dialect.has_long_header else QUICK_SIZE_MAX
         return reply.message_count > _QUICK_COUNT_MAX or reply.size > size_max
 
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
-        """See ``Codec``."""
         kind = type(reply)
         if reply is None or kind is Sent:
             return _DONE
@@ -222,7 +220,6 @@ class ClassicCodec:
         return (_HEAD.pack(0, len(payload)) + payload,)
 
     def encode_failure(self, incoming: Incoming, error: CourserError) -> Sequence[Buffer]:
-        """See ``Codec``."""
         assert incoming.command is not None, "only commands can fail"
         command = type(incoming.command)
         code, dialect = error.code, self._evidence.dialect
@@ -234,5 +231,5 @@ class ClassicCodec:
         return (_status(status_of(command, code, dialect)),)
 
     def farewell(self, error: CourserError) -> bytes:
-        """See ``Codec``. Clients take it for the reply to their next request, and reconnect on 8 and 30."""
+        """Clients take it for the reply to their next request, and reconnect on 8 and 30."""
         return _status(error.code)

@@ -63,7 +63,6 @@ _EXTRA_PARAMETERS: Mapping[type[c.Command], tuple[Parameter, ...]] = {
 
 
 def openapi_document(version: str, metrics_path: str | None = "/metrics", *, has_console: bool = True) -> Json:
-    """The whole document."""
     rows = [(row, row.route) for row in c.COMMANDS if row.route is not None]
     own = own_routes(metrics_path, has_console=has_console)
     bodies: dict[object, Any] = {row.kind: _body_type(row) for row, route in rows if has_body(route)}

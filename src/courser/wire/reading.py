@@ -156,21 +156,17 @@ class Reader:
     # --- numbers and bytes ----------------------------------------------------------------------------
 
     def u8(self) -> int:
-        """A byte."""
         return self._buffer[self._advance(1)]
 
     def u16(self) -> int:
-        """Two bytes."""
         value: int = _U16.unpack_from(self._buffer, self._advance(2))[0]
         return value
 
     def u32(self) -> int:
-        """Four bytes."""
         value: int = _U32.unpack_from(self._buffer, self._advance(4))[0]
         return value
 
     def u64(self) -> int:
-        """Eight bytes."""
         value: int = _U64.unpack_from(self._buffer, self._advance(8))[0]
         return value
 

@@ -61,7 +61,6 @@ _TRANSPORTS = {int(transport): transport for transport in Transport}
 
 
 def write_client(row: r.ClientInfo, first_id: int = 0, nobody: int = NOBODY) -> bytes:
-    """A connection."""
     user_id = nobody if row.user_id is None else shifted(row.user_id, first_id)
     head = _CLIENT.pack(row.client_id, user_id, row.transport)
     return head + text32(row.address) + u32(row.group_count)
@@ -87,7 +86,6 @@ def read_client_details(reader: Reader) -> r.ClientDetails:
 
 
 def read_clients(reader: Reader) -> r.ClientList:
-    """All connections."""
     clients = []
     while reader.remaining:
         clients.append(read_client(reader))

@@ -83,7 +83,6 @@ class UnsubscribeRequest(_Request, frozen=True, tag="unsubscribe"):
     topic: _U32 | _Name
 
     def selection(self) -> Selection:
-        """The topic."""
         return Selection(stream=self.stream, topic=self.topic)
 
 

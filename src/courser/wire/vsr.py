@@ -115,7 +115,7 @@ class VsrCodec:
     # --- frames ---------------------------------------------------------------------------------------
 
     def frame_size(self, head: memoryview) -> int | None:
-        """See ``Codec``. An invalid frame ends the connection: where the next frame starts is unknown."""
+        """An invalid frame ends the connection: where the next frame starts is unknown."""
         length = len(head)
         if length > headers.COMMAND_POSITION and not self._is_first:
             size, command = headers.unpack_size_and_command(head)
@@ -150,12 +150,11 @@ class VsrCodec:
     # --- requests -------------------------------------------------------------------------------------
 
     def is_slow(self, frame: memoryview) -> bool:
-        """See ``Codec``. Decoding a batch is fast, unless each message is hashed or walked over."""
+        """Decoding a batch is fast, unless each message is hashed or walked over."""
         del frame
         return self._verify_frames or not is_compiled
 
     def decode(self, frame: memoryview, is_logged_in: bool) -> Incoming:
-        """See ``Codec``."""
         self._is_first = False
         if len(frame) < HEADER_SIZE:
             return _hang_up(VsrIncoming(None), "a frame without a complete header")
@@ -268,12 +267,11 @@ class VsrCodec:
     # --- replies --------------------------------------------------------------------------------------
 
     def encodes_slowly(self, reply: Reply) -> bool:
-        """See ``Codec``. Messages are sent as they are stored."""
+        """Messages are sent as they are stored."""
         del reply
         return False
 
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
-        """See ``Codec``."""
         assert isinstance(incoming, VsrIncoming)
         if type(reply) is Sent:
             answer = headers.sent_reply(
@@ -313,7 +311,6 @@ class VsrCodec:
         return (answer,)
 
     def encode_failure(self, incoming: Incoming, error: CourserError) -> Sequence[Buffer]:
-        """See ``Codec``."""
         assert isinstance(incoming, VsrIncoming)
         assert incoming.command is not None
         channel, number = judge(incoming.operation, incoming.command, error.code)
@@ -347,7 +344,7 @@ class VsrCodec:
             self._duplicates.remember_change(incoming.request, operation, incoming.checksum, answer)
 
     def farewell(self, error: CourserError) -> bytes:
-        """See ``Codec``. The SDK takes it for the reply to its next request, and logs in again."""
+        """The SDK takes it for the reply to its next request, and logs in again."""
         reason = FAREWELLS.get(error.code)
         return b"" if reason is None else headers.eviction(self._client, reason)
 

@@ -51,7 +51,6 @@ _stream, _partition, _user = layout_of(r.StreamInfo), layout_of(r.PartitionInfo)
 
 
 def write_stream(row: r.StreamInfo) -> bytes:
-    """A stream."""
     return _stream.write(row) + _NO_OPTIONS
 
 
@@ -62,7 +61,6 @@ def _read_stream(reader: Reader) -> r.StreamInfo:
 
 
 def write_topic(row: r.TopicInfo) -> bytes:
-    """A topic."""
     effective = row.effective
     head = _TOPIC.pack(
         row.topic_id,
