@@ -18,7 +18,7 @@ class GetUser(Command, frozen=True):
 
 @command(32, r.UserList, Action.READ_USERS, http="GET /users")
 class GetUsers(Command, frozen=True):
-    """All users."""
+    """List all users by id."""
 
 
 @command(
@@ -31,7 +31,7 @@ class GetUsers(Command, frozen=True):
     http_names={"name": "username", "is_active": "status"},
 )
 class CreateUser(Command, frozen=True):
-    """Create a user."""
+    """Create a user with a password and permissions."""
 
     name: Name
     password: Text8
@@ -41,7 +41,7 @@ class CreateUser(Command, frozen=True):
 
 @command(34, None, Action.MANAGE_USERS, operation=143, is_audited=True, http="DELETE /users/{user}")
 class DeleteUser(Command, frozen=True):
-    """Delete a user."""
+    """Delete a user and end its sessions."""
 
     user: Identifier
 
@@ -65,7 +65,7 @@ class UpdateUser(Command, frozen=True):
 
 @command(36, None, Action.MANAGE_USERS, operation=145, is_audited=True, http="PUT /users/{user}/permissions")
 class UpdatePermissions(Command, frozen=True):
-    """Replace all permissions."""
+    """Replace all permissions of a user."""
 
     user: Identifier
     permissions: Permissions | None

@@ -185,19 +185,19 @@ class DescribeOptions(Command, frozen=True):
 
 @command(20, r.ClientDetails)
 class GetMe(Command, frozen=True):
-    """This connection."""
+    """Describe the connection that asks."""
 
 
 @command(21, r.ClientDetails, Action.READ_SERVER, http="GET /clients/{client_id}")
 class GetClient(Command, frozen=True):
-    """Another connection."""
+    """Describe another connection."""
 
     client_id: U32
 
 
 @command(22, r.ClientList, Action.READ_SERVER, http="GET /clients")
 class GetClients(Command, frozen=True):
-    """All connections."""
+    """List all connections by id."""
 
 
 # --- streams ------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class GetStream(Command, frozen=True):
 
 @command(201, r.StreamList, Action.LIST_STREAMS, http="GET /streams")
 class GetStreams(Command, frozen=True):
-    """All streams."""
+    """List all streams by id."""
 
 
 @command(202, r.StreamInfo, Action.CREATE_STREAM, operation=128, is_audited=True, http="POST /streams")
@@ -225,7 +225,7 @@ class CreateStream(Command, frozen=True):
 
 @command(204, None, Action.MANAGE_STREAM, operation=129, is_audited=True, http="PUT /streams/{stream}")
 class UpdateStream(Command, frozen=True):
-    """Rename a stream."""
+    """Give a stream another name."""
 
     stream: Identifier
     name: Name
@@ -296,7 +296,7 @@ class UpdateTopic(Command, frozen=True):
 
 @command(303, None, Action.MANAGE_TOPIC, operation=134, is_audited=True, http=f"DELETE {_TOPIC}")
 class DeleteTopic(Command, frozen=True):
-    """Delete a topic."""
+    """Delete a topic with all of its messages."""
 
     stream: Identifier
     topic: Identifier
@@ -321,7 +321,7 @@ class PurgeTopic(Command, frozen=True):
     http_status=201,
 )
 class CreatePartitions(Command, frozen=True):
-    """Add partitions."""
+    """Add partitions after the last one."""
 
     stream: Identifier
     topic: Identifier
@@ -529,7 +529,7 @@ class JoinConsumerGroup(Command, frozen=True):
 
 @command(605, None, Action.READ_TOPIC, operation=149)
 class LeaveConsumerGroup(Command, frozen=True):
-    """Leave a group."""
+    """Leave a group that this connection joined."""
 
     stream: Identifier
     topic: Identifier

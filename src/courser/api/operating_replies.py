@@ -33,7 +33,7 @@ class SessionInfo(Reply, frozen=True):
 
 
 class SessionList(Reply, frozen=True):
-    """By client id."""
+    """All sessions, ordered by client id."""
 
     sessions: Annotated[list[SessionInfo], Counted()]
 
@@ -71,7 +71,7 @@ class LogLine(Reply, frozen=True):
 
 
 class LogLines(Reply, frozen=True):
-    """Oldest first."""
+    """Lines of the log, oldest first."""
 
     lines: Annotated[list[LogLine], Counted()]
 
@@ -119,7 +119,7 @@ class TopicFigures(Reply, frozen=True):
 
 
 class TopicFigureList(Reply, frozen=True):
-    """By the ids of streams and topics."""
+    """The figures of all topics, ordered by the ids of streams and topics."""
 
     topics: Annotated[list[TopicFigures], Counted()]
 
@@ -150,7 +150,7 @@ class PipelineInfo(Reply, frozen=True):
 
 
 class PipelineList(Reply, frozen=True):
-    """By name and user."""
+    """All pipelines that reported, ordered by name and user."""
 
     pipelines: Annotated[list[PipelineInfo], Counted()]
 

@@ -60,7 +60,7 @@ class TopicInfo(Reply, frozen=True):
 
 
 class PartitionInfo(Reply, frozen=True):
-    """A partition."""
+    """A partition and its figures."""
 
     partition_id: Id
     created_at: U64
@@ -79,7 +79,7 @@ class StreamDetails(Reply, frozen=True):
 
 
 class StreamList(Reply, frozen=True):
-    """By id."""
+    """All streams, ordered by id."""
 
     streams: list[StreamInfo]
 
@@ -92,7 +92,7 @@ class TopicDetails(Reply, frozen=True):
 
 
 class TopicList(Reply, frozen=True):
-    """By id."""
+    """The topics of a stream, ordered by id."""
 
     topics: list[TopicInfo]
 
@@ -208,7 +208,7 @@ class SegmentInfo(Reply, frozen=True):
 
 
 class SegmentList(Reply, frozen=True):
-    """Oldest first."""
+    """The segments of a partition, oldest first."""
 
     partition_id: U32
     directory: Text32
@@ -255,7 +255,7 @@ class TopicMaintenance(Reply, frozen=True):
 
 
 class GroupInfo(Reply, frozen=True):
-    """A consumer group."""
+    """A consumer group and its size."""
 
     group_id: Id
     partition_count: U32
@@ -278,7 +278,7 @@ class GroupDetails(Reply, frozen=True):
 
 
 class GroupList(Reply, frozen=True):
-    """By id."""
+    """The consumer groups of a topic, ordered by id."""
 
     groups: Annotated[list[GroupInfo], ToTheEnd()]
 
@@ -311,14 +311,14 @@ class Assignment(Reply, frozen=True):
 
 
 class ConfirmedAssignment(Assignment, frozen=True):
-    """The same for a member that confirms: in a reply of Courser's own, all ids count from 0."""
+    """An assignment for a member that confirms. In a reply of Courser's own, all ids count from 0."""
 
 
 # --- users and clients --------------------------------------------------------------------------------
 
 
 class LoggedIn(Reply, frozen=True):
-    """A successful login."""
+    """The user that has logged in."""
 
     user_id: int
     session: int
@@ -328,7 +328,7 @@ class LoggedIn(Reply, frozen=True):
 
 
 class UserInfo(Reply, frozen=True):
-    """A user."""
+    """A user without its permissions."""
 
     user_id: Id
     created_at: U64
@@ -344,7 +344,7 @@ class UserDetails(Reply, frozen=True):
 
 
 class UserList(Reply, frozen=True):
-    """By id."""
+    """All users, ordered by id."""
 
     users: list[UserInfo]
 
@@ -378,7 +378,7 @@ class ClientGroup(Reply, frozen=True):
 
 
 class ClientInfo(Reply, frozen=True):
-    """A connection."""
+    """A connection and its user."""
 
     client_id: int
     user_id: int | None
@@ -395,7 +395,7 @@ class ClientDetails(Reply, frozen=True):
 
 
 class ClientList(Reply, frozen=True):
-    """By id."""
+    """All connections, ordered by id."""
 
     clients: list[ClientInfo]
 
@@ -535,7 +535,7 @@ class SinkSummary(Reply, frozen=True):
 
 
 class SinkList(Reply, frozen=True):
-    """By name and user."""
+    """All sinks, ordered by name and user."""
 
     sinks: Annotated[list[SinkSummary], Counted()]
 
@@ -558,6 +558,6 @@ class StagedPartInfo(Reply, frozen=True):
 
 
 class StagedPartList(Reply, frozen=True):
-    """By user, batch, part and attempt."""
+    """Staged parts, ordered by user, batch, part and attempt."""
 
     parts: Annotated[list[StagedPartInfo], Counted()]

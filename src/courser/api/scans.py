@@ -59,7 +59,7 @@ class ScanBounds:
 
 @dataclass(frozen=True, slots=True)
 class ScanStarted:
-    """The first event."""
+    """The first event of a search."""
 
     bounds: tuple[ScanBounds, ...]
     message_count: int
@@ -110,7 +110,7 @@ class ScanProgress:
 
 @dataclass(frozen=True, slots=True)
 class ScanDone:
-    """The last event."""
+    """The last event of a search."""
 
     progress: ScanProgress
     is_complete: bool

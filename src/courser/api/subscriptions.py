@@ -72,7 +72,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class TopicEnded:
-    """Nothing more comes from this topic: it was deleted, or the subscriber may not read it any more."""
+    """The last event of a topic: it was deleted, or the subscriber may not read it any more."""
 
     selection: Selection
     error: CourserError

@@ -24,7 +24,7 @@ class StreamCreation(Change, frozen=True, tag=1):
 
 
 class StreamUpdate(Change, frozen=True, tag=2):
-    """Renames a stream."""
+    """Gives a stream another name."""
 
     stream_id: int
     name: str
@@ -65,7 +65,7 @@ class TopicUpdate(Change, frozen=True, tag=6):
 
 
 class TopicDeletion(Change, frozen=True, tag=7):
-    """Deletes a topic."""
+    """Deletes a topic with its partitions."""
 
     stream_id: int
     topic_id: int
@@ -119,7 +119,7 @@ class GroupDeletion(Change, frozen=True, tag=12):
 
 
 class UserCreation(Change, frozen=True, tag=13):
-    """Creates a user."""
+    """Creates a user with a password and permissions."""
 
     name: str
     password_hash: str

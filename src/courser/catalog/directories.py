@@ -237,7 +237,7 @@ class Directories:
             self.make_stream(stream)
 
     def settle_topic(self, stream: Stream, topic: Topic) -> None:
-        """The same for a topic."""
+        """Finish what a crash interrupted in the directory of a topic."""
         try:
             self.describe(stream, topic)
         except StorageFailure as failure:

@@ -95,7 +95,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
 
 
 class User(msgspec.Struct, array_like=True):
-    """A user account."""
+    """A user account with its permissions."""
 
     user_id: int
     name: str

@@ -27,13 +27,13 @@ class _Image(msgspec.Struct, array_like=True):
 
 
 class _ImageWithSinks(_Image):
-    """The same with sinks. Used only if there are sinks; otherwise earlier versions can read the bytes."""
+    """An image with sinks. Used only if there are sinks; otherwise earlier versions can read the bytes."""
 
     sinks: list[Sink] = []
 
 
 class _ImageWithPurges(_ImageWithSinks):
-    """The same with the ends of purges. Used only if there are any."""
+    """An image with the ends of purges. Used only if there are any."""
 
     purges: list[PurgeEnds] = []
 

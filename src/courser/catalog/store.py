@@ -176,7 +176,7 @@ class CatalogStore:
         return self.append(change)
 
     def append(self, change: AnyChange) -> Created:
-        """The same without a snapshot.
+        """Check, journal and apply a change, without a snapshot.
 
         For the change that undoes an unfinished creation. After a snapshot, the creation would no longer be in the
         journal. If the power failed before the change is journaled, the next start could not undo the creation.

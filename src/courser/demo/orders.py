@@ -58,7 +58,7 @@ PRODUCTS = (
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One of them."""
+    """An order of the demonstration."""
 
     order_id: int
     at: datetime

@@ -25,7 +25,7 @@ async def get_consumer_groups(broker: Broker, session: Session, command: c.GetCo
 
 
 async def create_consumer_group(broker: Broker, session: Session, command: c.CreateConsumerGroup) -> r.GroupDetails:
-    """It has no members yet."""
+    """Create a group without members."""
     stream, topic = broker.finder.topic(session, command)
     change = changes.GroupCreation(stream.stream_id, topic.topic_id, command.name, command.group_id)
 
@@ -65,7 +65,7 @@ async def sync_consumer_group(broker: Broker, session: Session, command: c.SyncC
 
 
 async def confirm_assignment(broker: Broker, session: Session, command: c.ConfirmAssignment) -> r.ConfirmedAssignment:
-    """The same, from a member that has given up what it lost."""
+    """Describe the assignment of a member that has given up what it lost."""
     _, _, key = broker.finder.group(session, command)
     return broker.groups.confirm(session, key, command.generation)
 

@@ -14,7 +14,7 @@ async def login_user(broker: Broker, session: Session, command: c.LoginUser) -> 
 
 
 async def login_with_token(broker: Broker, session: Session, command: c.LoginWithToken) -> r.LoggedIn:
-    """By personal access token."""
+    """Log in with a personal access token."""
     reply = await broker.authentication.login_with_token(session, command.token)
     session.sdk = sdk_of(command.sdk)
     return reply

@@ -18,7 +18,7 @@ from courser.model.permissions import Action
 
 
 async def stage_messages(broker: Broker, session: Session, command: c.StageMessages) -> None:
-    """Nothing of it can be seen."""
+    """Stage a chunk. Readers cannot see it until its part is published."""
     address = broker.finder.address(session, command)
     user_id = _owner(broker, session, command.name.sink, command.name.batch)
     broker.sends.check_space()

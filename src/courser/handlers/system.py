@@ -35,7 +35,7 @@ async def get_stats(broker: Broker, session: Session, command: c.GetStats) -> r.
 
 
 async def get_metrics(broker: Broker, session: Session, command: c.GetMetrics) -> r.MetricsText:
-    """The same text that HTTP serves."""
+    """Return the text that HTTP serves at ``/metrics``."""
     broker.finder.check(session, command)
     return r.MetricsText(await broker.scrapes.text())
 

@@ -27,7 +27,7 @@ _TEXT_LENGTH_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class SettingKind(Generic[Value]):
-    """One grammar."""
+    """How values of one type are parsed and printed."""
 
     name: str
     """For the reference: "size", "duration"."""

@@ -68,7 +68,7 @@ class ArchiveTopic:
         return []
 
     def is_reserved(self, partition: int, first: int, end: int) -> bool:
-        """The manifest knows."""
+        """Whether the manifest records these offsets as a gap."""
         found = with_retries(lambda: self._partition(partition), self._retries)
         missing = () if found is None else found.missing_between(first, end)
         return all(reason is SkipReason.RESERVED for _, _, reason in missing)
@@ -90,7 +90,7 @@ class ArchiveTopic:
         return offset if offset < found.manifest.pieces[-1].end_offset else None
 
     def wait(self, following: Following, seconds: float) -> bool:  # noqa: ARG002
-        """Nobody tells when a run has ended, so this only waits."""
+        """Wait. An archive does not tell when a run has ended."""
         time.sleep(seconds)
         return True
 

@@ -24,7 +24,7 @@ from courser.spark.writer import CourserBatchWriter, CourserStreamWriter
 
 
 class CourserSource(DataSource):
-    """``spark.read.format("courser")``."""
+    """The data source behind ``spark.read.format("courser")``."""
 
     @classmethod
     def name(cls) -> str:

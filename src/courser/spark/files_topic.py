@@ -58,7 +58,7 @@ class FilesTopic:
         return self._segments(stream_id, topic, partition)
 
     def is_reserved(self, partition: int, first: int, end: int) -> bool:
-        """The ledger knows."""
+        """Whether the ledger records these offsets as a gap."""
         gaps = self._ledger(*self._find(), partition).gaps
         return any(gap.first_offset <= first and end <= gap.end_offset and not gap.is_loss for gap in gaps)
 

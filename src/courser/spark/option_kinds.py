@@ -79,7 +79,7 @@ def _duration(text: str) -> float:
 
 
 def _time(text: str) -> int:
-    """Microseconds since 1970."""
+    """Parse a time as microseconds since 1970."""
     if text.strip().isdecimal():
         return int(text)
     try:

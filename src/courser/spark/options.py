@@ -63,7 +63,7 @@ EVERYTHING = frozenset(Use)
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option."""
+    """An option of the data source: name, kind, default, meaning."""
 
     name: str
     kind: OptionKind
@@ -384,7 +384,7 @@ def required_topic(values: Mapping[str, Any]) -> str:
 
 
 def one_topic(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """The same, where there may be none. Raises ``OptionRefused`` if there are several."""
+    """The only topic that is named, or None. Raises ``OptionRefused`` if there are several."""
     topics: tuple[str, ...] = values["topic"] or ()
     if len(topics) > 1:
         raise OptionRefused(

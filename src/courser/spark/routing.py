@@ -34,7 +34,7 @@ _SLACK_PART = 8
 
 
 class Destination(NamedTuple):
-    """A partition."""
+    """The partition that a row goes to."""
 
     stream: str
     topic: str

@@ -26,7 +26,7 @@ def metadata_of(options: ReadOptions) -> TopicMetadata:
 
 
 def live_topic(options: ReadOptions) -> LiveTopic:
-    """The same for streams, which do not read files alone."""
+    """The topic of a stream, which does not read files alone."""
     return _topic(options, root_age_max=ROOT_AGE_MAX)
 
 

@@ -114,7 +114,7 @@ class TopicMetadata(Protocol):
 
 
 class LiveTopic(TopicMetadata, Protocol):
-    """The same for streams, which wait for more."""
+    """Metadata of a topic that a stream waits for."""
 
     def wait(self, following: Following, seconds: float) -> bool:
         """Wait up to ``seconds`` for a message in this or another topic. Returns whether to look again."""

@@ -164,7 +164,7 @@ class _Publisher:
 
 
 class CourserBatchWriter(DataSourceArrowWriter):
-    """``df.write.format("courser")``."""
+    """Writes a frame with ``df.write.format("courser")``."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -187,7 +187,7 @@ class CourserBatchWriter(DataSourceArrowWriter):
 
 
 class CourserStreamWriter(DataSourceStreamArrowWriter):
-    """``df.writeStream.format("courser")``."""
+    """Writes a stream with ``df.writeStream.format("courser")``."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options

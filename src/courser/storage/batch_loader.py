@@ -427,5 +427,5 @@ def _choose_uniform(frame_size: int, body: memoryview, skip: int, count: int, si
 
 
 def _choose_mixed(_frame_size: int, body: memoryview, skip: int, count: int, size_max: int) -> tuple[int, int, int]:
-    """The same for frames of different sizes, which are found by their lengths."""
+    """Choose among frames of different sizes, which are found by their lengths."""
     return cut_frames(body, skip, count, size_max)

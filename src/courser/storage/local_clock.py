@@ -19,5 +19,5 @@ class SystemClock:
 
     @staticmethod
     def since_boot() -> int:
-        """The same, but it goes on while the machine is suspended, as the wall clock does."""
+        """Time since the boot. It goes on while the machine is suspended, as the wall clock does."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000

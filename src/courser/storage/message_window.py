@@ -250,7 +250,7 @@ def message_ids(body: memoryview, frames: FrameLayout) -> MessageIds:
 
 
 def few_ids(body: memoryview, frames: FrameLayout) -> FewIds:
-    """The same, of a small batch."""
+    """The ids in a small batch."""
     size, position = frames.frame_size, layout.FRAME_ID_POSITION
     starts = range(0, frames.count * size, size) if size else frames.starts.tolist()
     return [_unpack_id(body, start + position) for start in starts]

@@ -131,7 +131,7 @@ class Segment:
 
     @property
     def last_stored_at(self) -> int:
-        """The same of its last message."""
+        """When the last message was stored."""
         return self.last_timestamp + self.correction
 
     def facts(self) -> SegmentFacts:
@@ -169,7 +169,7 @@ class Segment:
         self.allocated_size = max(self.allocated_size, size)
 
     def seal(self) -> None:
-        """Nothing is written to it any more. A reader opens the file again, or finds it in ``SealedFiles``."""
+        """End writing. A reader opens the file again, or finds it in ``SealedFiles``."""
         self.synced_size = self.size
         self.state = SegmentState.SEALED
         self.file = None

@@ -377,7 +377,7 @@ class TestBroker:
 
 
 class SyncTestBroker:
-    """The same for sync tests: ``with SyncTestBroker() as broker: client = broker.connect()``.
+    """A ``TestBroker`` for sync tests: ``with SyncTestBroker() as broker: client = broker.connect()``.
 
     Example:
         from courser.testing.broker import SyncTestBroker

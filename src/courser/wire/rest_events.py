@@ -93,7 +93,7 @@ class Cursor:
         self.offsets.setdefault(address, {})[partition_id] = next_offset
 
     def leave(self, address: TopicAddress) -> None:
-        """Nothing more comes from a topic."""
+        """Remove a topic that has ended."""
         self.offsets.pop(address, None)
 
     @property
@@ -190,13 +190,13 @@ def _delivery_events(delivery: Delivery, address: TopicAddress, name: TopicName,
 
 
 def encode_end(name: TopicName, error: CourserError) -> bytes:
-    """Nothing more comes from a topic."""
+    """Encode the end of a topic."""
     failure = msgspec.Raw(encode_failure(None, error)[1])
     return encode_event("ended", msgspec.json.encode(_named(name) | {"error": failure}))
 
 
 def encode_stop(error: CourserError) -> bytes:
-    """Nothing more comes at all."""
+    """Encode the end of the subscription."""
     return encode_event("stopped", encode_failure(None, error)[1])
 
 

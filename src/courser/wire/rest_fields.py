@@ -170,7 +170,7 @@ class JsonStreamPermissions(msgspec.Struct):
 
 
 class JsonGlobalPermissions(msgspec.Struct):
-    """Permissions for everything."""
+    """Permissions for the whole server."""
 
     manage_servers: bool
     read_servers: bool

@@ -62,7 +62,7 @@ class JsonField(msgspec.Struct):
 
 
 class JsonHeader(msgspec.Struct):
-    """A user header."""
+    """A user header: kind and value."""
 
     key: JsonField
     value: JsonField
@@ -81,7 +81,7 @@ class JsonMessage(msgspec.Struct):
 
 
 class JsonPartitioning(msgspec.Struct):
-    """Where messages go."""
+    """How the partition is chosen."""
 
     kind: Literal["balanced", "partition_id", "messages_key"]
     value: bytes
@@ -89,7 +89,7 @@ class JsonPartitioning(msgspec.Struct):
 
 
 class SendBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages to send."""
+    """The body of a send."""
 
     partitioning: JsonPartitioning
     messages: list[JsonMessage]
@@ -206,7 +206,7 @@ def wants_acknowledgement(query: Mapping[str, str]) -> bool:
 
 
 class SentView(msgspec.Struct):
-    """Where messages are."""
+    """Where the messages are stored."""
 
     confirmations: list[Sent]
 

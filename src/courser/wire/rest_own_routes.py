@@ -62,7 +62,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnRoute:
-    """One route."""
+    """A route of Courser's own: method, path and command."""
 
     name: str
     """Of the operation; the server finds by it what answers."""

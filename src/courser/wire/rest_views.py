@@ -12,7 +12,7 @@ from courser.wire.rest_fields import JsonPermissions, Status
 
 
 class StreamView(msgspec.Struct):
-    """A stream."""
+    """A stream and its sizes."""
 
     id: int
     created_at: int
@@ -35,7 +35,7 @@ class OptionValueView(msgspec.Struct):
 
 
 class TopicView(msgspec.Struct):
-    """A topic."""
+    """A topic and its options."""
 
     id: int
     created_at: int
@@ -59,7 +59,7 @@ class StreamDetailsView(StreamView):
 
 
 class PartitionView(msgspec.Struct):
-    """A partition."""
+    """A partition and its figures."""
 
     id: int
     created_at: int
@@ -80,7 +80,7 @@ class TopicDetailsView(TopicView):
 
 
 class GroupView(msgspec.Struct):
-    """A consumer group."""
+    """A consumer group and its size."""
 
     id: int
     name: str
@@ -106,7 +106,7 @@ class GroupDetailsView(GroupView):
 
 
 class UserView(msgspec.Struct):
-    """A user."""
+    """A user without permissions."""
 
     id: int
     created_at: int
@@ -131,7 +131,7 @@ class TokenView(msgspec.Struct):
 
 
 class AccessTokenView(msgspec.Struct):
-    """An access token."""
+    """An access token and its expiry."""
 
     token: str
     expiry: int
@@ -220,7 +220,7 @@ class EndpointsView(msgspec.Struct):
 
 
 class NodeView(msgspec.Struct):
-    """A server."""
+    """Where a server listens."""
 
     name: str
     ip: str
@@ -256,7 +256,7 @@ class OptionView(msgspec.Struct):
 
 
 class ErrorView(msgspec.Struct):
-    """A failure."""
+    """A failure: number, name and reason."""
 
     id: int
     """The number of the error; 404 if something is simply missing."""

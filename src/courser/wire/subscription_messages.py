@@ -36,7 +36,7 @@ class _Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
 
 
 class LoginRequest(_Request, frozen=True, tag="login"):
-    """The first message."""
+    """The first message: a token."""
 
     token: str
     """An access token of HTTP, or a personal access token."""
@@ -45,7 +45,7 @@ class LoginRequest(_Request, frozen=True, tag="login"):
 
 
 class SubscribeRequest(_Request, frozen=True, tag="subscribe"):
-    """One more topic."""
+    """A request for one more topic."""
 
     stream: _U32 | _Name
     topic: _U32 | _Name
@@ -59,7 +59,7 @@ class SubscribeRequest(_Request, frozen=True, tag="subscribe"):
     encoding: Literal["base64", "text", "json"] = "base64"
 
     def selection(self) -> Selection:
-        """The same as a value. Raises ``CommandRejected``."""
+        """The topic and where to start. Raises ``CommandRejected``."""
         return Selection(
             stream=self.stream,
             topic=self.topic,
@@ -77,7 +77,7 @@ class SubscribeRequest(_Request, frozen=True, tag="subscribe"):
 
 
 class UnsubscribeRequest(_Request, frozen=True, tag="unsubscribe"):
-    """One topic less."""
+    """A request to end one topic."""
 
     stream: _U32 | _Name
     topic: _U32 | _Name

@@ -107,7 +107,7 @@ def write_facts(error: CourserError) -> bytes:
 
 
 def write_reason(reason: str) -> bytes:
-    """The same for a failure that has only a message text."""
+    """Write a failure that has only a message text."""
     return msgspec.json.encode(Facts(reason))
 
 

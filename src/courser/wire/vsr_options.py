@@ -152,7 +152,7 @@ def read_topic_options(reader: Reader, *, is_update: bool = False) -> TopicOptio
 
 
 def topic_options_of_texts(texts: Mapping[str, str], *, is_update: bool = False) -> TopicOptions:
-    """The same from values that are all text, as in JSON. Raises ``Malformed``."""
+    """Read options whose values are all text, as in JSON. Raises ``Malformed``."""
     entries = {name: _Field(HeaderKind.STRING, text.encode()) for name, text in texts.items()}
     return _topic_options(entries, is_update=is_update)
 
