@@ -11,7 +11,6 @@ from unittest import mock
 import pytest
 
 from courser.api import commands as c
-from courser.broker.publishing import staging
 from courser.broker.publishing.publishing import Publishing
 from courser.broker.publishing.redo import Redo
 from courser.errors import CommandRejected, CourserError, ErrorCode
@@ -113,14 +112,14 @@ async def test_a_client_that_goes_away_leaves_no_part_that_only_looks_finished(
     number: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has_begun, may_go_on = threading.Event(), threading.Event()
-    finish_file = staging._finish_file
+    finish = StagedFileWriter.finish
 
     def finish_slowly(writer: StagedFileWriter) -> None:
         has_begun.set()
         may_go_on.wait()
-        finish_file(writer)
+        finish(writer)
 
-    monkeypatch.setattr(staging, "_finish_file", finish_slowly)
+    monkeypatch.setattr(StagedFileWriter, "finish", finish_slowly)
     loop = asyncio.get_running_loop()
     life = Life(seed + number, level="replicated")
     await life.begin()

@@ -63,7 +63,7 @@ async def test_an_answer_that_does_not_wait_for_the_entry_is_noticed() -> None:
 async def test_parts_that_are_removed_before_the_logs_are_synced_are_missed() -> None:
     async def remove_first(publishing: Publishing, sink: Sink, publish: Publish) -> None:
         await publishing._redo.append(sink, publish)
-        for part in publishing._staging._of_sink(sink.user_id, sink.name):
+        for part in publishing._staging._parts.of_sink(sink.user_id, sink.name):
             await publishing._staging._drop(part)
         await publishing._redo.sync(sink)
         await publishing._catalog.submit(c.PublishEnd(sink.name, publish.op))
@@ -90,5 +90,5 @@ async def test_a_sink_that_is_forgotten_too_early_takes_its_messages_along() -> 
 
 
 async def test_parts_of_an_open_publish_that_are_removed_are_missed() -> None:
-    with mock.patch.object(staging, "is_in_open_publish", return_value=False), pytest.raises(NOTICED):
+    with mock.patch.object(staging.Staging, "_is_needed", return_value=False), pytest.raises(NOTICED):
         await crash_everywhere("replicated", False, 1)

@@ -7,8 +7,8 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.partition.message_keys import with_key
-from courser.broker.publishing.staging import OpenPart
+from courser.broker.partition.steps import Steps
+from courser.broker.publishing.staged_parts import OpenPart
 from courser.catalog.entities import Sink
 from courser.catalog.rules import BATCH_NUMBER_MAX, ROOT_USER_ID
 from courser.errors import CommandRejected, ErrorCode
@@ -25,7 +25,7 @@ async def stage_messages(broker: Broker, session: Session, command: c.StageMessa
     partitioning, batch = command.partitioning, command.batch
     target = broker.sends.target_of(address, partitioning)
     if type(partitioning) is ByKey:
-        batch = with_key(batch, partitioning.key)
+        (batch,) = await broker.sends.with_key([batch], partitioning.key)
     await broker.staging.stage(user_id, command.name, command.chunk, target, batch)
 
 
@@ -55,7 +55,7 @@ async def discard_staged(broker: Broker, session: Session, command: c.DiscardSta
 async def get_sink(broker: Broker, session: Session, command: c.GetSink) -> r.SinkInfo:
     """What its owner may know about a sink; one that was never used is no error."""
     user_id = _owner(broker, session, command.sink, 0)
-    part_count, size = broker.staging.figures(user_id, command.sink)
+    part_count, size = await broker.staging.figures(user_id, command.sink)
     sink = broker.catalog.state.sinks.get(command.sink)
     if sink is None:
         return r.SinkInfo(None, False, 0, part_count, size)
@@ -67,7 +67,9 @@ async def get_sinks(broker: Broker, session: Session, command: c.GetSinks) -> r.
     del command
     wanted = _seen_by(broker, session)
     figures: dict[tuple[str, int], tuple[int, int]] = {}
+    steps = Steps()
     for part in broker.staging.parts():
+        await steps.take()
         if wanted(part.identity.user_id):
             key = part.identity.sink, part.identity.user_id
             count, size = figures.get(key, (0, 0))
@@ -87,10 +89,13 @@ def _summary(name: str, user_id: int, sink: Sink | None, part_count: int, staged
 async def get_staged_parts(broker: Broker, session: Session, command: c.GetStagedParts) -> r.StagedPartList:
     """None is no error."""
     wanted = _seen_by(broker, session)
-    found = [
-        part for part in broker.staging.parts() if part.identity.sink == command.sink and wanted(part.identity.user_id)
-    ]
-    return r.StagedPartList(sorted(map(_part_info, found), key=attrgetter("user_id", "batch", "part", "attempt")))
+    found: list[r.StagedPartInfo] = []
+    steps = Steps()
+    for part in broker.staging.parts():
+        await steps.take()
+        if part.identity.sink == command.sink and wanted(part.identity.user_id):
+            found.append(_part_info(part))
+    return r.StagedPartList(sorted(found, key=attrgetter("user_id", "batch", "part", "attempt")))
 
 
 def _part_info(part: OpenPart) -> r.StagedPartInfo:

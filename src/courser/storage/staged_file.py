@@ -171,9 +171,13 @@ class StagedFileWriter:
         """Continue a part of an earlier session. Anything after its last good record is removed."""
         try:
             file = file_system.open(path, writable=True)
-            file.truncate(contents.file_size)
         except OSError as error:
             raise storage_failure("open", path, error) from error
+        try:
+            file.truncate(contents.file_size)
+        except OSError as error:
+            file.close()
+            raise storage_failure("truncate", path, error) from error
         return cls(file, contents, limits)
 
     def append(self, target: StagingTarget, batch: Batch) -> None:

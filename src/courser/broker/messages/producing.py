@@ -102,7 +102,7 @@ class Sends:
         partition_id = choose_partition(topic, partitioning)
         partition = topic.partition(partition_id)
         if type(partitioning) is ByKey:
-            batches = await self._with_key(batches, partitioning.key)
+            batches = await self.with_key(batches, partitioning.key)
         size = sum(batch.size for batch in batches)
         if topic.size_limit is not None:
             cleaning = self.take_room(topic, topic.size_limit, size)
@@ -163,11 +163,14 @@ class Sends:
             self._elsewhere = {address: place for address, place in known if self._state.topic(*address) is not None}
             self._elsewhere_count_max = max(2 * len(self._elsewhere), _ELSEWHERE_COUNT_MIN)
 
-    async def _with_key(self, batches: list[Batch], key: bytes) -> list[Batch]:
+    async def with_key(self, batches: list[Batch], key: bytes) -> list[Batch]:
+        """The batches with the key added to every message that has none; many or large ones on another thread."""
+
         def work() -> list[Batch]:
             return [with_key(batch, key) for batch in batches]
 
-        if sum(batch.count for batch in batches) <= _KEYED_COUNT_MAX:
+        count, size = sum(batch.count for batch in batches), sum(batch.size for batch in batches)
+        if count <= _KEYED_COUNT_MAX and size <= DEFAULT_LIMITS.inline_size:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 

@@ -7,7 +7,7 @@ part that is not published is removed: by the next publish of its sink, by its c
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,10 @@ import xxhash
 from courser.api import replies as r
 from courser.api.commands import StagedPartName
 from courser.broker.background import Background
+from courser.broker.partition.steps import Steps
+from courser.broker.publishing.staged_parts import OpenPart, PartTable
 from courser.broker.settings import BrokerSettings
-from courser.catalog.entities import Sink
+from courser.catalog.entities import Publish
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, CourserError, ErrorCode, MetadataReadOnly, StorageFailure
 from courser.model.clock import Clock
@@ -53,30 +55,6 @@ _BATCH_HEADROOM = RECORD_SIZE + 512
 """Bytes that a chunk needs in addition to its messages."""
 
 
-class OpenPart:
-    """One part in memory."""
-
-    __slots__ = ("contents", "identity", "lock", "path", "rests_since", "touched_at", "upkeep", "writer")
-
-    def __init__(self, identity: PartIdentity, path: Path, contents: PartContents, clock: Clock) -> None:
-        self.identity = identity
-        self.path = path
-        self.contents = contents
-        self.touch(clock)
-        self.writer: StagedFileWriter | None = None
-        self.upkeep: asyncio.Future[None] | None = None
-        """Write-back hints to the kernel that are running."""
-        self.lock = asyncio.Lock()
-        """Held while disk work on this part is running."""
-
-    def touch(self, clock: Clock) -> None:
-        """Something was added to it, or the server has found it."""
-        self.touched_at = clock.now()
-        """For people."""
-        self.rests_since = clock.monotonic()
-        """By the monotonic clock: parts expire by it, so that no step of the wall clock removes or keeps any."""
-
-
 class Staging:
     """All staged parts of a server. Used from the event loop; disk work runs in the pool."""
 
@@ -101,7 +79,11 @@ class Staging:
         self._limits = settings.limits
         self._engine_limits = settings.engine_limits
         self._encoding = PLAIN if settings.encryption is None else Encoding(encryption=settings.encryption)
-        self._parts: dict[PartIdentity, OpenPart] = {}
+        self._parts = PartTable()
+        self._leaving: dict[PartIdentity, asyncio.Task[None]] = {}
+        """Parts that are gone, while their files are being removed."""
+        self._needed: tuple[Publish | None, frozenset[tuple[int, int]]] = (None, frozenset())
+        """The parts, with their attempts, of the open publish that was looked at last."""
         self.size = 0
         """Size of all files in bytes."""
         self._background = Background()
@@ -129,9 +111,9 @@ class Staging:
             StorageFailure: the directory cannot be read.
         """
         for part in await self._in_pool(partial(self._load, is_crashed=is_crashed)):
-            self._parts[part.identity] = part
+            self._parts.add(part)
             self.size += part.contents.file_size
-        if self._parts:
+        if len(self._parts):
             _log.info("staged parts found count=%d size=%d", len(self._parts), self.size)
 
     def _load(self, *, is_crashed: bool) -> list[OpenPart]:
@@ -229,7 +211,19 @@ class Staging:
     def _is_wanted(self, identity: PartIdentity) -> bool:
         """Whether a part can still be published, or is being published."""
         sink = self._state.sinks.get(identity.sink)
-        return sink is None or identity.batch > sink.batch or is_in_open_publish(sink, identity)
+        return sink is None or identity.batch > sink.batch or self._is_needed(identity)
+
+    def _is_needed(self, identity: PartIdentity) -> bool:
+        """Whether a decided publish still needs this part."""
+        sink = self._state.sinks.get(identity.sink)
+        if sink is None or sink.open is None or identity.batch != sink.batch or identity.user_id != sink.user_id:
+            return False
+        publish, needed = self._needed
+        if publish is not sink.open:
+            # Looked up once for all parts of a publish: there may be ten thousand.
+            needed = frozenset((part.part, part.attempt) for part in sink.open.parts)
+            self._needed = sink.open, needed
+        return (identity.part, identity.attempt) in needed
 
     # --- what tasks do ---
 
@@ -245,19 +239,27 @@ class Staging:
         self._check_names()
         if self.make_room is not None and not self._has_room(batch.size):
             await self.make_room()
-        part = self._parts.get(identity)
-        if part is None:
-            if chunk:
-                self._check_undamaged(identity)
-                raise _not_found(identity, f"the {chunk} chunks staged before are gone; run the task again")
-            self._check_room(batch.size)
-            part = await self._background.shielded(self._begin(identity))
         if self._encoding is not PLAIN:
             batch = await self._in_pool(partial(encode, batch, self._encoding))
-        async with part.lock:
-            self._add(part, chunk, target, batch)
+        # A client that disconnects must not leave a write behind that nobody waits for.
+        await self._background.shielded(self._stage_in_turn(identity, chunk, target, batch))
 
-    def _add(self, part: OpenPart, chunk: int, target: StagingTarget, batch: Batch) -> None:
+    async def _stage_in_turn(self, identity: PartIdentity, chunk: int, target: StagingTarget, batch: Batch) -> None:
+        while True:
+            if (leaving := self._leaving.get(identity)) is not None:
+                # The file of an earlier part with this name.
+                await asyncio.wait((leaving,))
+                continue
+            # Nothing is awaited before it is listed: a repeated request finds it.
+            part = self._parts.get(identity) or self._new_part(identity, chunk, batch.size)
+            async with part.lock:
+                if self._parts.get(identity) is part:
+                    await self._add(part, chunk, target, batch)
+                    return
+                # It was removed meanwhile, or could not be created.
+
+    async def _add(self, part: OpenPart, chunk: int, target: StagingTarget, batch: Batch) -> None:
+        """Add a chunk, with the lock of the part held."""
         contents = part.contents
         if chunk < contents.chunk_count:
             # The reply was lost, and the client sent it again.
@@ -267,13 +269,38 @@ class Staging:
         if chunk > contents.chunk_count:
             raise _incomplete(part, chunk)
         self._check_room(batch.size)
-        if part.writer is None:
-            part.writer = StagedFileWriter.reopen(self._file_system, part.path, contents, self._engine_limits)
-        before = contents.file_size
-        part.writer.append(target, batch)
-        self.size += contents.file_size - before
+        before, expected = contents.file_size, batch.size + _BATCH_HEADROOM
+        # Counted before it is written: other parts may grow at the same time.
+        self.size += expected
+        try:
+            if part.writer is not None and batch.size <= self._engine_limits.inline_size:
+                part.writer.append(target, batch)
+            else:
+                self._parts.begin_work(part)
+                await self._in_pool(partial(self._write, part, target, batch))
+        except BaseException:
+            if part.writer is None and before:
+                self._parts.end_work(part)
+            elif part.writer is None:
+                self._parts.remove(part)
+            raise
+        finally:
+            self.size += part.contents.file_size - before - expected
         part.touch(self._clock)
-        self._keep_up(part, part.writer)
+        if part.writer is not None:
+            self._keep_up(part, part.writer)
+
+    def _write(self, part: OpenPart, target: StagingTarget, batch: Batch) -> None:
+        """Append a batch whose hash and write take long, or the first one since the part or the server began."""
+        if part.writer is None:
+            part.writer = self._writer_of(part)
+            part.contents = part.writer.contents
+        part.writer.append(target, batch)
+
+    def _writer_of(self, part: OpenPart) -> StagedFileWriter:
+        if not part.contents.file_size:
+            return self._create(part.path, part.identity, part.touched_at)
+        return StagedFileWriter.reopen(self._file_system, part.path, part.contents, self._engine_limits)
 
     def _keep_up(self, part: OpenPart, writer: StagedFileWriter) -> None:
         """Ask the kernel to start write-back, one hint at a time: on a busy disk the call blocks."""
@@ -282,34 +309,31 @@ class Staging:
         if (work := writer.take_upkeep()) is not None:
             part.upkeep = asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    async def _begin(self, identity: PartIdentity) -> OpenPart:
-        """Create the file of a new part."""
+    def _new_part(self, identity: PartIdentity, chunk: int, size: int) -> OpenPart:
+        """A part that is not there yet; its file is created with the first batch, of ``size`` bytes."""
+        if chunk:
+            self._check_undamaged(identity)
+            raise _not_found(identity, f"the {chunk} chunks staged before are gone; run the task again")
+        self._check_room(size)
         limits = self._limits
         if len(self._parts) >= limits.part_count_max:
             reason = f"the limit of {limits.part_count_max} staged parts is reached"
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
-        if sum(part.writer is not None for part in self._parts.values()) >= limits.unfinished_count_max:
+        if self._parts.in_work_count >= limits.unfinished_count_max:
             reason = f"{limits.unfinished_count_max} parts are already being staged; try again later"
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
-        own = [part.writer is not None for part in self._parts.values() if part.identity.user_id == identity.user_id]
-        if len(own) >= limits.part_count_of_user_max or sum(own) >= limits.unfinished_count_of_user_max:
+        own_count, own_in_work = self._parts.counts_of_user(identity.user_id)
+        if own_count >= limits.part_count_of_user_max or own_in_work >= limits.unfinished_count_of_user_max:
             reason = (
-                f"this user has {len(own)} staged parts, {sum(own)} of them unfinished: "
+                f"this user has {own_count} staged parts, {own_in_work} of them unfinished: "
                 f"the limits are {limits.part_count_of_user_max} and {limits.unfinished_count_of_user_max}"
             )
             raise CommandRejected(ErrorCode.STAGING_FULL, reason)
         path = self._path_of(identity)
         part = OpenPart(identity, path, PartContents(0), self._clock)
-        self._parts[identity] = part
+        self._parts.add(part)
+        self._parts.begin_work(part)
         self._set_aside.discard(path.name)
-        async with part.lock:
-            try:
-                part.writer = await self._in_pool(partial(self._create, path, identity, part.touched_at))
-            except BaseException:
-                del self._parts[identity]
-                raise
-        part.contents = part.writer.contents
-        self.size += part.contents.file_size
         return part
 
     def _create(self, path: Path, identity: PartIdentity, created_at: int) -> StagedFileWriter:
@@ -343,6 +367,8 @@ class Staging:
             self._check_undamaged(identity)
             raise _not_found(identity, "nothing is staged under this name")
         async with part.lock:
+            if self._parts.get(identity) is not part:
+                raise _not_found(identity, "it was removed meanwhile")
             contents = part.contents
             if chunk_count != contents.chunk_count:
                 raise _incomplete(part, chunk_count)
@@ -351,13 +377,10 @@ class Staging:
             return r.StagedPart(contents.message_count, contents.size)
 
     async def _finish(self, part: OpenPart) -> None:
-        writer = part.writer or StagedFileWriter.reopen(
-            self._file_system, part.path, part.contents, self._engine_limits
-        )
         before = part.contents.file_size
         await _rest(part)
         try:
-            await self._in_pool(partial(_finish_file, writer))
+            await self._in_pool(partial(self._finish_file, part))
             await self._sync_names()
         except CourserError:
             # A failed sync does not say what was lost, and a second sync may succeed without writing it.
@@ -366,8 +389,15 @@ class Staging:
             await self._drop(part)
             raise
         part.writer = None
+        self._parts.end_work(part)
         self.size += part.contents.file_size - before
         part.touch(self._clock)
+
+    def _finish_file(self, part: OpenPart) -> None:
+        if part.writer is None:
+            part.writer = self._writer_of(part)
+        part.writer.finish()
+        part.writer.close()
 
     async def _sync_names(self) -> None:
         """Make the names of files durable; otherwise a power cut could lose a part that a publish needs."""
@@ -401,7 +431,7 @@ class Staging:
         """Remove parts of a sink: those of one batch, those up to a batch, or all; never those of an open publish."""
         chosen = [
             part
-            for part in self._of_sink(user_id, sink)
+            for part in self._parts.of_sink(user_id, sink)
             if (batch is None or part.identity.batch == batch) and (up_to is None or part.identity.batch <= up_to)
         ]
         await self._remove(chosen)
@@ -409,52 +439,63 @@ class Staging:
     async def remove_expired(self) -> None:
         """Remove parts to which nothing was added for long."""
         before = self._clock.monotonic() - self._expiry
-        expired = [part for part in self._parts.values() if part.rests_since < before]
+        expired: list[OpenPart] = []
+        steps = Steps()
+        for part in self.parts():
+            await steps.take()
+            if part.rests_since < before:
+                expired.append(part)
         if expired:
             _log.info("staged parts expired count=%d", len(expired))
         await self._remove(expired)
 
     async def _remove(self, parts: Iterable[OpenPart]) -> None:
         for part in list(parts):
-            sink = self._state.sinks.get(part.identity.sink)
-            if sink is not None and is_in_open_publish(sink, part.identity):
+            if self._is_needed(part.identity):
                 continue
             async with part.lock:
                 if self._parts.get(part.identity) is part:
                     await self._drop(part)
 
     async def _drop(self, part: OpenPart) -> None:
-        """Remove a part and its file. Not synced: if a power cut brings it back, a start removes it or it expires."""
-        del self._parts[part.identity]
+        """Remove a part and its file, with its lock held. Nothing finds it any more; a new one of this name waits.
+
+        Not synced: if a power cut brings the file back, a start removes it or it expires.
+        """
+        self._parts.remove(part)
         self.size -= part.contents.file_size
+        leaving = self._leaving[part.identity] = self._background.start(self._remove_file(part))
+        await asyncio.shield(leaving)
+
+    async def _remove_file(self, part: OpenPart) -> None:
         try:
-            # Before any await: another part with this name may be created meanwhile.
-            unlink_if_there(self._file_system, part.path)
+            # First: whoever removes the last name of a closed file frees its space, which takes long for a large one.
+            await _let_go(part)
+            await self._in_pool(partial(unlink_if_there, self._file_system, part.path))
         except OSError as error:
             _log.warning("could not remove a staged part path=%s reason=%s", part.path, error)
-        await _let_go(part)
+        finally:
+            del self._leaving[part.identity]
 
     async def close(self) -> None:
         """Wait for running work and close all files."""
         await self._background.idle()
-        for part in list(self._parts.values()):
+        for part in list(self._parts.all()):
             await _let_go(part)
 
     # --- facts ---
 
-    def parts(self) -> Collection[OpenPart]:
-        """All staged parts of all users."""
-        return self._parts.values()
+    def parts(self) -> list[OpenPart]:
+        """All staged parts of all users, as of now: there may be many, so walk over them in steps."""
+        return list(self._parts.all())
 
-    def figures(self, user_id: int, sink: str) -> tuple[int, int]:
+    async def figures(self, user_id: int, sink: str) -> tuple[int, int]:
         """How many parts of a sink are staged, and the size of their files in bytes."""
-        parts = self._of_sink(user_id, sink)
-        return len(parts), sum(part.contents.file_size for part in parts)
-
-    def _of_sink(self, user_id: int, sink: str) -> list[OpenPart]:
-        return [
-            part for part in self._parts.values() if part.identity.sink == sink and part.identity.user_id == user_id
-        ]
+        parts, size, steps = self._parts.of_sink(user_id, sink), 0, Steps()
+        for part in parts:
+            await steps.take()
+            size += part.contents.file_size
+        return len(parts), size
 
     def path_of(self, identity: PartIdentity) -> Path:
         """The file of a part."""
@@ -509,18 +550,6 @@ async def _let_go(part: OpenPart) -> None:
     if part.writer is not None:
         part.writer.close()
         part.writer = None
-
-
-def _finish_file(writer: StagedFileWriter) -> None:
-    writer.finish()
-    writer.close()
-
-
-def is_in_open_publish(sink: Sink, identity: PartIdentity) -> bool:
-    """Whether a decided publish still needs this part."""
-    if sink.open is None or identity.batch != sink.batch or identity.user_id != sink.user_id:
-        return False
-    return any(part.part == identity.part and part.attempt == identity.attempt for part in sink.open.parts)
 
 
 def _words(identity: PartIdentity) -> str:
