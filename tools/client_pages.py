@@ -97,9 +97,9 @@ PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "courser.client.sync:SyncClient",
             "courser.client.sync_producer:SyncProducer",
             "courser.client.sync_producer:SyncTicket",
-            "courser.client.sync_consumer:SyncConsumer",
-            "courser.client.sync_consumer:SyncConsumedMessage",
-            "courser.client.sync_processor:SyncProcessor",
+            "courser.client.sync:SyncConsumer",
+            "courser.client.sync:SyncConsumedMessage",
+            "courser.client.sync:SyncProcessor",
         ),
     ),
     "testing": (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from courser.server.configuration.reference import reference_markdown
-from tools import client_pages, command_layouts, command_pages, console_options, monitoring, tables
+from tools import client_pages, client_stub, command_layouts, command_pages, console_options, monitoring, tables
 from tools.documents import with_part
 
 ROOT = Path(__file__).parent.parent
@@ -29,6 +29,7 @@ def generated() -> Mapping[str, str]:
         "docs/metrics.md": _between("docs/metrics.md", f"{monitoring.tables()}\n"),
         "docs/formats/private-commands.md": command_layouts.with_layouts(_read("docs/formats/private-commands.md")),
         "packaging/monitoring/grafana-dashboard.json": monitoring.dashboard_text(),
+        client_stub.PATH: client_stub.stub(),
         "src/courser/console/topic_options.js": console_options.module(),
     }
 

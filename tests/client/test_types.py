@@ -8,8 +8,7 @@ from courser.client.client import Client
 from courser.client.consumer import ConsumedMessage, Consumer
 from courser.client.messages import Message, PollingStrategy, SendMessage
 from courser.client.producer import Producer, Receipt, Ticket
-from courser.client.sync import SyncClient
-from courser.client.sync_consumer import SyncConsumedMessage, SyncConsumer
+from courser.client.sync import SyncClient, SyncConsumedMessage, SyncConsumer
 from courser.client.sync_producer import SyncProducer, SyncTicket
 from courser.testing.broker import SyncTestBroker, TestBroker
 

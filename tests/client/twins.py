@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from courser.client.sync import SyncClient
-from courser.client.sync_consumer import SyncConsumedMessage, SyncConsumer
+from courser.client.sync import SyncClient, SyncConsumedMessage, SyncConsumer
 from courser.client.sync_producer import SyncProducer, SyncTicket
 from courser.model.clock import Clock
 from courser.testing.broker import SyncTestBroker, TestBroker

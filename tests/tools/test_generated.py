@@ -18,7 +18,7 @@ def test_all_files_are_current() -> None:
 
 def test_every_file_is_written_and_pages_without_a_subject_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = generated.generated()
-    for name in ("docs", "packaging", "src/courser/console"):
+    for name in ("docs", "packaging", "src/courser/client", "src/courser/console"):
         shutil.copytree(generated.ROOT / name, tmp_path / name)
     for module in (generated, tools):
         monkeypatch.setattr(module, "ROOT", tmp_path)

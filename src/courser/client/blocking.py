@@ -1,22 +1,22 @@
-"""A private event loop in its own thread, and calls into it from other threads.
+"""A private event loop in its own thread, and objects whose methods run on it and block the caller.
 
 The base of the sync client: every call runs a method of the async client, so there is one implementation. Between calls
 the loop keeps running heartbeats, linger timers and reconnects.
 """
 
 import asyncio
+import inspect
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from courser.errors import ClientClosed
 
 Result = TypeVar("Result")
-Parameters = ParamSpec("Parameters")
-Inner = TypeVar("Inner")
-Original_co = TypeVar("Original_co", covariant=True)
+Kind = TypeVar("Kind", bound=type)
 
 
 class LoopThread:
@@ -65,26 +65,56 @@ class LoopThread:
         self._thread.join()
 
 
-class Blocking(Protocol[Original_co]):
-    """A sync twin: the async original, and the loop on which it runs.
+class Blocking:
+    """An async object for threads: calls run on its event loop, and return when they are done."""
 
-    The attributes are read-only, so a twin of a subclass is accepted where a twin of its base is expected.
+    def __init__(self, original: Any, thread: LoopThread) -> None:
+        self._original = original
+        self._thread = thread
+
+    def __enter__(self) -> Self:
+        self._thread.call(self._original.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.call(self._original.__aexit__(kind, error, trace))
+
+    def _on_loop(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
+        """Call a plain function on the event loop, and wait for its result."""
+
+        async def call() -> Result:
+            return function(*arguments, **named)
+
+        return self._thread.call(call())
+
+
+def blocking_form(original: type, names: Iterable[str] | None = None) -> Callable[[Kind], Kind]:
+    """Give a ``Blocking`` class these methods and properties of the async class; by default all that are public.
+
+    What the class defines itself stays.
     """
 
-    @property
-    def _original(self) -> Original_co: ...
+    def add(kind: Kind) -> Kind:
+        for name in names or (name for name in dir(original) if not name.startswith("_")):
+            if name not in vars(kind):
+                setattr(kind, name, _blocking(kind, getattr(original, name)))
+        return kind
 
-    @property
-    def _thread(self) -> LoopThread: ...
+    return add
 
 
-def blocking(
-    method: Callable[Concatenate[Inner, Parameters], Coroutine[Any, Any, Result]],
-) -> Callable[Concatenate[Blocking[Inner], Parameters], Result]:
-    """The same method for a sync twin. It returns when the original is done."""
+def _blocking(owner: type, member: Any) -> Any:
+    """The same method, which returns when the original is done; or the same property."""
+    if isinstance(member, property):
+        return property(_blocking(owner, member.fget))
+    is_async = inspect.iscoroutinefunction(member)
 
-    @wraps(method)
-    def call(self: Blocking[Inner], /, *arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
-        return self._thread.call(method(self._original, *arguments, **named))
+    @wraps(member)
+    def call(self: Blocking, /, *arguments: Any, **named: Any) -> Any:
+        done = member(self._original, *arguments, **named)
+        return self._thread.call(done) if is_async else done
 
+    call.__qualname__ = f"{owner.__name__}.{member.__name__}"
     return call

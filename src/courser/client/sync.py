@@ -1,31 +1,32 @@
-"""The sync twin of the client: the same methods, without ``await``. One implementation, on a private event loop."""
+"""The sync client: the methods of the async one, without ``await``. One implementation, on a private event loop.
 
-from collections.abc import Sequence
+``blocking_form`` takes most methods from the async classes when this module is loaded. ``make reference`` writes their
+types into ``sync.pyi``.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from concurrent.futures import wait
+from functools import wraps
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any
 
-from courser.api.commands import Command
-from courser.api.replies import Reply
-from courser.client.blocking import LoopThread, blocking
-from courser.client.client import Client, ConsumerOptions, ProcessOptions, ProducerOptions
+from courser.client.blocking import Blocking, LoopThread, blocking_form
+from courser.client.client import Client
 from courser.client.connection import open_connection
 from courser.client.consumed import PartitionsCallback
-from courser.client.consumer import Consumer
+from courser.client.consumer import ConsumedMessage, Consumer
 from courser.client.contexts import resolve_target
-from courser.client.handling import Handler
 from courser.client.link import Dial
-from courser.client.messages import AnyPartitioning
+from courser.client.messages import Message
 from courser.client.processing import Processor
-from courser.client.producer import Producer
-from courser.client.starting import Start
-from courser.client.sync_consumer import SyncConsumer, in_thread
-from courser.client.sync_processor import SyncProcessor
 from courser.client.sync_producer import SyncProducer
 from courser.client.targets import Target
-from courser.model.identifiers import Identifier
 
 
-class SyncClient:
+@blocking_form(Client)
+class SyncClient(Blocking):
     """A connection to a server that reconnects automatically. Create it with ``connect_sync``; see ``Client``.
 
     May be used by several threads at once.
@@ -36,227 +37,46 @@ class SyncClient:
     """
 
     def __init__(self, original: Client, thread: LoopThread, *, owns_thread: bool = True) -> None:
-        self._original = original
-        self._thread = thread
+        super().__init__(original, thread)
         self._owns_thread = owns_thread
         """Whether closing the client stops the event loop."""
-        self._consumers: list[SyncConsumer] = []
-
-    @property
-    def target(self) -> Target:
-        """The server and login."""
-        return self._original.target
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether the client is connected now. Requests reconnect if it is not."""
-        return self._original.is_connected
-
-    @property
-    def user_id(self) -> int | None:
-        """The id of the user who is logged in."""
-        return self._original.user_id
-
-    def request(self, command: Command) -> Reply | None:
-        """Send any command of ``courser.api.commands`` and return its reply unchanged."""
-        return self._thread.call(self._original.request(command))
 
     def close(self, *, failed: bool = False) -> None:
         """Close the connection and all producers and consumers. See ``Client.close``."""
         if self._thread.loop.is_closed():
             return
         try:
-            for consumer in self._consumers:
-                consumer.close(failed=failed)
             self._thread.call(self._original.close(failed=failed))
         finally:
             if self._owns_thread:
                 self._thread.stop()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(failed=kind is not None)
 
-    def producer(
-        self,
-        stream: Identifier,
-        topic: Identifier | None = None,
-        *,
-        partitioning: AnyPartitioning = None,
-        **options: Unpack[ProducerOptions],
-    ) -> SyncProducer:
+    @wraps(Client.producer, assigned=())
+    def producer(self, *arguments: Any, **named: Any) -> SyncProducer:
         """A producer for one topic; use it in ``with``. See ``Client.producer``."""
+        return SyncProducer(self._on_loop(self._original.producer, *arguments, **named), self._thread)
 
-        async def make() -> Producer:
-            return self._original.producer(stream, topic, partitioning=partitioning, **options)
-
-        return SyncProducer(self._thread.call(make()), self._thread)
-
-    def consumer(
-        self,
-        stream: Identifier,
-        topic: Identifier | None = None,
-        *,
-        group: Identifier | None = None,
-        name: Identifier | None = None,
-        partitions: Sequence[int] | None = None,
-        start: Start | None = None,
-        on_assigned: PartitionsCallback | None = None,
-        on_revoked: PartitionsCallback | None = None,
-        **options: Unpack[ConsumerOptions],
-    ) -> SyncConsumer:
+    @wraps(Client.consumer, assigned=())
+    def consumer(self, *arguments: Any, **named: Any) -> "SyncConsumer":
         """A consumer of one topic, with its own connection. See ``Client.consumer``.
 
         Callbacks run on a thread of their own while the consumer's thread waits.
         """
+        named |= {name: _in_thread(named.get(name)) for name in ("on_assigned", "on_revoked")}
+        return SyncConsumer(self._on_loop(self._original.consumer, *arguments, **named), self._thread)
 
-        async def make() -> Consumer:
-            return self._original.consumer(
-                stream,
-                topic,
-                group=group,
-                name=name,
-                partitions=partitions,
-                start=start,
-                on_assigned=in_thread(on_assigned),
-                on_revoked=in_thread(on_revoked),
-                **options,
-            )
-
-        consumer = SyncConsumer(self._thread.call(make()), self._thread)
-        self._consumers.append(consumer)
-        return consumer
-
-    def process(
-        self,
-        stream: Identifier,
-        handler: Handler,
-        *,
-        group: Identifier,
-        topic: Identifier | None = None,
-        payload_type: Any = None,
-        dead_letter: str | None = None,
-        start: Start | None = None,
-        **options: Unpack[ProcessOptions],
-    ) -> SyncProcessor:
+    @wraps(Client.process, assigned=())
+    def process(self, *arguments: Any, **named: Any) -> "SyncProcessor":
         """Run a handler over the messages of a topic: call ``run``, or use it in ``with``. See ``Client.process``.
 
         A plain handler runs on threads, and may use this client. An async one runs on the client's event loop.
         """
-
-        async def make() -> Processor:
-            return self._original.process(
-                stream,
-                handler,
-                group=group,
-                topic=topic,
-                payload_type=payload_type,
-                dead_letter=dead_letter,
-                start=start,
-                **options,
-            )
-
-        return SyncProcessor(self._thread.call(make()), self._thread)
-
-    # --- streams, topics, groups ---------------------------------------------------------------------
-
-    create_stream = blocking(Client.create_stream)
-    get_stream = blocking(Client.get_stream)
-    get_streams = blocking(Client.get_streams)
-    update_stream = blocking(Client.update_stream)
-    delete_stream = blocking(Client.delete_stream)
-    purge_stream = blocking(Client.purge_stream)
-    create_topic = blocking(Client.create_topic)
-    get_topic = blocking(Client.get_topic)
-    get_topics = blocking(Client.get_topics)
-    update_topic = blocking(Client.update_topic)
-    delete_topic = blocking(Client.delete_topic)
-    purge_topic = blocking(Client.purge_topic)
-    create_partitions = blocking(Client.create_partitions)
-    delete_partitions = blocking(Client.delete_partitions)
-    delete_segments = blocking(Client.delete_segments)
-    get_segments = blocking(Client.get_segments)
-    get_offsets_at_time = blocking(Client.get_offsets_at_time)
-    get_retention_plan = blocking(Client.get_retention_plan)
-    verify_segment = blocking(Client.verify_segment)
-    get_start_report = blocking(Client.get_start_report)
-    get_topic_maintenance = blocking(Client.get_topic_maintenance)
-    get_topic_durability = blocking(Client.get_topic_durability)
-    get_partition_bounds = blocking(Client.get_partition_bounds)
-    flush_messages = blocking(Client.flush_messages)
-    create_consumer_group = blocking(Client.create_consumer_group)
-    get_consumer_group = blocking(Client.get_consumer_group)
-    get_consumer_groups = blocking(Client.get_consumer_groups)
-    get_consumer_group_lag = blocking(Client.get_consumer_group_lag)
-    delete_consumer_group = blocking(Client.delete_consumer_group)
-    join_consumer_group = blocking(Client.join_consumer_group)
-    leave_consumer_group = blocking(Client.leave_consumer_group)
-    sync_consumer_group = blocking(Client.sync_consumer_group)
-    reset_consumer_group = blocking(Client.reset_consumer_group)
-
-    # --- users, tokens, the server -------------------------------------------------------------------
-
-    login_user = blocking(Client.login_user)
-    login_with_personal_access_token = blocking(Client.login_with_personal_access_token)
-    logout_user = blocking(Client.logout_user)
-    create_user = blocking(Client.create_user)
-    get_user = blocking(Client.get_user)
-    get_users = blocking(Client.get_users)
-    update_user = blocking(Client.update_user)
-    update_permissions = blocking(Client.update_permissions)
-    change_password = blocking(Client.change_password)
-    delete_user = blocking(Client.delete_user)
-    create_one_time_token = blocking(Client.create_one_time_token)
-    create_personal_access_token = blocking(Client.create_personal_access_token)
-    get_personal_access_tokens = blocking(Client.get_personal_access_tokens)
-    delete_personal_access_token = blocking(Client.delete_personal_access_token)
-    get_me = blocking(Client.get_me)
-    get_client = blocking(Client.get_client)
-    get_clients = blocking(Client.get_clients)
-    ping = blocking(Client.ping)
-    get_metrics = blocking(Client.get_metrics)
-    get_stats = blocking(Client.get_stats)
-    get_cluster_metadata = blocking(Client.get_cluster_metadata)
-    describe_options = blocking(Client.describe_options)
-    get_snapshot = blocking(Client.get_snapshot)
-
-    # --- operating -----------------------------------------------------------------------------------
-
-    get_sessions = blocking(Client.get_sessions)
-    end_session = blocking(Client.end_session)
-    get_history = blocking(Client.get_history)
-    get_log_lines = blocking(Client.get_log_lines)
-    get_configuration = blocking(Client.get_configuration)
-    get_topic_figures = blocking(Client.get_topic_figures)
-    get_access = blocking(Client.get_access)
-    get_pipelines = blocking(Client.get_pipelines)
-    report_pipeline = blocking(Client.report_pipeline)
-
-    # --- messages ------------------------------------------------------------------------------------
-
-    send_messages = blocking(Client.send_messages)
-    poll_messages = blocking(Client.poll_messages)
-    poll_batches = blocking(Client.poll_batches)
-    find_messages = blocking(Client.find_messages)
-    wait_for_arrivals = blocking(Client.wait_for_arrivals)
-    wait_for_topics = blocking(Client.wait_for_topics)
-    get_consumer_offset = blocking(Client.get_consumer_offset)
-    store_consumer_offset = blocking(Client.store_consumer_offset)
-    delete_consumer_offset = blocking(Client.delete_consumer_offset)
-
-    # --- staged writes -------------------------------------------------------------------------------
-
-    stage = blocking(Client.stage)
-    finish_stage = blocking(Client.finish_stage)
-    publish_staged = blocking(Client.publish_staged)
-    discard_staged = blocking(Client.discard_staged)
-    get_sink = blocking(Client.get_sink)
-    get_sinks = blocking(Client.get_sinks)
-    get_staged_parts = blocking(Client.get_staged_parts)
+        return SyncProcessor(self._on_loop(self._original.process, *arguments, **named), self._thread)
 
 
 def connect_sync(
@@ -284,3 +104,114 @@ def connect_sync(
     except BaseException:
         thread.stop()
         raise
+
+
+class SyncConsumedMessage(Message, frozen=True):
+    """A message that a sync consumer read: a ``Message`` that can be committed.
+
+    Example:
+        for message in client.consumer("shop/orders", group="billing", commit="manual", stop_at_end=True):
+            message.commit()
+    """
+
+    consumer: "SyncConsumer | None" = None
+    """The consumer that read it."""
+
+    def commit(self) -> bool:
+        """Commit this message and all before it in its partition. See ``ConsumedMessage``."""
+        assert self.consumer is not None, "only a consumer creates such messages"
+        return self.consumer.commit(self)
+
+
+@blocking_form(Consumer, ("partitions", "paused", "position", "seek", "pause", "resume", "commit", "commit_done"))
+class SyncConsumer(Blocking):
+    """Reads one topic: ``for message in client.consumer("stream/topic", group="app")``. See ``Consumer``.
+
+    Example:
+        with client.consumer("shop/orders", group="billing", stop_at_end=True) as consumer:
+            for message in consumer:
+                print(message.partition_id, message.offset, message.text())
+    """
+
+    def __iter__(self) -> Iterator[SyncConsumedMessage]:
+        return self
+
+    def __next__(self) -> SyncConsumedMessage:
+        # Nearly all messages take this path, without a visit to the event loop: it touches the fetched messages only
+        # while this thread waits for it.
+        message = self._original.pop() or self._thread.call(self._fetch())
+        if message is None:
+            raise StopIteration
+        return SyncConsumedMessage(
+            message.payload,
+            message.offset,
+            message.partition_id,
+            message.timestamp,
+            message.origin_timestamp,
+            message.id,
+            message.raw_headers,
+            self,
+        )
+
+    async def _fetch(self) -> ConsumedMessage | None:
+        """The next message, after waiting for it; None if there will be no more."""
+        return await anext(self._original, None)
+
+    @property
+    def skipped_count(self) -> int:
+        """Offsets that were skipped because their messages are deleted or damaged."""
+        return self._original.skipped_count
+
+    def close(self, *, failed: bool = False) -> None:
+        """Commit processed messages, leave the group, close the connection. See ``Consumer.close``."""
+        if not self._thread.loop.is_closed():
+            self._thread.call(self._original.close(failed=failed))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(failed=kind is not None)
+
+
+def _in_thread(callback: PartitionsCallback | None) -> PartitionsCallback | None:
+    """A callback that may call the sync client: it runs on its own thread while the event loop goes on."""
+    if callback is None:
+        return None
+
+    async def call(partition_ids: tuple[int, ...]) -> None:
+        result = await asyncio.to_thread(callback, partition_ids)
+        if inspect.isawaitable(result):
+            await result
+
+    return call
+
+
+@blocking_form(Processor, ("handled_count", "retry_count", "dead_letter_count", "partitions", "is_ended", "close"))
+class SyncProcessor(Blocking):
+    """Runs a handler over the messages of a topic. Made by ``SyncClient.process``; see ``Processor``.
+
+    ``run`` returns after ``stop``, which another thread, a handler or a signal handler calls, or at the end of the
+    topic with ``stop_at_end``. In ``with`` it runs in the background until the end of the block.
+
+    Example:
+        processor = client.process("shop/orders", print, group="printing", stop_at_end=True)
+        processor.run()
+        processor.stop()
+        print(processor.handled_count)
+    """
+
+    def run(self) -> None:
+        """Process messages until the end; see ``Processor.run``. An interrupt stops it in order."""
+        running = self._thread.begin(self._original.run())
+        try:
+            wait((running,))
+        except BaseException:
+            self.stop()
+            wait((running,))
+            raise
+        running.result()
+
+    def stop(self) -> None:
+        """End when the running handlers are done; see ``Processor.stop``. May be called more than once."""
+        if not self._thread.loop.is_closed():
+            self._thread.loop.call_soon_threadsafe(self._original.stop)

@@ -1,12 +1,11 @@
-"""The sync twin of the producer. It passes messages to the event loop in chunks, which is faster than one by one."""
+"""The sync producer. It passes messages to the event loop in chunks, which is faster than one by one."""
 
 import asyncio
 import threading
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Self
 
-from courser.client.blocking import LoopThread
+from courser.client.blocking import Blocking, LoopThread
 from courser.client.delivery import joined
 from courser.client.messages import Headers, Payload, SendMessage, payload_bytes, several
 from courser.client.producer import Producer, Receipt, Ticket
@@ -41,7 +40,7 @@ class SyncTicket:
         return self._producer.acknowledged(self)
 
 
-class SyncProducer:
+class SyncProducer(Blocking):
     """Sends messages to one topic. May be used by several threads. See ``Producer``.
 
     Example:
@@ -51,8 +50,8 @@ class SyncProducer:
     """
 
     def __init__(self, original: Producer, thread: LoopThread) -> None:
-        self._original = original
-        self._thread = thread
+        super().__init__(original, thread)
+        self._original: Producer = original
         self._lock = threading.Lock()
         self._entries: list[tuple[SendMessage, int | None, SyncTicket]] = []
         """Messages not yet passed to the async producer, with partitions and tickets."""
@@ -62,10 +61,6 @@ class SyncProducer:
         self._background: asyncio.Task[None] | None = None
         self._error: Exception | None = None
         """An error that has not been reported yet."""
-
-    def __enter__(self) -> Self:
-        self._thread.call(self._original.open())
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
