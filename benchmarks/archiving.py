@@ -20,7 +20,7 @@ from benchmarks.harness import MIB, Bench, Bound, Row, Target, touch_memory
 from benchmarks.reading import engine_pass
 from benchmarks.samples import Shape, wire_batches
 from courser.archive.reader import ArchiveReader, find_clusters, open_store
-from courser.archive.restore_plan import Selection, plan_restore
+from courser.archive.restore_plan import RestoreSelection, plan_restore
 from courser.archive.restoring import Restorer
 from courser.archive.settings import ArchiveSettings, StoreSettings
 from courser.broker.archive.archiving import Archiver
@@ -171,7 +171,7 @@ def _restore(data: _Data, place: StoreSettings, bare: BareStore, speeds: Speeds)
     store = open_store(place, file_system, bytes(16))
     data.touch_memory()
     begin = time.perf_counter()
-    plan = plan_restore(ArchiveReader(store, find_clusters(store)[0]), Selection())
+    plan = plan_restore(ArchiveReader(store, find_clusters(store)[0]), RestoreSelection())
     Restorer(store, file_system, target).restore(plan)
     speeds.engine.append(data.size / 1e6 / (time.perf_counter() - begin))
     shutil.rmtree(target)

@@ -14,7 +14,7 @@ from benchmarks.samples import Shape
 from benchmarks.spark import SEGMENT_SIZE, STREAM, WARM_UP_COUNT, Topic, drop, fill_topic, running_session, seconds_of
 from courser.archive.objects import Piece
 from courser.archive.reader import ArchiveReader, choose_cluster, open_store
-from courser.archive.restore_plan import Selection, plan_restore
+from courser.archive.restore_plan import RestoreSelection, plan_restore
 from courser.archive.settings import StoreKind, StoreSettings
 from courser.bench.private_server import private_server
 from courser.client.sync import connect_sync
@@ -45,7 +45,7 @@ def _objects(place: StoreSettings) -> list[tuple[str, Piece]]:
     """The keys of all objects with messages."""
     store = open_store(place, LocalFileSystem(), bytes(16), may_create=False)
     reader = ArchiveReader(store, choose_cluster(store))
-    plan = plan_restore(reader, Selection())
+    plan = plan_restore(reader, RestoreSelection())
     return [(reader.keys.base + piece.key, piece) for found in plan.partitions for piece in found.manifest.pieces]
 
 

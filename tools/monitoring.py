@@ -159,7 +159,7 @@ def tables() -> str:
     return "\n".join("".join(_table(section)) for section in m.SECTIONS)
 
 
-def _table(section: m.Section) -> Iterator[str]:
+def _table(section: m.MetricSection) -> Iterator[str]:
     yield f"### {section.title}\n\n| metric | kind | labels | |\n| --- | --- | --- | --- |\n"
     for metric in section.metrics:
         labels = ", ".join(f"`{name}`" for name in metric.labels)

@@ -1,6 +1,6 @@
 """The tables of all keys and options as Markdown: of pipeline files and of the Spark data source."""
 
-from courser.pipelines.keys import KEYS, Key
+from courser.pipelines.keys import KEYS, DefinitionKey
 from courser.spark.options import OPTIONS, Option, Use
 
 
@@ -14,7 +14,7 @@ def pipeline_keys() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _default(key: Key) -> str:
+def _default(key: DefinitionKey) -> str:
     if key.is_required:
         return "required"
     return "-" if key.default in (None, ()) else f"`{key.kind.to_toml(key.default)}`"

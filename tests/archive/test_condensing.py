@@ -9,7 +9,7 @@ import pytest
 from courser.archive.care import plan_removals, remove
 from courser.archive.errors import ArchiveFailure
 from courser.archive.reader import ArchiveReader, find_clusters
-from courser.archive.restore_plan import Selection, plan_restore
+from courser.archive.restore_plan import RestoreSelection, plan_restore
 from courser.archive.restoring import Restorer
 from courser.archive.settings import ArchiveMoment
 from courser.broker.settings import BrokerSettings
@@ -125,9 +125,9 @@ async def test_a_condensed_topic_comes_back_condensed_and_an_earlier_time_as_it_
         await condense(broker)
         await archive(broker)
     for name, selection, expected in (
-        ("now", Selection(), LATEST),
-        ("then", Selection(until=before), ALL),
-        ("between", Selection(until=before + HOUR // 2), ALL),
+        ("now", RestoreSelection(), LATEST),
+        ("then", RestoreSelection(until=before), ALL),
+        ("between", RestoreSelection(until=before + HOUR // 2), ALL),
     ):
         restore(store, tmp_path / name / "data", selection)
         async with running(tmp_path / name, settings(), fake_store(2), clock) as (_, client):
@@ -141,10 +141,10 @@ async def test_a_standby_follows_a_segment_that_became_smaller(tmp_path: Path) -
     async with running(tmp_path / "old", settings(), store) as (broker, client):
         await fill(broker, client, *UPDATES)
         await archive(broker)
-        restorer.restore(plan_restore(reader_of(store), Selection()))
+        restorer.restore(plan_restore(reader_of(store), RestoreSelection()))
         await condense(broker)
         await archive(broker)
-        restorer.restore(plan_restore(reader_of(store), Selection()), is_update=True)
+        restorer.restore(plan_restore(reader_of(store), RestoreSelection()), is_update=True)
     async with running(tmp_path / "new", settings(), fake_store(2)) as (broker, client):
         assert await rows(client) == LATEST
         await broker.broker.scrubber.scrub()

@@ -8,7 +8,7 @@ import pytest
 from courser.archive.disk_store import DiskStore
 from courser.archive.reader import ArchiveReader
 from courser.archive.restore_need import is_empty, is_unfinished
-from courser.archive.restore_plan import Selection, plan_restore
+from courser.archive.restore_plan import RestoreSelection, plan_restore
 from courser.archive.restoring import Restorer
 from courser.archive.store import Store
 from courser.catalog.opening import open_catalog
@@ -88,7 +88,7 @@ async def store(tmp_path: Path) -> Store:
 async def test_a_restore_survives_a_power_cut_at_any_step(store: Store) -> None:
     """Before its end, no server starts. After it, everything is there. In between, it continues."""
     (cluster,) = [bytes.fromhex(name) for name in store.list_names("v1/")]
-    plan = plan_restore(ArchiveReader(store, cluster), Selection())
+    plan = plan_restore(ArchiveReader(store, cluster), RestoreSelection())
     crash_at = 0
     while True:
         crash_at += 1

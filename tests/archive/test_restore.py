@@ -12,7 +12,7 @@ import pytest
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure
 from courser.archive.reader import ArchiveReader, find_clusters
 from courser.archive.restore_need import is_unfinished
-from courser.archive.restore_plan import OFFSET_LEAP, Selection, plan_restore
+from courser.archive.restore_plan import OFFSET_LEAP, RestoreSelection, plan_restore
 from courser.archive.restoring import Restorer
 from courser.archive.store import Store
 from courser.client.client import Client
@@ -85,10 +85,10 @@ async def everything(client: Client, place: str, partition_id: int) -> list[tupl
         strategy = PollingStrategy.Offset(messages[-1].offset + 1)
 
 
-def restore(store: Store, target: Path, selection: Selection | None = None, *, is_forced: bool = False) -> None:
+def restore(store: Store, target: Path, selection: RestoreSelection | None = None, *, is_forced: bool = False) -> None:
     """What ``courser archive restore`` does."""
     target.mkdir(exist_ok=True, parents=True)
-    plan = plan_restore(ArchiveReader(store, find_clusters(store)[0]), selection or Selection())
+    plan = plan_restore(ArchiveReader(store, find_clusters(store)[0]), selection or RestoreSelection())
     Restorer(store, LocalFileSystem(), target, part_size=1000).restore(plan, is_forced=is_forced)
 
 
@@ -214,17 +214,17 @@ async def test_some_topics_are_restored_without_the_archive(tmp_path: Path) -> N
     store = fake_store()
     async with running(tmp_path / "old", settings_of(), store) as (broker, client):
         await load(broker, client)
-    restore(store, tmp_path / "new" / "data", Selection(topics=("plant/*",)))
+    restore(store, tmp_path / "new" / "data", RestoreSelection(topics=("plant/*",)))
     async with running(tmp_path / "new", settings_of(), store) as (broker, client):
         assert [stream.name for stream in await client.get_streams()] == ["plant"]
         assert len(await everything(client, "plant/orders", 0)) == 15
         assert await archiver_of(broker).run_once()
     assert len(find_clusters(store)) == 2, "it has its own archive: the other one keeps all topics"
     with pytest.raises(ArchiveFailure, match="no such topic"):
-        restore_first(store, tmp_path / "none", Selection(topics=("nothing/*",)))
+        restore_first(store, tmp_path / "none", RestoreSelection(topics=("nothing/*",)))
 
 
-def restore_first(store: Store, target: Path, selection: Selection) -> None:
+def restore_first(store: Store, target: Path, selection: RestoreSelection) -> None:
     target.mkdir()
     reader = next(
         reader
@@ -246,7 +246,7 @@ async def test_a_restore_up_to_a_time_leaves_out_later_messages_and_changes(tmp_
         await client.send_messages("shop/orders", partitioning=0, messages=["third"])
         await client.create_stream("later")
         assert await archiver_of(broker).run_once(with_active=True)
-    restore(store, tmp_path / "new" / "data", Selection(until=wanted))
+    restore(store, tmp_path / "new" / "data", RestoreSelection(until=wanted))
     async with running(tmp_path / "new", settings_of(), store, clock) as (broker, client):
         assert await texts(client) == [(0, b"first"), (1, b"second")]
         assert [stream.name for stream in await client.get_streams()] == ["shop"]
@@ -255,7 +255,7 @@ async def test_a_restore_up_to_a_time_leaves_out_later_messages_and_changes(tmp_
         around = reader.roots_around(found.root.time)
         assert [root.root.time for root in around if root is not None] == [found.root.time] * 2
     with pytest.raises(ArchiveFailure, match="after that time"):
-        restore_first(store, tmp_path / "none", Selection(until=1))
+        restore_first(store, tmp_path / "none", RestoreSelection(until=1))
 
 
 async def test_existing_data_is_only_replaced_by_force_and_is_kept(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ async def test_an_interrupted_restore_is_not_started_and_continues(tmp_path: Pat
         async with running(tmp_path / "new", settings_of(tmp_path / "other")):
             pass
     store.objects[segments[-1]] = kept
-    plan = plan_restore(ArchiveReader(store, find_clusters(store)[0]), Selection())
+    plan = plan_restore(ArchiveReader(store, find_clusters(store)[0]), RestoreSelection())
     progress = Restorer(store, LocalFileSystem(), target).restore(plan)
     assert progress.downloaded_size == len(kept), "the first segment was there already"
     async with running(tmp_path / "new", settings_of(), store) as (broker, client):
@@ -302,7 +302,7 @@ async def test_a_standby_follows(tmp_path: Path) -> None:
     restorer = Restorer(store, LocalFileSystem(), target)
 
     def follow() -> int:
-        plan = plan_restore(ArchiveReader(store, find_clusters(store)[0]), Selection())
+        plan = plan_restore(ArchiveReader(store, find_clusters(store)[0]), RestoreSelection())
         return restorer.restore(plan, is_update=True).downloaded_size
 
     async with running(tmp_path / "old", settings_of(), store) as (broker, client):
@@ -342,7 +342,7 @@ async def test_encrypted_and_compressed_messages_are_archived_as_they_are(tmp_pa
         clock.advance(HOUR)
         await client.send_messages("shop/orders", partitioning=0, messages=["later"])
     assert not any(b"secret" in data for data in store.objects.values())
-    restore(store, tmp_path / "new" / "data", Selection(until=wanted))
+    restore(store, tmp_path / "new" / "data", RestoreSelection(until=wanted))
     async with running(tmp_path / "new", settings, store, clock) as (_, client):
         expected = [b"secret " * 100, b"second", b"compressed " * 100]
         assert [payload for _, payload in await texts(client)] == expected

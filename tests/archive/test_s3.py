@@ -15,7 +15,7 @@ from courser.archive.errors import ArchiveFailure, ObjectMissing
 from courser.archive.object_store import ObjectStore
 from courser.archive.pacing import Pace
 from courser.archive.reader import ArchiveReader, find_clusters
-from courser.archive.restore_plan import Selection, plan_restore
+from courser.archive.restore_plan import RestoreSelection, plan_restore
 from courser.archive.restoring import Restorer
 from courser.archive.store import Creation, create, probe
 from courser.archive.uploading import Range, upload
@@ -110,7 +110,7 @@ async def test_everything_comes_back_from_a_bucket(server: SeaweedServer, bucket
     store = ObjectStore(server.settings(bucket, key_prefix="production/iggy/"))
     target = tmp_path / "new" / "data"
     target.mkdir(parents=True)
-    plan = plan_restore(ArchiveReader(store, find_clusters(store)[0]), Selection())
+    plan = plan_restore(ArchiveReader(store, find_clusters(store)[0]), RestoreSelection())
     Restorer(store, LocalFileSystem(), target).restore(plan)
     async with running(tmp_path / "new", settings) as (_, client):
         assert await digest(client) == before
@@ -207,4 +207,4 @@ def _archived_count(store: ObjectStore) -> int:
     root = ArchiveReader(store, clusters[0]).newest_root() if clusters else None
     if root is None:
         return 0
-    return plan_restore(ArchiveReader(store, clusters[0]), Selection()).message_count
+    return plan_restore(ArchiveReader(store, clusters[0]), RestoreSelection()).message_count

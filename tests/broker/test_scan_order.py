@@ -6,7 +6,7 @@ import pytest
 
 from courser.api.scans import Hit, ScanOrder
 from courser.broker.messages.scan_order import Merge, Row
-from courser.broker.messages.scan_turns import Pace
+from courser.broker.messages.scan_turns import ScanPace
 
 
 def hit(partition_id: int, offset: int, timestamp: int) -> Hit:
@@ -86,7 +86,7 @@ def test_any_number_of_scans_find_everything_once_and_in_order(order: ScanOrder,
 
 
 def test_scans_make_room_as_soon_as_others_use_the_server() -> None:
-    pace = Pace(now=0.0, process_time=0.0)
+    pace = ScanPace(now=0.0, process_time=0.0)
     # Nobody else: all of the time was ours.
     assert pace.pause_after(0.03, now=0.03, process_time=0.03) == 0
     now, process_time, scanned = 0.1, 0.03, 0.0
@@ -104,7 +104,7 @@ def test_scans_make_room_as_soon_as_others_use_the_server() -> None:
 
 
 def test_others_come_first_on_a_machine_that_gives_the_server_little_time() -> None:
-    pace = Pace(now=0.0, process_time=0.0)
+    pace = ScanPace(now=0.0, process_time=0.0)
     # In a second, the server gets a tenth of a core, of which the scan had a half.
     assert pace.pause_after(0.05, now=1.0, process_time=0.1) > 0
     assert pace.is_busy
@@ -113,7 +113,7 @@ def test_others_come_first_on_a_machine_that_gives_the_server_little_time() -> N
 
 
 def test_a_scan_after_a_while_finds_the_first_messages_without_a_pause() -> None:
-    pace = Pace(now=0.0, process_time=0.0)
+    pace = ScanPace(now=0.0, process_time=0.0)
     now, process_time, piece_count = 10.0, 8.0, 0
     while pace.pause_after(0.001, now, process_time) == 0:
         now, process_time, piece_count = now + 0.002, process_time + 0.002, piece_count + 1

@@ -21,7 +21,7 @@ import pytest
 
 import courser
 from courser.archive.reader import ArchiveReader, find_clusters, open_store
-from courser.archive.restore_plan import Selection, plan_restore
+from courser.archive.restore_plan import RestoreSelection, plan_restore
 from courser.archive.settings import StoreKind, StoreSettings
 from courser.client.sync import SyncClient, connect_sync
 from courser.storage.local_files import LocalFileSystem
@@ -92,7 +92,11 @@ class Archive:
         store = open_store(self.settings, LocalFileSystem(), bytes(16))
         clusters = find_clusters(store)
         reader = ArchiveReader(store, clusters[0]) if clusters else None
-        return 0 if reader is None or reader.newest_root() is None else plan_restore(reader, Selection()).message_count
+        return (
+            0
+            if reader is None or reader.newest_root() is None
+            else plan_restore(reader, RestoreSelection()).message_count
+        )
 
 
 class Machine:

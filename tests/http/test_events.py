@@ -11,7 +11,7 @@ import pytest
 from courser.model.identifiers import TopicAddress
 from courser.model.quantities import SECOND
 from courser.transports.settings import ConnectionSettings
-from courser.wire.rest_events import Cursor, decode_cursor
+from courser.wire.rest_events import ResumePoint, decode_cursor
 from tests.fakes.clocks import ManualClock
 from tests.http import event_streams
 from tests.http.event_streams import Stream
@@ -232,7 +232,7 @@ async def test_head_has_no_events(server: HttpServer, root: HttpClient, topic: s
 
 
 def test_an_id_is_read_as_it_was_written() -> None:
-    cursor = Cursor({TopicAddress(1, 2): {0: 5, 3: 2**64 - 1}, TopicAddress(4, 5): {0: 0}})
+    cursor = ResumePoint({TopicAddress(1, 2): {0: 5, 3: 2**64 - 1}, TopicAddress(4, 5): {0: 0}})
     assert decode_cursor(cursor.encode().decode()) == cursor
 
 

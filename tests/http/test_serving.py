@@ -14,7 +14,7 @@ from courser.server.certificates import make_self_signed
 from courser.transports.settings import CorsSettings, HttpSettings
 from courser.wire.prometheus import encode_families
 from courser.wire.rest_replies import size_text
-from courser.wire.rest_routes import Router
+from courser.wire.rest_routes import RouteTable
 from tests.http.serving import FIRST, HttpClient, HttpServer, message, serving
 
 ORIGIN = {"origin": "https://shop.example"}
@@ -205,7 +205,7 @@ def test_sizes_are_written_without_loss(size: int, text: str) -> None:
 
 
 def test_a_word_in_a_path_comes_before_a_value() -> None:
-    router: Router[str] = Router()
+    router: RouteTable[str] = RouteTable()
     for path in ("/users/{user}", "/users/logout", "/users/{user}/password"):
         router.add("GET", path, path)
     found = {path: router.find(path.encode()) for path in ("/users/logout", "/users/x", "/users/a%2Fb/password")}

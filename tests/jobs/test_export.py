@@ -15,7 +15,7 @@ from courser.jobs.export_manifest import BOOKS, ManifestRefused, load_manifest, 
 from courser.jobs.merge import merge
 from courser.lake.locks import FolderInUse, WriterReplaced, check_token, only_writer
 from courser.spark.errors import DataLost
-from courser.spark.sources import Range
+from courser.spark.sources import OffsetRange
 from tests.jobs.topics import ORIGIN, connected, file_options, fill_topic, make_topic, options_of
 from tests.lake.rows import ask_duckdb
 from tests.servers import RunningServer
@@ -127,7 +127,7 @@ def test_what_a_crash_left_unfinished_is_written_again_and_what_is_marked_is_not
     mark_finished(folder, done)
     for path in folder.rglob("*.parquet"):
         first = int(path.name.partition("-")[0])
-        if Range(int(path.parent.name.partition("=")[2]), first, done.end) != done:
+        if OffsetRange(int(path.parent.name.partition("=")[2]), first, done.end) != done:
             path.rename(path.with_name(f".{path.name}.0.partial"))
     report = export(spark, options, tmp_path)
     assert (report.resumed_count, report.range_count) == (len(left), len(left))

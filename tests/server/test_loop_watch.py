@@ -19,7 +19,7 @@ from courser.model import metric_table as m
 from courser.model.metrics import Registry
 from courser.server.blame import Blame, BlameKind, WatchedLoop, blame, commands_by_code
 from courser.server.collection_watch import CollectionWatch
-from courser.server.loop_watch import Block, LoopReport, LoopWatch
+from courser.server.loop_watch import LoopReport, LoopWatch, Stall
 from courser.storage.local_clock import SystemClock
 from tests.broker.open_partitions import until
 from tests.fakes.clocks import ManualClock
@@ -149,10 +149,10 @@ def test_every_command_is_known_by_its_handler() -> None:
 def test_the_one_seen_most_often_is_to_blame() -> None:
     other = Blame(BlameKind.TASK, "cleaner")
     seen = Counter({other: 3, SENDER: 2, Blame(BlameKind.COMMAND, "SendMessages", "elsewhere"): 2})
-    assert Block(100_000, 0, 0, seen).verdict() == SENDER
-    assert Block(100_000, 50_000, 0, seen).verdict().kind is BlameKind.COLLECTION
-    assert Block(100_000, 0, 50_000, seen).verdict().kind is BlameKind.PROCESSOR
-    assert Block(100_000, 0, 0).verdict().kind is BlameKind.UNKNOWN
+    assert Stall(100_000, 0, 0, seen).verdict() == SENDER
+    assert Stall(100_000, 50_000, 0, seen).verdict().kind is BlameKind.COLLECTION
+    assert Stall(100_000, 0, 50_000, seen).verdict().kind is BlameKind.PROCESSOR
+    assert Stall(100_000, 0, 0).verdict().kind is BlameKind.UNKNOWN
 
 
 def test_all_blocks_are_counted_and_few_are_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -160,9 +160,9 @@ def test_all_blocks_are_counted_and_few_are_logged(caplog: pytest.LogCaptureFixt
     report = LoopReport(registry, clock)
     with caplog.at_level(logging.INFO):
         for _ in range(5):
-            report.note(Block(30_000, 0, 0, Counter({SENDER: 1})))
+            report.note(Stall(30_000, 0, 0, Counter({SENDER: 1})))
         clock.advance(60_000_000)
-        report.note(Block(900_000, 0, 0, Counter({SENDER: 1})))
+        report.note(Stall(900_000, 0, 0, Counter({SENDER: 1})))
     assert registry.value(m.LOOP_BLOCKS, kind="command", name="SendMessages") == 6
     assert registry.value(m.LOOP_BLOCKED_SECONDS, kind="command", name="SendMessages") == pytest.approx(1.05)
     first, second = caplog.records

@@ -13,7 +13,7 @@ from courser.spark.errors import ReadFailed
 from courser.spark.planning import Task
 from courser.spark.segment_source import SegmentSource
 from courser.spark.server_source import ServerSource
-from courser.spark.sources import Range
+from courser.spark.sources import OffsetRange
 from tests.servers import PATIENCE, RunningServer
 from tests.spark.topics import STREAM, client_of, make_topic, numbered, options_of, rows_of, send, source_rows
 from tests.torture.process import until
@@ -68,7 +68,7 @@ def wait_for_start(client: SyncClient, topic: str, offset: int) -> None:
     until(lambda: local_start(client, topic) >= offset, "archiving and deleting the segments", PATIENCE)
 
 
-def planned(options: dict[str, str]) -> tuple[Any, list[Any], list[Range]]:
+def planned(options: dict[str, str]) -> tuple[Any, list[Any], list[OffsetRange]]:
     source = CourserSource(options)
     reader = source.reader(source.schema())
     tasks = reader.partitions()

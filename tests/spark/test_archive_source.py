@@ -13,7 +13,7 @@ from courser.archive.care import plan_removals, remove
 from courser.archive.disk_store import DiskStore
 from courser.archive.errors import ArchiveFailure, ArchiveMissing
 from courser.archive.reader import ArchiveReader, find_clusters
-from courser.archive.restore_plan import OFFSET_LEAP, Selection, plan_restore
+from courser.archive.restore_plan import OFFSET_LEAP, RestoreSelection, plan_restore
 from courser.archive.restoring import Restorer
 from courser.broker.settings import BrokerSettings
 from courser.client.client import Client
@@ -159,7 +159,7 @@ async def test_the_offsets_that_a_restore_leaves_out_cost_nothing(tmp_path: Path
     store = DiskStore(LocalFileSystem(), tmp_path / "as of then", bytes(16))
     archived = ArchiveReader(store, find_clusters(store)[0])
     (tmp_path / "new" / "data").mkdir(parents=True)
-    Restorer(store, LocalFileSystem(), tmp_path / "new" / "data").restore(plan_restore(archived, Selection()))
+    Restorer(store, LocalFileSystem(), tmp_path / "new" / "data").restore(plan_restore(archived, RestoreSelection()))
     async with running(tmp_path / "new", settings_of(tmp_path / "as of then")) as (broker, client):
         await fill(broker, client, *"cd")
         await archive(broker)

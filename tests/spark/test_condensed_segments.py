@@ -8,7 +8,7 @@ import pytest
 from courser.records.encryption import NO_KEYS
 from courser.records.stored_header import blank_extension
 from courser.spark.segment_source import SegmentSource
-from courser.spark.sources import LossRule, Range, read_range
+from courser.spark.sources import LossRule, OffsetRange, read_range
 from courser.storage.jobs import perform
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.partition_log import PartitionLog
@@ -60,7 +60,7 @@ def sources(tmp_path: Path) -> tuple[SegmentSource, bytes, list[int]]:
 
 def offsets(source: SegmentSource, start: int, end: int) -> list[int]:
     found: list[int] = []
-    for fetched in read_range(Range(IDENTITY.partition_id, start, end, (source,)), RULE):
+    for fetched in read_range(OffsetRange(IDENTITY.partition_id, start, end, (source,)), RULE):
         data, position = bytearray(fetched.records), 0
         while position < len(data):
             blank_extension(memoryview(data), position)

@@ -15,7 +15,7 @@ from courser.records.frames import Frame, iterate_frames
 from courser.records.user_headers import UserHeader, iterate_user_headers
 from courser.spark.encoding import key_partitions, make_batches
 from courser.spark.errors import RowRefused
-from courser.spark.routing import Destination, Router
+from courser.spark.routing import Destination, RowRouter
 from courser.spark.write_options import WriteOptions
 
 BYTES = st.binary(max_size=40)
@@ -40,7 +40,7 @@ def options(partitioning: str = "balanced", batch_size: int = 200) -> WriteOptio
 
 def routed(batches: list[Any], chosen: WriteOptions, partition_count: int = 3) -> list[tuple[Destination, Batch]]:
     """What a task would hand to the server, each batch checked as the server checks it."""
-    router = Router(chosen, lambda _stream, _topic: partition_count, first_turn=0)
+    router = RowRouter(chosen, lambda _stream, _topic: partition_count, first_turn=0)
     ready = [ready for batch in batches for ready in router.add(batch)] + list(router.rest())
     found = [(destination, batch) for destination, rows in ready for batch in make_batches(rows)]
     return [(destination, parse_batch(encode_batch(batch), verify_frames=True)) for destination, batch in found]

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from courser.spark.planning import TopicRead, plan_tasks
-from courser.spark.sources import Range
+from courser.spark.sources import OffsetRange
 from courser.spark.topic_metadata import Bounds, TopicFacts
 from tests.spark.known_topics import UUID, facts
 
 
 def part_of(topic: str, *counts: int, size: int = 100) -> TopicRead:
     """All messages of a topic whose partitions have so many."""
-    ranges = [Range(partition, 0, count) for partition, count in enumerate(counts)]
+    ranges = [OffsetRange(partition, 0, count) for partition, count in enumerate(counts)]
     return TopicRead(topic, ranges, facts(*counts, size=size), lambda wanted: [wanted])
 
 
@@ -56,12 +56,12 @@ def test_a_message_is_not_split_however_large_it_is() -> None:
 def test_tasks_have_equally_many_messages_however_long_a_gap_is() -> None:
     gap = (30, 10**12)
     found = TopicFacts(UUID, {0: Bounds(0, 10**12 + 10, 4000, 40, (gap,))})
-    read = TopicRead("orders", [Range(0, 0, 10**12 + 10)], found, lambda wanted: [wanted])
+    read = TopicRead("orders", [OffsetRange(0, 0, 10**12 + 10)], found, lambda wanted: [wanted])
     (*first, last) = [task.ranges[0] for task in plan_tasks([read], size_max=1000, min_count=None)]
     assert [(part.start, part.end) for part in first] == [(0, 10), (10, 20), (20, 30)]
     assert (last.start, last.end) == (30, 10**12 + 10)
     (task,) = plan_tasks(
-        [TopicRead("orders", [Range(0, *gap)], found, lambda wanted: [wanted])], size_max=1, min_count=9
+        [TopicRead("orders", [OffsetRange(0, *gap)], found, lambda wanted: [wanted])], size_max=1, min_count=9
     )
     assert (task.ranges[0].start, task.ranges[0].end) == gap
 

@@ -16,7 +16,7 @@ from courser.spark.background_clients import with_retries
 from courser.spark.data_source import CourserSource
 from courser.spark.errors import DataLost, ReadFailed
 from courser.spark.options import OptionRefused
-from courser.spark.sources import Fetched, LossRule, Range, SourceUnavailable, read_range
+from courser.spark.sources import Fetched, LossRule, OffsetRange, SourceUnavailable, read_range
 from courser.spark.stream_reader import StreamReader
 from tests.servers import RunningServer
 from tests.spark.topics import STREAM, client_of, make_topic, numbered, options_of, rows_of, send, source_rows
@@ -257,7 +257,7 @@ def gone(first: int, end: int) -> OffsetsUnavailable:
 
 
 def read_all(*sources: Any, fails: bool = True) -> list[int]:
-    wanted = Range(4, 10, 100, tuple(sources))
+    wanted = OffsetRange(4, 10, 100, tuple(sources))
     return [fetched.next_offset for fetched in read_range(wanted, LossRule("shop/orders", fails=fails))]
 
 

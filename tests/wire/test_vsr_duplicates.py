@@ -10,7 +10,7 @@ from courser.errors import CommandRejected, ErrorCode
 from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.wire.codec import Incoming
 from courser.wire.vsr import VsrCodec
-from courser.wire.vsr_duplicates import REPLY_COUNT_MAX, REPLY_SIZE_MAX, DuplicateTable, Verdict
+from courser.wire.vsr_duplicates import REPLY_COUNT_MAX, REPLY_SIZE_MAX, DuplicateTable, DuplicateVerdict
 from courser.wire.vsr_headers import NO_CHECKSUM
 from courser.wire.writing import identifier, text8
 from tests.wire.vsr_captures import channel_of, frame, read
@@ -220,10 +220,10 @@ def test_large_answers_push_out_earlier_ones() -> None:
     table = DuplicateTable()
     table.remember_change(1, CREATE, NO_CHECKSUM, b"small")
     table.remember_change(2, CREATE, NO_CHECKSUM, bytes(REPLY_SIZE_MAX + 1))
-    assert table.recall_change(1, CREATE, NO_CHECKSUM) is Verdict.FORGOTTEN
+    assert table.recall_change(1, CREATE, NO_CHECKSUM) is DuplicateVerdict.FORGOTTEN
     assert table.recall_change(2, CREATE, NO_CHECKSUM) == bytes(REPLY_SIZE_MAX + 1)
     table.remember_change(3, CREATE, NO_CHECKSUM, b"small")
-    assert table.recall_change(2, CREATE, NO_CHECKSUM) is Verdict.FORGOTTEN
+    assert table.recall_change(2, CREATE, NO_CHECKSUM) is DuplicateVerdict.FORGOTTEN
     assert table.recall_change(3, CREATE, NO_CHECKSUM) == b"small"
 
 
@@ -233,8 +233,8 @@ def test_the_highest_number_is_known_and_memory_is_bounded(changes: list[tuple[i
     highest, answer = 0, b""
     for number, size in changes:
         verdict = table.recall_change(number, CREATE, NO_CHECKSUM)
-        assert (verdict is Verdict.NEW) == (number > highest)
-        if verdict is Verdict.NEW:
+        assert (verdict is DuplicateVerdict.NEW) == (number > highest)
+        if verdict is DuplicateVerdict.NEW:
             highest, answer = number, bytes([number]) * size
             table.remember_change(number, CREATE, NO_CHECKSUM, answer)
         if highest:

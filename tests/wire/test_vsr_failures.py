@@ -9,7 +9,7 @@ from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.wire.vsr import VsrCodec
-from courser.wire.vsr_failures import Channel, judge
+from courser.wire.vsr_failures import FailurePlace, judge
 from courser.wire.vsr_replies import WRITERS
 from courser.wire.writing import identifier, text8
 from tests.wire.vsr_captures import channel_of, frame, read
@@ -200,9 +200,9 @@ def test_sends_do_not_name_what_is_missing() -> None:
     send = c.SendMessages("s", "t", None, [])  # type: ignore[arg-type]
     operation = c.SendMessages.row.operation
     for code in (E.STREAM_NOT_FOUND, E.TOPIC_NOT_FOUND, E.PARTITION_NOT_FOUND, E.NO_PARTITIONS):
-        assert judge(operation, send, code) == (Channel.STATUS, E.RESOURCE_NOT_FOUND)
+        assert judge(operation, send, code) == (FailurePlace.STATUS, E.RESOURCE_NOT_FOUND)
     for code in (E.UNAUTHORIZED, E.TOPIC_FULL, E.DISK_FULL, E.PARTITION_READ_ONLY, E.INVALID_BATCH_CHECKSUM):
-        assert judge(operation, send, code) == (Channel.STATUS, code)
+        assert judge(operation, send, code) == (FailurePlace.STATUS, code)
 
 
 MISSES: dict[type[c.Command], tuple[ErrorCode, ...]] = {

@@ -29,7 +29,7 @@ _base_offset = attrgetter("base_offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class RestoreSelection:
     """What to restore."""
 
     topics: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class RestorePlan:
     snapshot: Snapshot
     state: CatalogState
     partitions: tuple[PlannedPartition, ...]
-    selection: Selection
+    selection: RestoreSelection
 
     @property
     def size(self) -> int:
@@ -101,7 +101,7 @@ class RestorePlan:
 
 
 def plan_restore(
-    reader: ArchiveReader, selection: Selection, *, passed_over: list[ArchiveFailure] | None = None
+    reader: ArchiveReader, selection: RestoreSelection, *, passed_over: list[ArchiveFailure] | None = None
 ) -> RestorePlan:
     """Find out what the archive has.
 
@@ -129,7 +129,12 @@ def plan_restore(
 
 
 def plan_root(
-    reader: ArchiveReader, selection: Selection, root: FoundRoot, data_root: FoundRoot, *, is_newest: bool = False
+    reader: ArchiveReader,
+    selection: RestoreSelection,
+    root: FoundRoot,
+    data_root: FoundRoot,
+    *,
+    is_newest: bool = False,
 ) -> RestorePlan:
     """Find out what a root has. ``data_root`` is for the messages: the first that has all up to the wanted time.
 
@@ -157,7 +162,7 @@ def catalog_of(reader: ArchiveReader, root: Root) -> tuple[Snapshot, CatalogStat
         raise ArchiveDamaged(root.metadata_key, damage.damage) from damage
 
 
-def _select(state: CatalogState, selection: Selection, snapshot: Snapshot) -> Snapshot:
+def _select(state: CatalogState, selection: RestoreSelection, snapshot: Snapshot) -> Snapshot:
     """Remove the topics that are not wanted from the catalog. Their ids stay used."""
     for stream in list(state.streams.values()):
         stream.topics = {number: topic for number, topic in stream.topics.items() if selection.includes(stream, topic)}

@@ -13,7 +13,7 @@ from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ObjectMissing
 from courser.archive.keys import VERSION
 from courser.archive.reader import ArchiveReader, choose_cluster, find_clusters, open_store
 from courser.archive.restore_need import is_empty, is_unfinished
-from courser.archive.restore_plan import RestorePlan, Selection, plan_restore, plan_root
+from courser.archive.restore_plan import RestorePlan, RestoreSelection, plan_restore, plan_root
 from courser.archive.restoring import Restorer
 from courser.archive.settings import ArchiveSettings
 from courser.archive.store import Store
@@ -82,7 +82,7 @@ def _plan_copy(reader: ArchiveReader) -> RestorePlan:
     found: ObjectMissing | None = None
     for root in reader.roots_backwards():
         try:
-            return plan_root(reader, Selection(), root, root, is_newest=found is None)
+            return plan_root(reader, RestoreSelection(), root, root, is_newest=found is None)
         except ObjectMissing as missing:
             found = missing
             _log.warning("a run is not complete in the copy; using the one before it reason=%s", missing)
@@ -97,6 +97,6 @@ def _restore_archive(store: Store, file_system: FileSystem, directory: Path, set
     if reader.newest_root() is None:
         _log.info("the archive is empty; starting with an empty directory store=%s", store.name)
         return
-    plan = plan_restore(reader, Selection())
+    plan = plan_restore(reader, RestoreSelection())
     Restorer(store, file_system, directory, settings.part_size).restore(plan)
     _log.info("restored from the archive store=%s messages=%d", store.name, plan.message_count)

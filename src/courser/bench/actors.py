@@ -67,7 +67,7 @@ class ActorReport(msgspec.Struct, frozen=True, kw_only=True):
     end_to_end: Tally | None = None
 
 
-class Progress(Protocol):
+class RunProgress(Protocol):
     """Told what actors do while they do it."""
 
     def sent(self, messages: int, size: int) -> None: ...
@@ -249,7 +249,7 @@ class Actor:
         if self._sending is not None:
             self._sending.prepare()
 
-    async def run(self, phase: Phase, progress: Progress) -> ActorReport:
+    async def run(self, phase: Phase, progress: RunProgress) -> ActorReport:
         """Run one phase. Raises ``CourserError``."""
         await asyncio.sleep(max(phase.begin - time.monotonic_ns(), 0) / _SECOND)
         plan, share = self._plan, self._task.share
@@ -266,7 +266,7 @@ class Actor:
         return self._report()
 
     async def _send_all(
-        self, sending: Sending, left: int | None, schedule: Schedule, phase: Phase, progress: Progress
+        self, sending: Sending, left: int | None, schedule: Schedule, phase: Phase, progress: RunProgress
     ) -> None:
         while left is None or left > 0:
             batch = sending.next_batch(left)
@@ -280,7 +280,7 @@ class Actor:
             if self._reading is not None:
                 await self._read_back(self._reading, messages, begin, progress)
 
-    async def _read_back(self, reading: Reading, messages: int, begin: int, progress: Progress) -> None:
+    async def _read_back(self, reading: Reading, messages: int, begin: int, progress: RunProgress) -> None:
         """Poll until the actor's own messages have arrived."""
         missing = messages
         while missing > 0:
@@ -293,7 +293,7 @@ class Actor:
         reading.end_to_end.add(time.monotonic_ns() - begin)
 
     async def _read_all(
-        self, reading: Reading, left: int | None, schedule: Schedule, phase: Phase, progress: Progress
+        self, reading: Reading, left: int | None, schedule: Schedule, phase: Phase, progress: RunProgress
     ) -> None:
         while (left is None or left > 0) and (begin := await schedule.next_start(phase.end)) is not None:
             polled = await reading.read(begin, left)

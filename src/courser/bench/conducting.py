@@ -13,7 +13,7 @@ from courser.api.commands import SendMessages
 from courser.bench.actors import ActorReport, Phase
 from courser.bench.plan import Plan, check_plan, fill_count, tasks_of
 from courser.bench.samples import cut, make_pool
-from courser.bench.workers import Job, Totals, WorkerFailed, Workers
+from courser.bench.workers import ActorJob, Totals, WorkerFailed, Workers
 from courser.client.client import Client, connect
 from courser.client.targets import Target
 from courser.errors import CourserError, ErrorCode, NotFound, ServerFailure
@@ -182,7 +182,8 @@ class Conductor:
     def _measure(self) -> PhaseResult:
         plan, count = self._plan, max(1, min(self._plan.processes, len(self._tasks)))
         jobs = [
-            Job(self._target, plan, self._tasks[first::count], self._stream, self._topics) for first in range(count)
+            ActorJob(self._target, plan, self._tasks[first::count], self._stream, self._topics)
+            for first in range(count)
         ]
         with Workers(jobs) as workers:
             if plan.warm_up:

@@ -36,7 +36,7 @@ _spawn = multiprocessing.get_context("spawn")
 Counters: TypeAlias = "ctypes.Array[ctypes.c_uint64]"
 
 
-class Job(msgspec.Struct, frozen=True):
+class ActorJob(msgspec.Struct, frozen=True):
     """What the actors of one process do, and where."""
 
     target: Target
@@ -81,7 +81,7 @@ class _Progress:
 # --- in a worker ------------------------------------------------------------------------------------------
 
 
-def _work(connection: Connection, job: Job, counters: Counters) -> None:
+def _work(connection: Connection, job: ActorJob, counters: Counters) -> None:
     """The main function of a process: connect the actors, and answer the conductor until it has no more requests."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -98,7 +98,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-async def _serve(connection: Connection, job: Job, progress: _Progress) -> None:
+async def _serve(connection: Connection, job: ActorJob, progress: _Progress) -> None:
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         actors = []
@@ -120,7 +120,7 @@ async def _serve(connection: Connection, job: Job, progress: _Progress) -> None:
 class Workers:
     """All processes, as a context manager that ends them."""
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
+    def __init__(self, jobs: Sequence[ActorJob]) -> None:
         self._jobs = jobs
         self._counters: list[Counters] = [RawArray(ctypes.c_uint64, 4) for _ in jobs]
         self._connections: list[Connection] = []

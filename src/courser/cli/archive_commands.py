@@ -15,7 +15,7 @@ from courser.archive.care import Verification, newest_intact_root, plan_removals
 from courser.archive.configured import usable_store
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveTooNew
 from courser.archive.reader import ArchiveReader, choose_cluster, open_store
-from courser.archive.restore_plan import RestorePlan, Selection, plan_restore
+from courser.archive.restore_plan import RestorePlan, RestoreSelection, plan_restore
 from courser.archive.restoring import RestoreProgress, Restorer
 from courser.cli.cells import size_text
 from courser.cli.configuration_options import config_option, refused, set_option
@@ -109,7 +109,7 @@ def ls_command(
     """List what the archive has of each partition, as of its last run."""
     with _explained():
         reader = _reader(path, settings, cluster)
-        plan = plan_restore(reader, Selection(topics=topics))
+        plan = plan_restore(reader, RestoreSelection(topics=topics))
         if output == "table":
             root = plan.root
             say(f"{reader.store.name}: archive {plan.cluster.hex()}, epoch {root.epoch}, {as_time(root.root.time)}")
@@ -227,7 +227,7 @@ def restore_command(
     """
     if follow and until is not None:
         raise click.UsageError("--follow keeps the directory current, so it cannot be used with --until")
-    selection = Selection(topics=topics, until=until)
+    selection = RestoreSelection(topics=topics, until=until)
     with _explained():
         reader = _reader(path, settings, cluster)
         directory.mkdir(0o700, parents=True, exist_ok=True)
@@ -243,7 +243,7 @@ def restore_command(
             lock.close()
 
 
-def _plan(reader: ArchiveReader, selection: Selection, *, accepts_older: bool) -> RestorePlan:
+def _plan(reader: ArchiveReader, selection: RestoreSelection, *, accepts_older: bool) -> RestorePlan:
     """What to restore. Says which runs are passed over."""
     passed_over: list[ArchiveFailure] = []
     plan = plan_restore(reader, selection, passed_over=passed_over if accepts_older else None)

@@ -26,7 +26,7 @@ from courser.jobs.tasks import run_in_tasks
 from courser.lake.atomic_files import remove_partial_files
 from courser.lake.file_names import folder_path
 from courser.lake.locks import only_writer
-from courser.spark.sources import Range
+from courser.spark.sources import OffsetRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ def _work(folder: Path, token: str, manifest: Manifest, topic: SourceTopic, comp
     ]
 
 
-def _repeated(folder: Path, manifest: Manifest, topic: SourceTopic) -> list[Range]:
+def _repeated(folder: Path, manifest: Manifest, topic: SourceTopic) -> list[OffsetRange]:
     if manifest.is_merged:
         reason = "its files were merged, so writing them again would duplicate messages"
         raise ManifestRefused(folder, reason, "export to another folder")

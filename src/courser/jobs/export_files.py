@@ -15,7 +15,7 @@ from courser.lake.locks import check_token
 from courser.lake.parquet_files import ParquetFolder, ParquetOptions
 from courser.spark.decoding import Decoder
 from courser.spark.read_options import ReadOptions
-from courser.spark.sources import Range
+from courser.spark.sources import OffsetRange
 
 FOLDERS: Mapping[str, tuple[str, ...]] = {
     "none": ("partition",),
@@ -45,8 +45,8 @@ _MADE = {"day": pa.field("day", pa.date32()), "hour": pa.field("hour", pa.int64(
 class RangeWork:
     """The work of one task."""
 
-    part: Range
-    ranges: tuple[Range, ...]
+    part: OffsetRange
+    ranges: tuple[OffsetRange, ...]
     """The same, split by the sources that hold its messages."""
     options: ReadOptions
     folder: Path

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from courser.errors import CourserError
 from courser.lake.atomic_files import write_atomically
-from courser.spark.sources import Range
+from courser.spark.sources import OffsetRange
 
 BOOKS = "_courser"
 """Folder for bookkeeping next to the data. Readers ignore it because of the underscore."""
@@ -40,9 +40,9 @@ class Manifest:
     folders: tuple[str, ...]
     """The columns that select the folders."""
     include_headers: bool
-    ranges: tuple[Range, ...] = ()
+    ranges: tuple[OffsetRange, ...] = ()
     """Every range that was ever started. The files are named after them."""
-    unfinished: frozenset[Range] = frozenset()
+    unfinished: frozenset[OffsetRange] = frozenset()
     is_merged: bool = field(default=False)
     """Whether files were merged. Then finished ranges cannot be written again."""
 
@@ -53,7 +53,7 @@ class Manifest:
             ends[part.partition] = max(part.end, ends.get(part.partition, 0))
         return ends
 
-    def with_ranges(self, added: Iterable[Range]) -> "Manifest":
+    def with_ranges(self, added: Iterable[OffsetRange]) -> "Manifest":
         """A copy with ranges that are about to be started."""
         new = [part for part in added if part not in self.ranges]
         return replace(self, ranges=(*self.ranges, *new), unfinished=self.unfinished | set(new))
@@ -76,12 +76,12 @@ def load_manifest(folder: Path) -> Manifest | None:
             raise ManifestRefused(
                 folder, f"its manifest has the unknown version {values['v']}", "use the release that wrote it"
             )
-        unfinished = frozenset(Range(*part) for part in values["unfinished"])
+        unfinished = frozenset(OffsetRange(*part) for part in values["unfinished"])
         return Manifest(
             topic_uuid=bytes.fromhex(values["topic_uuid"]),
             folders=tuple(values["folders"]),
             include_headers=values["include_headers"],
-            ranges=tuple(Range(*part) for part in values["ranges"]),
+            ranges=tuple(OffsetRange(*part) for part in values["ranges"]),
             unfinished=frozenset(part for part in unfinished if not _mark_path(folder, part).exists()),
             is_merged=values["is_merged"],
         )
@@ -107,7 +107,7 @@ def save_manifest(folder: Path, manifest: Manifest) -> None:
     write_atomically(folder / BOOKS / _NAME, json.dumps(values).encode())
 
 
-def mark_finished(folder: Path, part: Range) -> None:
+def mark_finished(folder: Path, part: OffsetRange) -> None:
     """Record, in a task, that all files of a range are durable."""
     write_atomically(_mark_path(folder, part), b"")
 
@@ -120,9 +120,9 @@ def forget_marks(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _mark_path(folder: Path, part: Range) -> Path:
+def _mark_path(folder: Path, part: OffsetRange) -> Path:
     return folder / BOOKS / "finished" / "-".join(map(str, _triple(part)))
 
 
-def _triple(part: Range) -> list[int]:
+def _triple(part: OffsetRange) -> list[int]:
     return [part.partition, part.start, part.end]

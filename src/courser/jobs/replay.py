@@ -24,7 +24,7 @@ from courser.spark.errors import WriteFailed
 from courser.spark.options import Use, parse_options, required, required_topic, target_of
 from courser.spark.read_options import ReadOptions
 from courser.spark.routing import Destination
-from courser.spark.sources import Range
+from courser.spark.sources import OffsetRange
 from courser.spark.task_delivery import StagedDelivery
 from courser.spark.write_options import WriteOptions
 from courser.spark.writer import JOB_KEPT, TopicLookup
@@ -54,7 +54,7 @@ class _Work:
     """The work of one task."""
 
     part: int
-    ranges: tuple[Range, ...]
+    ranges: tuple[OffsetRange, ...]
     start: int
     end: int
     read: ReadOptions
@@ -161,7 +161,7 @@ def _check_target(topic: SourceTopic, write: WriteOptions) -> None:
         )
 
 
-def _steps(topic: SourceTopic, ranges: list[Range], step_size: int) -> list[list[Any]]:
+def _steps(topic: SourceTopic, ranges: list[OffsetRange], step_size: int) -> list[list[Any]]:
     """Group ranges into steps. The ranges of a partition stay in order."""
     steps: list[list[Any]] = []
     size = step_size
@@ -186,7 +186,7 @@ def _publish_step(
     spark: SparkSession, topic: SourceTopic, write: WriteOptions, sink: str, number: int, book: JobBook
 ) -> tuple[int, int]:
     """Stage and publish a step. Returns the number of messages and their size in bytes."""
-    parts = sorted((Range(*part) for part in book.steps[number]), key=lambda part: (part.partition, part.start))
+    parts = sorted((OffsetRange(*part) for part in book.steps[number]), key=lambda part: (part.partition, part.start))
     work = [
         _Work(
             index, topic.sources_of(part), part.start, part.end, topic.options, write, sink, number, topic.size_of(part)

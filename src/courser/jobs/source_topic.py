@@ -13,7 +13,7 @@ from courser.spark.options import Use, one_topic
 from courser.spark.planning import TopicRead, plan_tasks, resolve_end, resolve_start
 from courser.spark.read_options import ReadOptions, read_options
 from courser.spark.source_choice import metadata_of, sources_in
-from courser.spark.sources import Fetched, LossRule, Range, read_range
+from courser.spark.sources import Fetched, LossRule, OffsetRange, read_range
 from courser.spark.topic_metadata import TopicFacts
 
 
@@ -26,10 +26,10 @@ class SourceTopic:
     starts: Mapping[int, int]
     ends: Mapping[int, int]
     """By partition; the end is exclusive."""
-    sources_of: Callable[[Range], tuple[Range, ...]]
+    sources_of: Callable[[OffsetRange], tuple[OffsetRange, ...]]
     """Splits a range by the sources that hold its messages."""
 
-    def ranges(self, known_ends: Mapping[int, int]) -> list[Range]:
+    def ranges(self, known_ends: Mapping[int, int]) -> list[OffsetRange]:
         """What is left to read after ``known_ends``, split into ranges of about the size that the options ask for.
 
         Raises:
@@ -41,12 +41,12 @@ class SourceTopic:
             first = self.facts.partitions[partition].first
             if known is not None and known < first <= start and self.options.fail_on_data_loss:
                 raise retention_overtook(self.options.name, partition, known, first)
-            wanted.append(Range(partition, max(start, known or 0), self.ends[partition]))
+            wanted.append(OffsetRange(partition, max(start, known or 0), self.ends[partition]))
         read = TopicRead(self.options.topic, wanted, self.facts, lambda part: [part])
         tasks = plan_tasks([read], size_max=self.options.partition_size_max, min_count=self.options.min_partitions)
         return [part for task in tasks for part in task.ranges]
 
-    def size_of(self, part: Range) -> int:
+    def size_of(self, part: OffsetRange) -> int:
         """Approximate size of a range in bytes."""
         bounds = self.facts.partitions[part.partition]
         return int(bounds.size_of(bounds.count_between(part.start, part.end)))
@@ -69,7 +69,7 @@ def open_topic(options: Mapping[str, str]) -> SourceTopic:
     return SourceTopic(chosen, facts, starts, resolve_end(chosen, metadata, facts), lambda wanted: tuple(split(wanted)))
 
 
-def fetch_ranges(ranges: tuple[Range, ...], options: ReadOptions) -> Iterator[tuple[Range, Fetched]]:
+def fetch_ranges(ranges: tuple[OffsetRange, ...], options: ReadOptions) -> Iterator[tuple[OffsetRange, Fetched]]:
     """In a task: all batches of some ranges, with the range that each belongs to. Raises as ``read_range`` does."""
     rule = LossRule(options.name, fails=options.fail_on_data_loss)
     for wanted in ranges:

@@ -202,7 +202,7 @@ COLLECTION_PAUSE = Metric(
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class MetricSection:
     """Metrics that belong together."""
 
     title: str
@@ -210,7 +210,7 @@ class Section:
 
 
 SECTIONS = (
-    Section(
+    MetricSection(
         "Messages",
         (
             APPENDED_MESSAGES,
@@ -222,8 +222,8 @@ SECTIONS = (
             POLLS_DAMAGED,
         ),
     ),
-    Section("Consumer groups", (GROUP_LAG, GROUP_LAG_SECONDS)),
-    Section(
+    MetricSection("Consumer groups", (GROUP_LAG, GROUP_LAG_SECONDS)),
+    MetricSection(
         "Partitions",
         (
             PARTITION_APPENDED_MESSAGES,
@@ -241,7 +241,7 @@ SECTIONS = (
             STORED_MESSAGES,
         ),
     ),
-    Section(
+    MetricSection(
         "Storage",
         (
             SEGMENTS_CREATED,
@@ -256,7 +256,7 @@ SECTIONS = (
             STAGED_PARTS,
         ),
     ),
-    Section(
+    MetricSection(
         "Disk",
         (
             SYNC_DURATION,
@@ -276,7 +276,7 @@ SECTIONS = (
             SCRUB_ROUNDS,
         ),
     ),
-    Section(
+    MetricSection(
         "Archive",
         (
             ARCHIVE_UPLOADS,
@@ -293,7 +293,7 @@ SECTIONS = (
             ARCHIVE_FETCH_FAILURES,
         ),
     ),
-    Section(
+    MetricSection(
         "Requests",
         (
             REQUEST_DURATION,
@@ -304,7 +304,7 @@ SECTIONS = (
             CONNECTIONS_CUT_OFF,
         ),
     ),
-    Section(
+    MetricSection(
         "Process",
         (
             INFORMATION,

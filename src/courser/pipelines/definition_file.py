@@ -9,7 +9,7 @@ from typing import Any
 from courser.errors import ConfigurationRefused
 from courser.pipelines.assembly import Assembly, Values
 from courser.pipelines.definition import Definition
-from courser.pipelines.keys import BY_TABLE, TABLES, Key, alike
+from courser.pipelines.keys import BY_TABLE, TABLES, DefinitionKey, alike
 
 FILE_SIZE_MAX = 1024 * 1024
 """Bytes. A larger file is not a pipeline."""
@@ -70,7 +70,7 @@ def _read_table(table: str, contents: Mapping[str, object], problems: list[str])
     return {name: _read_value(key, contents, problems) for name, key in keys.items()}
 
 
-def _read_value(key: Key, contents: Mapping[str, object], problems: list[str]) -> Any:
+def _read_value(key: DefinitionKey, contents: Mapping[str, object], problems: list[str]) -> Any:
     if key.name not in contents:
         if key.is_required:
             problems.append(f"{key.path} is missing: {key.help}")

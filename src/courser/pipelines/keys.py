@@ -30,7 +30,7 @@ _MINUTE = 60 * SECOND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class DefinitionKey:
     """One row of the table."""
 
     table: str
@@ -82,7 +82,7 @@ _COUNT = kinds.integer(1, 2**63 - 1)
 _LINES = _matching("text", "a non-empty text", r".*\S.*")
 
 
-def _keys() -> Iterator[Key]:
+def _keys() -> Iterator[DefinitionKey]:
     yield from _pipeline_keys()
     yield from _server_keys()
     yield from _source_keys()
@@ -90,9 +90,9 @@ def _keys() -> Iterator[Key]:
     yield from _sink_keys()
 
 
-def _pipeline_keys() -> Iterator[Key]:
-    def key(name: str, kind: SettingKind[Any], default: object, text: str, *, required: bool = False) -> Key:
-        return Key(table="pipeline", name=name, kind=kind, default=default, help=text, is_required=required)
+def _pipeline_keys() -> Iterator[DefinitionKey]:
+    def key(name: str, kind: SettingKind[Any], default: object, text: str, *, required: bool = False) -> DefinitionKey:
+        return DefinitionKey(table="pipeline", name=name, kind=kind, default=default, help=text, is_required=required)
 
     yield key("name", _NAME, None, "its name in `courser pipeline list` and on the server", required=True)
     yield key(
@@ -118,9 +118,9 @@ def _pipeline_keys() -> Iterator[Key]:
     yield key("restart_delay_max", kinds.duration(), _MINUTE, "the longest pause before a restart")
 
 
-def _server_keys() -> Iterator[Key]:
-    def key(name: str, kind: SettingKind[Any], text: str) -> Key:
-        return Key(table="server", name=name, kind=kind, help=text)
+def _server_keys() -> Iterator[DefinitionKey]:
+    def key(name: str, kind: SettingKind[Any], text: str) -> DefinitionKey:
+        return DefinitionKey(table="server", name=name, kind=kind, help=text)
 
     where = "default: as for all commands (`COURSER_URL`, `COURSER_CONTEXT`, the saved context)"
     yield key("url", kinds.TEXT, f"`iggy://host:port`; {where}")
@@ -130,9 +130,9 @@ def _server_keys() -> Iterator[Key]:
     yield key("token_file", kinds.FILE, "a file whose first line is a token, instead of user and password")
 
 
-def _source_keys() -> Iterator[Key]:
-    def key(name: str, kind: SettingKind[Any], default: object, text: str) -> Key:
-        return Key(table="source", name=name, kind=kind, default=default, help=text)
+def _source_keys() -> Iterator[DefinitionKey]:
+    def key(name: str, kind: SettingKind[Any], default: object, text: str) -> DefinitionKey:
+        return DefinitionKey(table="source", name=name, kind=kind, default=default, help=text)
 
     yield key("type", kinds.choice("topic", "files"), "topic", "a topic on the server, or files for a backfill")
     yield key("stream", kinds.TEXT, None, "topic: the stream it is in")
@@ -180,20 +180,20 @@ def _source_keys() -> Iterator[Key]:
     yield key("quarantine_path", kinds.TEXT, None, "on_bad_row = quarantine: a folder for the bad rows, as Parquet")
 
 
-def _transform_keys() -> Iterator[Key]:
-    yield Key(
+def _transform_keys() -> Iterator[DefinitionKey]:
+    yield DefinitionKey(
         table="transform",
         name="sql",
         kind=_SQL,
         help="a query over the table `source`; without it, rows pass unchanged, which is faster",
     )
-    yield Key(
+    yield DefinitionKey(
         table="transform",
         name="watermark",
         kind=_WATERMARK,
         help="a time column and how late rows may be; older groups are closed and written",
     )
-    yield Key(
+    yield DefinitionKey(
         table="transform",
         name="output_mode",
         kind=kinds.choice(*OUTPUT_MODES),
@@ -202,9 +202,9 @@ def _transform_keys() -> Iterator[Key]:
     )
 
 
-def _sink_keys() -> Iterator[Key]:
-    def key(name: str, kind: SettingKind[Any], default: object, text: str, *, required: bool = False) -> Key:
-        return Key(table="sink", name=name, kind=kind, default=default, help=text, is_required=required)
+def _sink_keys() -> Iterator[DefinitionKey]:
+    def key(name: str, kind: SettingKind[Any], default: object, text: str, *, required: bool = False) -> DefinitionKey:
+        return DefinitionKey(table="sink", name=name, kind=kind, default=default, help=text, is_required=required)
 
     yield key("type", kinds.choice(*SINKS), None, "where to write rows", required=True)
     yield key(
@@ -240,9 +240,9 @@ def _sink_keys() -> Iterator[Key]:
     yield key("rows", kinds.integer(1, 10_000), 20, "console: rows to show per batch")
 
 
-KEYS: tuple[Key, ...] = tuple(_keys())
+KEYS: tuple[DefinitionKey, ...] = tuple(_keys())
 TABLES: tuple[str, ...] = ("pipeline", "server", "source", "transform", "sink", "spark")
-BY_TABLE: Mapping[str, Mapping[str, Key]] = {
+BY_TABLE: Mapping[str, Mapping[str, DefinitionKey]] = {
     table: {key.name: key for key in KEYS if key.table == table} for table in TABLES
 }
 

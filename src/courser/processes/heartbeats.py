@@ -55,7 +55,7 @@ class _Pulse:
         self.has_answered = False
 
 
-class Heartbeats:
+class PeerHeartbeats:
     """Of all other processes."""
 
     def __init__(

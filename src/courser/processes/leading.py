@@ -32,7 +32,7 @@ from courser.processes.channel import socket_pair
 from courser.processes.children import Child
 from courser.processes.following import OpeningOrders
 from courser.processes.handles import Handles, handle_pair
-from courser.processes.heartbeats import HEARTBEAT, USUAL_PATIENCE, Heartbeats, Patience
+from courser.processes.heartbeats import HEARTBEAT, USUAL_PATIENCE, Patience, PeerHeartbeats
 from courser.processes.links import Links
 from courser.processes.merged_metrics import Snapshot, grown, merged
 from courser.processes.ownership import FIRST, owns_of
@@ -94,7 +94,7 @@ class Companions:
         """By process: seconds before it is started again the next time."""
         self._ready_times: dict[int, float] = {}
         """When processes were ready that were started again."""
-        self._heartbeats = Heartbeats(patience.interval, self._patience_with, self._end_silent)
+        self._heartbeats = PeerHeartbeats(patience.interval, self._patience_with, self._end_silent)
         self._watch: asyncio.Task[None] | None = None
         self._metrics, self._facts, self._problems = (
             Question(name, links, patience.figures, self._is_silent) for name in ("metrics", "facts", "problems")

@@ -45,7 +45,7 @@ _SECOND = 1_000_000
 
 
 @dataclass(slots=True)
-class Block:
+class Stall:
     """The loop did not answer in time."""
 
     duration: int
@@ -85,7 +85,7 @@ class LoopReport:
         self._next_line = 0
         self._unlogged_count = 0
 
-    def note(self, block: Block) -> None:
+    def note(self, block: Stall) -> None:
         """Count one, and log it unless another one was logged a moment ago. Called on the loop."""
         verdict = block.verdict()
         self._counts.of(verdict.kind.value, verdict.name).value += 1
@@ -216,7 +216,7 @@ class LoopWatch:
         duration = max(self._answered_at - asked, 0)
         self._report.delays.observe(duration / _SECOND)
         if duration >= BLOCK_LIMIT:
-            block = Block(duration, self._collections.total - collected, scheduling.queued() - queued, seen)
+            block = Stall(duration, self._collections.total - collected, scheduling.queued() - queued, seen)
             watched.loop.call_soon_threadsafe(self._report.note, block)
         return True
 

@@ -23,7 +23,7 @@ from courser.records.stored_header import PartitionIdentity
 from courser.spark.archive_access import ArchiveAccess
 from courser.spark.background_clients import archive_at, is_temporary, pause_before
 from courser.spark.open_archive import INDEX_CACHE_SIZE, OpenArchive
-from courser.spark.segment_scan import Scan, ScannedSegment
+from courser.spark.segment_scan import FoundSegment, Scan
 from courser.spark.sources import Fetched, SourceUnavailable
 from courser.storage.files import File
 
@@ -132,9 +132,9 @@ class _Reading:
         found = CachedObject(self._base + piece.index_key, piece.index_size, piece.index_digest)
         return ObjectFile(self._indexes, self._archive.store, found)
 
-    def _scanned(self, piece: Piece) -> ScannedSegment:
+    def _scanned(self, piece: Piece) -> FoundSegment:
         source = self._source
-        return ScannedSegment(
+        return FoundSegment(
             name=f"the object {self._base}{piece.key} (offsets {piece.first_offset} to {piece.end_offset - 1}) in the "
             f"archive {self._archive.store.name}",
             remedy="run `courser archive verify` to find all damage",

@@ -12,7 +12,7 @@ from courser.spark.background_clients import archive_at, with_retries
 from courser.spark.errors import ReadFailed
 from courser.spark.open_archive import partition_in
 from courser.spark.read_options import ReadOptions
-from courser.spark.sources import MissingSegment, Range, Source
+from courser.spark.sources import MissingSegment, OffsetRange, Source
 from courser.storage.read_result import SkipReason
 
 
@@ -26,11 +26,11 @@ class ArchivedRanges:
         self._server = server
         self._partition = cache(self._find_partition)
 
-    def split(self, wanted: Range) -> Sequence[Range]:
+    def split(self, wanted: OffsetRange) -> Sequence[OffsetRange]:
         """The parts of a range: runs of objects, and what is missing between them. Raises ``ReadFailed``."""
         return list(self._parts(wanted))
 
-    def _parts(self, wanted: Range) -> Iterator[Range]:
+    def _parts(self, wanted: OffsetRange) -> Iterator[OffsetRange]:
         found = self._partition(wanted.partition)
         run: list[Piece] = []
         offset = start = wanted.start
@@ -64,7 +64,7 @@ class ArchivedRanges:
 
     def _run(
         self, found: PartitionArchive | None, partition: int, run: list[Piece], start: int, end: int
-    ) -> Iterator[Range]:
+    ) -> Iterator[OffsetRange]:
         if found is None or start >= end:
             return
         options = self._options
@@ -82,16 +82,16 @@ class ArchivedRanges:
             retries=options.retries,
             has_fallback=bool(self._server),
         )
-        yield Range(partition, start, end, (source, *self._server))
+        yield OffsetRange(partition, start, end, (source, *self._server))
 
-    def _missing(self, found: PartitionArchive | None, partition: int, start: int, end: int) -> Iterator[Range]:
+    def _missing(self, found: PartitionArchive | None, partition: int, start: int, end: int) -> Iterator[OffsetRange]:
         """What is not archived: the server may have it. Offsets that no message ever had need no source."""
         if start >= end:
             return
         if self._server:
-            yield Range(partition, start, end, self._server)
+            yield OffsetRange(partition, start, end, self._server)
             return
         missing = [(start, end, SkipReason.TRIMMED)] if found is None else found.missing_between(start, end)
         for first, behind, reason in missing:
             if reason is not SkipReason.RESERVED:
-                yield Range(partition, first, behind, (MissingSegment("the archive"),))
+                yield OffsetRange(partition, first, behind, (MissingSegment("the archive"),))

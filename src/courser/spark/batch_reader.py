@@ -13,7 +13,7 @@ from courser.spark.planning import Task, TopicRead, plan_tasks, resolve_end, res
 from courser.spark.read_options import ReadOptions
 from courser.spark.schema import arrow_schema
 from courser.spark.source_choice import metadata_of, sources_in
-from courser.spark.sources import LossRule, Range, read_range
+from courser.spark.sources import LossRule, OffsetRange, read_range
 from courser.spark.topic_metadata import TopicMetadata
 
 
@@ -48,7 +48,7 @@ class BatchReader(DataSourceReader):
         """Whether to read the topic at all. Overridden by readers that know the query's filters."""
         return True
 
-    def narrowed(self, ranges: list[Range], metadata: TopicMetadata) -> list[Range]:  # noqa: ARG002
+    def narrowed(self, ranges: list[OffsetRange], metadata: TopicMetadata) -> list[OffsetRange]:  # noqa: ARG002
         """The parts of the ranges that are needed. Overridden by readers that know the query's filters."""
         return ranges
 
@@ -61,7 +61,7 @@ class BatchReader(DataSourceReader):
         facts = metadata.facts()
         starts = resolve_start(options, metadata, facts, unnamed=EARLIEST)
         ends = resolve_end(options, metadata, facts)
-        ranges = [Range(partition, start, ends[partition]) for partition, start in sorted(starts.items())]
+        ranges = [OffsetRange(partition, start, ends[partition]) for partition, start in sorted(starts.items())]
         sources_of = sources_in(options, metadata, facts)
         return TopicRead(options.topic, self.narrowed(ranges, metadata), facts, sources_of)
 

@@ -24,7 +24,7 @@ ONLY_TOPIC = ""
 
 
 @dataclass(frozen=True, slots=True)
-class OptionKind:
+class SourceOptionKind:
     """How the text of an option is parsed."""
 
     name: str
@@ -134,7 +134,7 @@ def listed(topics: Iterable[str]) -> str:
 # --- choices, offsets, times ---------------------------------------------------------------------------
 
 
-def choice(*words: str) -> OptionKind:
+def choice(*words: str) -> SourceOptionKind:
     """One of several words."""
 
     def parse(text: str) -> str:
@@ -143,7 +143,7 @@ def choice(*words: str) -> OptionKind:
             raise ValueError(" or ".join(words))
         return word
 
-    return OptionKind(", ".join(f"`{word}`" for word in words), parse)
+    return SourceOptionKind(", ".join(f"`{word}`" for word in words), parse)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -220,13 +220,13 @@ def _moment(value: object) -> int:
     return _time(str(value))
 
 
-TEXT = OptionKind("text", _text)
-FLAG = OptionKind("`true` or `false`", _flag)
-COUNT = OptionKind("number above 0", _count)
-NUMBER = OptionKind("number", _number)
-SIZE = OptionKind("bytes, or a size like `128 MiB`", _size)
-DURATION = OptionKind("seconds, or a duration like `30s`", _duration)
-TIMES = OptionKind('ISO time, microseconds since 1970, or JSON `{"orders": "2026-05-01T12:00:00Z"}`', _times)
-NAMES = OptionKind("comma-separated names", _names)
-TOPICS = OptionKind("comma-separated names", parse_topics)
-OFFSETS = OptionKind('`earliest`, `latest`, or JSON `{"orders": {"0": 23, "1": -2}}`', _offsets)
+TEXT = SourceOptionKind("text", _text)
+FLAG = SourceOptionKind("`true` or `false`", _flag)
+COUNT = SourceOptionKind("number above 0", _count)
+NUMBER = SourceOptionKind("number", _number)
+SIZE = SourceOptionKind("bytes, or a size like `128 MiB`", _size)
+DURATION = SourceOptionKind("seconds, or a duration like `30s`", _duration)
+TIMES = SourceOptionKind('ISO time, microseconds since 1970, or JSON `{"orders": "2026-05-01T12:00:00Z"}`', _times)
+NAMES = SourceOptionKind("comma-separated names", _names)
+TOPICS = SourceOptionKind("comma-separated names", parse_topics)
+OFFSETS = SourceOptionKind('`earliest`, `latest`, or JSON `{"orders": {"0": 23, "1": -2}}`', _offsets)

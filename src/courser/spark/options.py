@@ -27,7 +27,7 @@ from courser.spark.option_kinds import (
     TEXT,
     TIMES,
     TOPICS,
-    OptionKind,
+    SourceOptionKind,
     choice,
     listed,
 )
@@ -66,7 +66,7 @@ class Option:
     """An option of the data source: name, kind, default, meaning."""
 
     name: str
-    kind: OptionKind
+    kind: SourceOptionKind
     default: str | None
     """As a user would write it; None: no default."""
     help: str

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from courser.spark.errors import ReadFailed, beyond_the_head, partition_gone, retention_overtook
 from courser.spark.option_kinds import EARLIEST, LATEST, Given
 from courser.spark.read_options import ReadOptions
-from courser.spark.sources import Range
+from courser.spark.sources import OffsetRange
 from courser.spark.topic_metadata import Bounds, TopicFacts, TopicMetadata
 
 
@@ -88,7 +88,7 @@ def _checked(options: ReadOptions, partition: int, offset: int, facts: TopicFact
 
 # --- tasks --------------------------------------------------------------------------------------------
 
-SourcesOf = Callable[[Range], Sequence[Range]]
+SourcesOf = Callable[[OffsetRange], Sequence[OffsetRange]]
 """Splits a range by the sources that hold its messages."""
 
 
@@ -97,19 +97,19 @@ class TopicRead:
     """What a read wants of one topic."""
 
     topic: str
-    ranges: Sequence[Range]
+    ranges: Sequence[OffsetRange]
     facts: TopicFacts
     sources_of: SourcesOf
 
-    def count(self, wanted: Range) -> int:
+    def count(self, wanted: OffsetRange) -> int:
         """How many messages a range has at most."""
         return self.facts.partitions[wanted.partition].count_between(wanted.start, wanted.end)
 
-    def size(self, wanted: Range) -> float:
+    def size(self, wanted: OffsetRange) -> float:
         """Approximate size of a range in bytes."""
         return self.facts.partitions[wanted.partition].size_of(self.count(wanted))
 
-    def split(self, wanted: Range, count: int) -> list[Range]:
+    def split(self, wanted: OffsetRange, count: int) -> list[OffsetRange]:
         """A range in parts with equally many messages."""
         bounds, total = self.facts.partitions[wanted.partition], self.count(wanted)
         count = max(min(count, total), 1)
@@ -121,7 +121,7 @@ class TopicRead:
 class Task(InputPartition):
     """What one Spark task reads: consecutive ranges of one partition, each with its sources."""
 
-    def __init__(self, topic: str, ranges: tuple[Range, ...]) -> None:
+    def __init__(self, topic: str, ranges: tuple[OffsetRange, ...]) -> None:
         super().__init__(None)
         self.topic = topic
         self.ranges = ranges

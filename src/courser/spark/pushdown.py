@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from courser.spark.batch_reader import BatchReader
 from courser.spark.read_options import ReadOptions
-from courser.spark.sources import Range
+from courser.spark.sources import OffsetRange
 from courser.spark.topic_metadata import TopicMetadata
 
 _MICROSECOND = 1_000_000
@@ -93,7 +93,7 @@ class FilterBounds:
                 return
         self.topics = named if self.topics is None else self.topics & named
 
-    def part_of(self, wanted: Range, metadata: TopicMetadata) -> Range | None:
+    def part_of(self, wanted: OffsetRange, metadata: TopicMetadata) -> OffsetRange | None:
         """The part of a range that can match; None if nothing can."""
         among, first, last = self.partition.among, self.partition.first, self.partition.last
         if among is not None and wanted.partition not in among:
@@ -111,7 +111,7 @@ class FilterBounds:
         if self.timestamp.last is not None:
             found = metadata.offset_at_time(wanted.partition, max(self.timestamp.last + 1, 0))
             end = end if found is None else min(end, found)
-        return Range(wanted.partition, start, end) if start < end else None
+        return OffsetRange(wanted.partition, start, end) if start < end else None
 
 
 def _number(value: object) -> int:
@@ -139,7 +139,7 @@ class FilteringReader(BatchReader):
         """Whether any message of the topic can match."""
         return self._wanted.topics is None or topic in self._wanted.topics
 
-    def narrowed(self, ranges: list[Range], metadata: TopicMetadata) -> list[Range]:
+    def narrowed(self, ranges: list[OffsetRange], metadata: TopicMetadata) -> list[OffsetRange]:
         """The parts of the ranges that can match."""
         parts = (self._wanted.part_of(wanted, metadata) for wanted in ranges)
         return [part for part in parts if part is not None]

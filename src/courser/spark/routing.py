@@ -54,7 +54,7 @@ class _Collected:
     size: int = 0
 
 
-class Router:
+class RowRouter:
     """Sorts the rows of one task by partition."""
 
     def __init__(self, options: WriteOptions, partition_count: Callable[[str, str], int], *, first_turn: int) -> None:

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScannedSegment:
+class FoundSegment:
     """What is known of the bytes to read, and how to read them."""
 
     name: str
@@ -56,7 +56,7 @@ class Scan:
     """One pass over part of a segment. Raises ``ReadFailed`` if it is damaged, unless damage is to be skipped."""
 
     def __init__(
-        self, source: ScannedSegment, file: File, open_index: Callable[[], File | None], start: int, end: int
+        self, source: FoundSegment, file: File, open_index: Callable[[], File | None], start: int, end: int
     ) -> None:
         self._source = source
         self._file = file

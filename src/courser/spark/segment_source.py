@@ -11,7 +11,7 @@ from pathlib import Path
 from courser.records.compression import CodecMissing
 from courser.records.encryption import KeyMissing, KeyRing
 from courser.records.stored_header import PartitionIdentity
-from courser.spark.segment_scan import Scan, ScannedSegment
+from courser.spark.segment_scan import FoundSegment, Scan
 from courser.spark.sources import Fetched, SourceUnavailable
 from courser.storage.files import File
 from courser.storage.local_files import LocalFileSystem
@@ -58,8 +58,8 @@ class SegmentSource:
             file.close()
 
     @property
-    def _scanned(self) -> ScannedSegment:
-        return ScannedSegment(
+    def _scanned(self) -> FoundSegment:
+        return FoundSegment(
             name=str(self.path),
             remedy="run `courser inspect verify` to find all damage",
             identity=self.identity,

@@ -13,7 +13,7 @@ from courser.spark.planning import SourcesOf
 from courser.spark.read_options import ReadOptions
 from courser.spark.segment_source import SegmentSource
 from courser.spark.server_source import ServerSource
-from courser.spark.sources import MissingSegment, Range, Source
+from courser.spark.sources import MissingSegment, OffsetRange, Source
 from courser.spark.topic_metadata import ListedSegment, LiveTopic, ServerTopic, TopicFacts, TopicMetadata
 
 
@@ -54,11 +54,11 @@ def sources_in(options: ReadOptions, metadata: TopicMetadata, facts: TopicFacts)
         return local
     archived = ArchivedRanges(options, facts.uuid, server)
 
-    def by_age(wanted: Range) -> list[Range]:
+    def by_age(wanted: OffsetRange) -> list[OffsetRange]:
         """What the server had no longer on its disk from the archive. What it deletes from now on, it reads there."""
         border = next((segment.first for segment in segments(wanted.partition)), OFFSET_MAX)
         border = min(max(border, wanted.start), wanted.end)
-        old, recent = (Range(wanted.partition, *ends) for ends in ((wanted.start, border), (border, wanted.end)))
+        old, recent = (OffsetRange(wanted.partition, *ends) for ends in ((wanted.start, border), (border, wanted.end)))
         return [*(archived.split(old) if old.count else ()), *(local(recent) if recent.count else ())]
 
     return by_age
@@ -72,10 +72,10 @@ def _by_segments(
     server: tuple[Source, ...],
 ) -> SourcesOf:
     if options.path is None or options.source == "server":
-        return lambda wanted: [Range(wanted.partition, wanted.start, wanted.end, server)]
+        return lambda wanted: [OffsetRange(wanted.partition, wanted.start, wanted.end, server)]
 
-    def by_segments(wanted: Range) -> list[Range]:
-        ranges: list[Range] = []
+    def by_segments(wanted: OffsetRange) -> list[OffsetRange]:
+        ranges: list[OffsetRange] = []
         partition, offset = wanted.partition, wanted.start
         for segment in segments(partition):
             # The open segment has a file too, but only the server knows how much of it is valid.
@@ -83,13 +83,13 @@ def _by_segments(
                 continue
             if segment.first > offset and not metadata.is_reserved(partition, offset, segment.first):
                 missing = server or (MissingSegment(f"the files in {segment.directory}"),)
-                ranges.append(Range(partition, offset, segment.first, missing))
+                ranges.append(OffsetRange(partition, offset, segment.first, missing))
             start, end = max(offset, segment.first), min(wanted.end, segment.next)
             source = _segment_source(options, facts.uuid, partition, segment)
-            ranges.append(Range(partition, start, end, (source, *server)))
+            ranges.append(OffsetRange(partition, start, end, (source, *server)))
             offset = end
         if offset < wanted.end:
-            ranges.append(Range(partition, offset, wanted.end, server))
+            ranges.append(OffsetRange(partition, offset, wanted.end, server))
         return ranges
 
     return by_segments

@@ -56,7 +56,7 @@ class MissingSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class OffsetRange:
     """Offsets of one partition, from ``start`` up to, but not including, ``end``."""
 
     partition: int
@@ -88,7 +88,7 @@ class LossRule:
         return behind
 
 
-def read_range(wanted: Range, rule: LossRule) -> Iterator[Fetched]:
+def read_range(wanted: OffsetRange, rule: LossRule) -> Iterator[Fetched]:
     """All messages of a range, from the first of its sources that works.
 
     Raises:

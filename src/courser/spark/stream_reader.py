@@ -30,7 +30,7 @@ from courser.spark.option_kinds import LATEST, topic_text
 from courser.spark.planning import TopicRead, resolve_start
 from courser.spark.read_options import ReadOptions, StreamOptions
 from courser.spark.source_choice import live_topic, sources_in
-from courser.spark.sources import Range
+from courser.spark.sources import OffsetRange
 from courser.spark.topic_metadata import Following, LiveTopic, TopicFacts
 
 _log = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ranges(
         self, options: ReadOptions, before: TopicOffsets, after: TopicOffsets, facts: TopicFacts
-    ) -> list[Range]:
+    ) -> list[OffsetRange]:
         """The ranges between two offsets, without messages that were counted as lost when the end was planned."""
         ranges = []
         for partition, last in sorted(after.next.items()):
@@ -223,7 +223,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 # It existed when the micro-batch was planned: this is a replay after a restart.
                 self._report(partition_gone(options.name, partition, first))
                 continue
-            ranges.append(Range(partition, first, last))
+            ranges.append(OffsetRange(partition, first, last))
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

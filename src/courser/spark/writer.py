@@ -23,7 +23,7 @@ from courser.errors import AlreadyExists, CourserError, ErrorCode, NotFound
 from courser.spark.background_clients import connection_to, freeze_loaded_modules, with_retries
 from courser.spark.encoding import make_batches
 from courser.spark.errors import TargetMissing, WriteFailed
-from courser.spark.routing import ReadyRows, Router
+from courser.spark.routing import ReadyRows, RowRouter
 from courser.spark.task_delivery import DirectDelivery, StagedDelivery, TaskDelivery
 from courser.spark.write_options import WriteOptions
 
@@ -96,7 +96,7 @@ def write_task(options: WriteOptions, sink: str, batch: int, part: int, rows: It
     """Send the rows of one task to the server."""
     connection = connection_to(options.target)
     lookup = TopicLookup(connection.sync, options)
-    router = Router(options, lookup.partition_count, first_turn=part)
+    router = RowRouter(options, lookup.partition_count, first_turn=part)
     # Unique for every attempt, even after a restarted driver numbers its attempts from the start again.
     attempt = secrets.randbits(32) << 32 | _task_attempt()
     delivery: TaskDelivery

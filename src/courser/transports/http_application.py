@@ -64,7 +64,7 @@ from courser.wire.rest_messages import (
 from courser.wire.rest_own_routes import RefreshBody, own_routes
 from courser.wire.rest_replies import encode_reply, identity
 from courser.wire.rest_requests import JSON_TYPE, Decoder, RestRequest, decoder_of, from_json, has_body
-from courser.wire.rest_routes import Match, Router
+from courser.wire.rest_routes import Match, RouteTable
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class HttpApplication:
         self._ids = RequestIds(services.draw)
         self._dated_lines = (0, b"")
         """A second, and the headers of the answers in it."""
-        self._router: Router[_Route] = Router()
+        self._router: RouteTable[_Route] = RouteTable()
         self._find_known = lru_cache(_KNOWN_PATH_COUNT)(self._find)
         for row in c.COMMANDS:
             if row.route is not None:

@@ -21,8 +21,8 @@ from courser.wire.codec import QUICK_SIZE_MAX
 from courser.wire.rest_events import (
     EVENTS_TYPE,
     KEEP_ALIVE,
-    Cursor,
     EventRequest,
+    ResumePoint,
     TopicName,
     decode_events,
     encode_delivery,
@@ -83,9 +83,9 @@ class EventRoute:
 
 async def _add_topics(
     subscription: Subscription, request: EventRequest
-) -> tuple[dict[TopicAddress, TopicName], Cursor]:
+) -> tuple[dict[TopicAddress, TopicName], ResumePoint]:
     names: dict[TopicAddress, TopicName] = {}
-    cursor = Cursor()
+    cursor = ResumePoint()
     for stream, topic in request.topics:
         address = subscription.address_of(stream, topic)
         # A number and a name may mean the same topic.
@@ -105,7 +105,7 @@ class _Stream:
         session: Session,
         subscription: Subscription,
         names: Mapping[TopicAddress, TopicName],
-        cursor: Cursor,
+        cursor: ResumePoint,
         keep_alive_interval: float,
     ) -> None:
         self._services = services

@@ -48,7 +48,7 @@ class EventRequest:
     count: int
     consumer: Identifier
     payload_form: PayloadForm
-    resume: "Cursor | None"
+    resume: "ResumePoint | None"
 
     def selection(self, address: TopicAddress) -> Selection:
         """The messages of one topic that are wanted."""
@@ -70,7 +70,7 @@ class EventRequest:
 
 
 @dataclass(slots=True)
-class Cursor:
+class ResumePoint:
     """How far a client has got: the next offset of each partition."""
 
     offsets: dict[TopicAddress, dict[int, int]] = field(default_factory=dict)
@@ -140,9 +140,9 @@ def word_of(query: Mapping[str, str], name: str, words: Mapping[str, Any], defau
     return words[word]
 
 
-def decode_cursor(text: str) -> Cursor:
+def decode_cursor(text: str) -> ResumePoint:
     """The id of the last event that a client got. Raises ``RestRefused``."""
-    cursor = Cursor()
+    cursor = ResumePoint()
     for part in text.split("~"):
         match = _POSITION.fullmatch(part)
         if match is None or int(match[4]) > U64_MAX:
@@ -155,7 +155,7 @@ def decode_cursor(text: str) -> Cursor:
 # --- events -------------------------------------------------------------------------------------------
 
 
-def encode_start(cursor: Cursor, topics: Mapping[TopicAddress, TopicName]) -> bytes:
+def encode_start(cursor: ResumePoint, topics: Mapping[TopicAddress, TopicName]) -> bytes:
     """The first event: where each partition starts. Its id lets a client resume that never got a message."""
     starts = [
         _named(topics[address]) | {"offsets": {str(row): exact(offset) for row, offset in rows.items()}}
@@ -164,12 +164,14 @@ def encode_start(cursor: Cursor, topics: Mapping[TopicAddress, TopicName]) -> by
     return _RETRY + encode_event("subscribed", msgspec.json.encode({"topics": starts}), cursor.encode())
 
 
-def encode_delivery(delivery: Delivery, address: TopicAddress, name: TopicName, cursor: Cursor) -> bytes:
+def encode_delivery(delivery: Delivery, address: TopicAddress, name: TopicName, cursor: ResumePoint) -> bytes:
     """The events of a delivery, which moves the cursor."""
     return b"".join(_delivery_events(delivery, address, name, cursor))
 
 
-def _delivery_events(delivery: Delivery, address: TopicAddress, name: TopicName, cursor: Cursor) -> Iterator[bytes]:
+def _delivery_events(
+    delivery: Delivery, address: TopicAddress, name: TopicName, cursor: ResumePoint
+) -> Iterator[bytes]:
     partition_id = delivery.polled.partition_id
     place = _named(name) | {"partition_id": partition_id}
     messages = list(encode_messages(delivery.polled, delivery.selection.payload_form))

@@ -39,7 +39,7 @@ class Match(Generic[Target]):
         return self._values[method]
 
 
-class Router(Generic[Target]):
+class RouteTable(Generic[Target]):
     """A tree of paths. A part that stands in a path as it is comes before a value in its place."""
 
     def __init__(self) -> None:

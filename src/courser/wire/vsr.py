@@ -16,9 +16,9 @@ from courser.records.frame_walk import is_compiled, take_vsr_send
 from courser.wire import vsr_headers as headers
 from courser.wire.codec import FrameRefused, Incoming
 from courser.wire.reading import Malformed, Reader
-from courser.wire.vsr_duplicates import DuplicateTable, Verdict
+from courser.wire.vsr_duplicates import DuplicateTable, DuplicateVerdict
 from courser.wire.vsr_facts import OWN_SDK_NAME, write_facts, write_reason
-from courser.wire.vsr_failures import FAREWELLS, WRITES, Channel, judge
+from courser.wire.vsr_failures import FAREWELLS, WRITES, FailurePlace, judge
 from courser.wire.vsr_headers import (
     HEADER_SIZE,
     INTERNAL_OPERATIONS,
@@ -230,13 +230,13 @@ class VsrCodec:
         recalled = self._duplicates.recall_change(incoming.request, incoming.operation, incoming.checksum)
         if isinstance(recalled, bytes):
             raise _Refusal((recalled,), _REPEATED)
-        if recalled is Verdict.FORGOTTEN:
+        if recalled is DuplicateVerdict.FORGOTTEN:
             answer = _result(incoming, ErrorCode.REQUEST_ALREADY_APPLIED)
             raise _Refusal(
                 (answer,),
                 "a request with a higher number was already carried out, and the reply to this one is not known",
             )
-        if recalled is Verdict.CONFLICT:
+        if recalled is DuplicateVerdict.CONFLICT:
             answer = _status(incoming, ErrorCode.INVALID_COMMAND)
             raise _Refusal((answer,), "its request number was already used for another request")
         incoming.command = READERS_OF_OPERATIONS[incoming.operation](Reader(body))
@@ -316,23 +316,23 @@ class VsrCodec:
         channel, number = judge(incoming.operation, incoming.command, error.code)
         if self._is_own:
             answer = _status(incoming, error.code, write_facts(error))
-            if channel is Channel.RESULT:
+            if channel is FailurePlace.RESULT:
                 self._remember(incoming, answer)
             return (answer,)
         match channel:
-            case Channel.STATUS:
+            case FailurePlace.STATUS:
                 return (_status(incoming, number),)
-            case Channel.RESULT:
+            case FailurePlace.RESULT:
                 answer = _result(incoming, number)
                 self._remember(incoming, answer)
                 return (answer,)
-            case Channel.EVICTION:
+            case FailurePlace.EVICTION:
                 return (headers.eviction(incoming.client, EvictionReason(number)),)
-            case Channel.NOTHING:
+            case FailurePlace.NOTHING:
                 return (_reply(incoming, b""),)
-            case Channel.EMPTY_LIST:
+            case FailurePlace.EMPTY_LIST:
                 return (_reply(incoming, bytes(4)),)
-            case Channel.NOT_OWNED:
+            case FailurePlace.NOT_OWNED:
                 return (_empty_poll(incoming, _NOT_OWNED_PARTITION),)
 
     def _remember(self, incoming: VsrIncoming, answer: bytes) -> None:

@@ -21,7 +21,7 @@ REPLY_SIZE_MAX = 64 * 1024
 """Bytes of all remembered replies; the newest one is always remembered."""
 
 
-class Verdict(Enum):
+class DuplicateVerdict(Enum):
     """The verdict on a numbered request that is not a repeat with a known reply."""
 
     NEW = auto()
@@ -31,7 +31,7 @@ class Verdict(Enum):
     """Its number was used for another request."""
 
 
-Recalled: TypeAlias = Verdict | bytes
+Recalled: TypeAlias = DuplicateVerdict | bytes
 """A verdict, or the earlier reply."""
 
 
@@ -67,13 +67,13 @@ class DuplicateTable:
     def recall_change(self, request: int, operation: int, checksum: bytes) -> Recalled:
         """Look up a change to metadata by its number."""
         if request > self._highest:
-            return Verdict.NEW
+            return DuplicateVerdict.NEW
         known = self._answers.get(request)
         if known is None:
-            return Verdict.FORGOTTEN
+            return DuplicateVerdict.FORGOTTEN
         # Without a checksum, the number alone decides.
         if known.operation != operation or checksum not in (known.checksum, NO_CHECKSUM):
-            return Verdict.CONFLICT
+            return DuplicateVerdict.CONFLICT
         return known.answer
 
     def remember_change(self, request: int, operation: int, checksum: bytes, answer: bytes) -> None:

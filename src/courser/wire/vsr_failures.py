@@ -11,7 +11,7 @@ from courser.model.identifiers import ConsumerKind
 from courser.wire.vsr_headers import LOGOUT, NON_REPLICATED, REGISTER, EvictionReason
 
 
-class Channel(Enum):
+class FailurePlace(Enum):
     """The place of a failure in a reply."""
 
     STATUS = auto()
@@ -103,36 +103,36 @@ FAREWELLS = {
 """Reasons that a client gets when the server ends its session. In other cases the connection is just closed."""
 
 
-def judge(operation: int, command: c.Command, code: E) -> tuple[Channel, int]:
+def judge(operation: int, command: c.Command, code: E) -> tuple[FailurePlace, int]:
     """The reply to a failed command: the channel and the number in it."""
     if code is E.STALE_CLIENT:
-        return Channel.EVICTION, EvictionReason.STALE_CLIENT
+        return FailurePlace.EVICTION, EvictionReason.STALE_CLIENT
     if operation == NON_REPLICATED:
         return _judge_read(command, code)
     if code is E.UNAUTHENTICATED:
-        return Channel.EVICTION, EvictionReason.NO_SESSION
+        return FailurePlace.EVICTION, EvictionReason.NO_SESSION
     if operation == REGISTER:
         return _judge_login(command, code)
     if operation in WRITES:
-        return Channel.STATUS, _WRITE_CODES.get(code, code)
+        return FailurePlace.STATUS, _WRITE_CODES.get(code, code)
     if operation == LOGOUT or code in _BY_STATUS or code >= _OWN_CODE_MIN:
-        return Channel.STATUS, code
-    return Channel.RESULT, code
+        return FailurePlace.STATUS, code
+    return FailurePlace.RESULT, code
 
 
-def _judge_read(command: c.Command, code: E) -> tuple[Channel, int]:
+def _judge_read(command: c.Command, code: E) -> tuple[FailurePlace, int]:
     if code in _MISSES.get(type(command), ()):
-        return Channel.NOTHING, 0
+        return FailurePlace.NOTHING, 0
     if isinstance(command, c.GetTopics) and code is E.STREAM_NOT_FOUND:
-        return Channel.EMPTY_LIST, 0
+        return FailurePlace.EMPTY_LIST, 0
     if isinstance(command, c.PollMessages) and command.consumer.kind is ConsumerKind.GROUP and code in _NOT_OWNED:
-        return Channel.NOT_OWNED, 0
-    return Channel.STATUS, code
+        return FailurePlace.NOT_OWNED, 0
+    return FailurePlace.STATUS, code
 
 
-def _judge_login(command: c.Command, code: E) -> tuple[Channel, int]:
+def _judge_login(command: c.Command, code: E) -> tuple[FailurePlace, int]:
     if code in _BAD_TOKEN or (code in _BAD_LOGIN and isinstance(command, c.LoginWithToken)):
-        return Channel.EVICTION, EvictionReason.INVALID_TOKEN
+        return FailurePlace.EVICTION, EvictionReason.INVALID_TOKEN
     if code in _BAD_LOGIN:
-        return Channel.EVICTION, EvictionReason.INVALID_CREDENTIALS
-    return Channel.STATUS, code
+        return FailurePlace.EVICTION, EvictionReason.INVALID_CREDENTIALS
+    return FailurePlace.STATUS, code

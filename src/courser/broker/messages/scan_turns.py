@@ -46,7 +46,7 @@ class Timed(Protocol):
 AnyTimed = TypeVar("AnyTimed", bound=Timed)
 
 
-class Pace:
+class ScanPace:
     """How long scans pause. Times are in seconds."""
 
     def __init__(self, now: float, process_time: float) -> None:
@@ -84,7 +84,7 @@ class ScanTurns:
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
-        self._pace = Pace(time.monotonic(), time.process_time())
+        self._pace = ScanPace(time.monotonic(), time.process_time())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scan")
 
     def close(self) -> None:

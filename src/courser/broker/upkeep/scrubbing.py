@@ -61,7 +61,7 @@ class GoodCopies(Protocol):
         """
 
 
-class Place(NamedTuple):
+class ScrubPosition(NamedTuple):
     """Which segment. Places compare in the order of a round."""
 
     stream_id: int
@@ -75,7 +75,7 @@ class ScrubProgress(msgspec.Struct, frozen=True):
 
     started_at: int = 0
     """When the round began, by the wall clock; 0 if there was none."""
-    next_place: Place | None = None
+    next_place: ScrubPosition | None = None
     """Where the round continues. None: it is complete."""
 
 
@@ -155,7 +155,7 @@ class Scrubber:
         progress = await self._load()
         place, started_at = progress.next_place, progress.started_at
         if place is None:
-            place, started_at = Place(0, 0, 0, 0), self._clock.now()
+            place, started_at = ScrubPosition(0, 0, 0, 0), self._clock.now()
             await self._save(ScrubProgress(started_at, place))
         before = self.counters.segment_count, self.counters.size, self.counters.damage_count
         for next_place, partition, segment in self._segments_from(place):
@@ -171,13 +171,13 @@ class Scrubber:
             *(now - then for now, then in zip(after, before, strict=True)),
         )
 
-    def _segments_from(self, first: Place) -> Iterator[tuple[Place, Partition, Segment]]:
+    def _segments_from(self, first: ScrubPosition) -> Iterator[tuple[ScrubPosition, Partition, Segment]]:
         """The sealed segments from a place on. What is deleted while the round goes on is left out."""
         for key in sorted(self._registry.topics):
             topic = self._registry.topics.get(key)
             for partition in list(topic.partitions) if topic is not None else ():
                 for segment in partition.log.segments:
-                    place = Place(*key, partition.log.identity.partition_id, segment.base_offset)
+                    place = ScrubPosition(*key, partition.log.identity.partition_id, segment.base_offset)
                     if place >= first and segment.state is SegmentState.SEALED and _is_there(partition, segment):
                         yield place, partition, segment
 
