@@ -1,6 +1,5 @@
 """The order of logins: fair, bounded, and the proof of the bound that docs/security.md states."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count, cycle
 
@@ -14,15 +13,14 @@ from courser.broker.access.login_queue import (
     WAITING_COUNT_MAX,
     LoginQueue,
     QueueEntry,
-    _Tally,
     network_of,
 )
 
 VICTIM = "203.0.113.7", "alice"
 
 
-def entry(address: str, name: str, *, band: int = 0) -> QueueEntry[str]:
-    return QueueEntry(address, name, band, f"{name} at {address}")
+def entry(address: str, name: str, *, has_failed: bool = False) -> QueueEntry[str]:
+    return QueueEntry(address, name, has_failed, f"{name} at {address}")
 
 
 class Crowd:
@@ -60,7 +58,7 @@ class Crowd:
     def _look(self) -> None:
         if self.victim is None:
             return
-        first = [other for other in self.waiting if other.band == 0]
+        first = [other for other in self.waiting if not other.has_failed]
         self.address_count = max(self.address_count, len({other.address for other in first}))
         self.name_count = max(self.name_count, len({other.name for other in first}))
         own_names = {other.name for other in first if other.address == self.victim.address}
@@ -150,10 +148,10 @@ def test_connections_that_failed_before_do_not_hold_up_a_new_one_even_with_its_n
 ) -> None:
     """A flood of connections that stay: the case in which address and name tell nobody apart."""
     crowd = Crowd()
-    for number in range(connection_count):
-        crowd.add(entry(*VICTIM, band=1 + number % 2))
+    for _ in range(connection_count):
+        crowd.add(entry(*VICTIM, has_failed=True))
     crowd.add_victim()
-    assert crowd.turns_of_victim(lambda taken: entry(*VICTIM, band=2)) <= 3
+    assert crowd.turns_of_victim(lambda taken: entry(*VICTIM, has_failed=True)) <= 3
 
 
 @pytest.mark.parametrize("connection_count", [1000, 3000])
@@ -170,31 +168,30 @@ def test_a_flood_of_names_from_the_same_address_costs_at_most_its_share(connecti
     assert turn_count <= 3 * ADDRESS_COUNT_MAX
 
 
-@pytest.mark.parametrize("band", [1, 2])
-def test_later_tries_get_their_turns_too(band: int) -> None:
+def test_later_tries_get_their_turns_too() -> None:
     crowd = Crowd()
-    crowd.victim = entry(*VICTIM, band=band)
+    crowd.victim = entry(*VICTIM, has_failed=True)
     for number in range(100):
         crowd.add(entry(f"198.51.100.{number}", f"user-{number}"))
     crowd.add(crowd.victim)
-    assert crowd.turns_of_victim(lambda taken: entry(taken.address, taken.name)) <= 2 * 8
+    assert crowd.turns_of_victim(lambda taken: entry(taken.address, taken.name)) <= 4
 
 
-_places = st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(0, 2))
+_places = st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans())
 
 
 @settings(max_examples=300)
 @given(before=st.lists(_places, max_size=80), meanwhile=st.lists(st.lists(_places, max_size=6), max_size=60))
 def test_no_order_of_arrivals_breaks_the_bound(
-    before: list[tuple[int, int, int]], meanwhile: list[list[tuple[int, int, int]]]
+    before: list[tuple[int, int, bool]], meanwhile: list[list[tuple[int, int, bool]]]
 ) -> None:
     """Address 0 and name 0 are the victim's; nobody else has both, which is what the bound supposes."""
 
-    def arrive(crowd: Crowd, arrivals: list[tuple[int, int, int]]) -> None:
-        for address, name, band in arrivals:
+    def arrive(crowd: Crowd, arrivals: list[tuple[int, int, bool]]) -> None:
+        for address, name, has_failed in arrivals:
             if (address, name) != (0, 0):
                 where = VICTIM[0] if address == 0 else f"198.51.100.{address}"
-                crowd.add(entry(where, VICTIM[1] if name == 0 else f"user-{name}", band=band))
+                crowd.add(entry(where, VICTIM[1] if name == 0 else f"user-{name}", has_failed=has_failed))
 
     crowd = Crowd()
     arrive(crowd, before)
@@ -202,7 +199,7 @@ def test_no_order_of_arrivals_breaks_the_bound(
         if crowd.waiting:
             crowd.take()
     crowd.add_victim()
-    rounds: Iterator[list[tuple[int, int, int]]] = cycle(meanwhile) if meanwhile else cycle([[]])
+    rounds: Iterator[list[tuple[int, int, bool]]] = cycle(meanwhile) if meanwhile else cycle([[]])
     for number in count(1):
         if crowd.take() is crowd.victim:
             break
@@ -227,10 +224,10 @@ def test_one_name_at_one_address_has_few_places() -> None:
 
 def test_a_first_try_takes_the_place_of_the_newest_later_one() -> None:
     queue: LoginQueue[str] = LoginQueue()
-    others = [entry(*VICTIM, band=number % 3) for number in range(PAIR_COUNT_MAX)]
+    others = [entry(*VICTIM, has_failed=number % 3 > 0) for number in range(PAIR_COUNT_MAX)]
     for other in others:
         queue.add(other)
-    late = entry(*VICTIM, band=2)
+    late = entry(*VICTIM, has_failed=True)
     assert queue.add(late) is late
     assert queue.add(entry(*VICTIM)) is others[14]
     assert len(queue) == PAIR_COUNT_MAX
@@ -247,22 +244,6 @@ def test_an_address_that_is_full_makes_room_for_a_name_that_has_less() -> None:
     assert queue.add(late) is late
     assert queue.add(entry(*VICTIM)) is not None
     assert len(queue) == ADDRESS_COUNT_MAX
-
-
-@given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans())))
-def test_the_tally_knows_who_has_most(changes: list[tuple[str, bool]]) -> None:
-    tally, counts = _Tally(), Counter[str]()
-    for key, is_more in changes:
-        if is_more or counts[key]:
-            by = 1 if is_more else -1
-            tally.change(key, by)
-            counts[key] += by
-        counts = +counts
-        assert len(tally) == len(counts)
-        assert all(tally[key] == counts[key] for key in "abcd")
-        if counts:
-            key, count = tally.largest()
-            assert count == counts[key] == max(counts.values())
 
 
 def test_a_full_queue_makes_room_for_an_address_that_has_less() -> None:
@@ -289,18 +270,20 @@ def test_a_full_queue_makes_room_for_a_name_that_has_less() -> None:
 def test_a_full_queue_of_equals_refuses_equals_and_admits_a_first_try_for_a_later_one() -> None:
     queue: LoginQueue[str] = LoginQueue()
     for number in range(WAITING_COUNT_MAX):
-        assert queue.add(entry(f"198.51.{number // 250}.{number % 250}", f"user-{number}", band=1)) is None
-    late = entry("192.0.2.1", "bob", band=1)
+        assert queue.add(entry(f"198.51.{number // 250}.{number % 250}", f"user-{number}", has_failed=True)) is None
+    late = entry("192.0.2.1", "bob", has_failed=True)
     assert queue.add(late) is late
     loser = queue.add(entry(*VICTIM))
     assert loser is not None
-    assert loser.band == 1
+    assert loser.has_failed
     assert len(queue) == WAITING_COUNT_MAX
 
 
 def test_an_empty_queue_keeps_nothing() -> None:
     queue: LoginQueue[str] = LoginQueue()
-    places = [entry(f"198.51.100.{number % 7}", f"user-{number % 11}", band=number % 3) for number in range(200)]
+    places = [
+        entry(f"198.51.100.{number % 7}", f"user-{number % 11}", has_failed=number % 3 > 0) for number in range(200)
+    ]
     for other in places:
         queue.add(other)
     for other in places[::3]:
@@ -311,8 +294,9 @@ def test_an_empty_queue_keeps_nothing() -> None:
     assert len(queue) == 0
     assert not queue._addresses
     assert not queue._names
-    assert not queue._names_at
-    assert not any(queue._bands)
+    assert not queue._pairs
+    assert not queue._first
+    assert not queue._repeated
 
 
 # --- addresses ---

@@ -199,7 +199,7 @@ class Authentication:
         if not self._verified.has(password, user.password_hash):
             self._verified.note(password, user.password_hash)
         self._delays.succeeded(name, session.address)
-        session.failed_login_count = 0
+        session.has_failed_login = False
         return user
 
     def _asker(self, session: Session, name: str) -> Asker:
@@ -207,13 +207,13 @@ class Authentication:
         return Asker(
             address=network,
             name=name,
-            try_count=session.failed_login_count,
+            has_failed=session.has_failed_login,
             is_known=self._delays.known.has(name, network),
             is_there=lambda: session.ended is None,
         )
 
     def _note_failure(self, session: Session, name: str) -> None:
-        session.failed_login_count += 1
+        session.has_failed_login = True
         self._delays.failed(name, session.address)
 
     async def _renew_hash(self, session: Session, user: User, password: str) -> None:

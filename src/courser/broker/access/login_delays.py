@@ -32,16 +32,16 @@ class _Failures:
 
 
 class _Table:
-    """Failures by name or by address. The number is limited: the oldest failure is dropped."""
+    """Failures by key. The number is limited: the oldest failure is dropped."""
 
     def __init__(self, free_count: int) -> None:
         self._free_count = free_count
-        self._entries: OrderedDict[str, _Failures] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, ...], _Failures] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def delay(self, key: str, now: int) -> int:
+    def delay(self, key: tuple[str, ...], now: int) -> int:
         entry = self._entries.get(key)
         if entry is None:
             return 0
@@ -52,14 +52,14 @@ class _Table:
         excess = min(entry.count - self._free_count, 10)
         return min(_DELAY_FIRST << excess, _DELAY_MAX) if excess >= 0 else 0
 
-    def note(self, key: str, now: int) -> None:
+    def note(self, key: tuple[str, ...], now: int) -> None:
         entry = self._entries.pop(key, None)
         count = 1 if entry is None or now - entry.last > _MEMORY else entry.count + 1
         self._entries[key] = _Failures(count, now)
         if len(self._entries) > _ENTRY_COUNT_MAX:
             self._entries.popitem(last=False)
 
-    def forget(self, key: str) -> None:
+    def forget(self, key: tuple[str, ...]) -> None:
         self._entries.pop(key, None)
 
 
@@ -98,9 +98,8 @@ class LoginDelays:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._names = _Table(_FREE_COUNT_OF_NAME)
+        """By name; those at known addresses also by name and address."""
         self._addresses = _Table(_FREE_COUNT_OF_ADDRESS)
-        self._pairs = _Table(_FREE_COUNT_OF_NAME)
-        """Failures at known addresses, by address and name."""
         self.known = KnownAddresses()
 
     def __len__(self) -> int:
@@ -109,29 +108,25 @@ class LoginDelays:
     def owed(self, name: str | None, address: str) -> int:
         """Microseconds that a login has to wait before it is checked. Pass no name for tokens."""
         now, network = self._clock.monotonic(), network_of(address)
-        if name is not None and self.known.has(name, network):
-            return self._pairs.delay(_pair(name, network), now)
-        by_address = self._addresses.delay(network, now)
-        return by_address if name is None else max(by_address, self._names.delay(name, now))
+        if name is None:
+            return self._addresses.delay((network,), now)
+        if self.known.has(name, network):
+            return self._names.delay((name, network), now)
+        return max(self._addresses.delay((network,), now), self._names.delay((name,), now))
 
     def failed(self, name: str | None, address: str) -> None:
         """Count a failed login."""
         now, network = self._clock.monotonic(), network_of(address)
-        self._addresses.note(network, now)
+        self._addresses.note((network,), now)
         if name is not None:
-            self._names.note(name, now)
+            self._names.note((name,), now)
             if self.known.has(name, network):
-                self._pairs.note(_pair(name, network), now)
+                self._names.note((name, network), now)
 
     def succeeded(self, name: str, address: str) -> None:
         """Forget the failures of a name after a successful login.
 
         Those of the address stay: a login with one account must not allow more guesses at others.
         """
-        self._names.forget(name)
-        self._pairs.forget(_pair(name, network_of(address)))
-
-
-def _pair(name: str, network: str) -> str:
-    # A network contains no space, so the key is unambiguous.
-    return f"{network} {name}"
+        self._names.forget((name,))
+        self._names.forget((name, network_of(address)))

@@ -39,8 +39,8 @@ class Session:
         "client_id",
         "connected_at",
         "ended",
-        "failed_login_count",
         "groups",
+        "has_failed_login",
         "last_poll_size",
         "last_seen",
         "login_hash",
@@ -87,8 +87,8 @@ class Session:
         """Number of the last login; increases with every login to this server."""
         self.move_count = 0
         """How often its connection was moved to another process of the server, as far as is known here."""
-        self.failed_login_count = 0
-        """Failed logins since the last successful one. Later attempts come after those of other connections."""
+        self.has_failed_login = False
+        """Whether one has failed since the last successful one. Further ones come after those of other connections."""
         self.groups: set[tuple[int, int, int]] = set()
         """Stream, topic and group ids of its memberships."""
         self.last_poll_size = _UNKNOWN_SIZE
