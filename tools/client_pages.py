@@ -62,7 +62,7 @@ PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "courser.client.consumed:ConsumerSettings",
             "courser.client.consumed:ConsumedMessage",
             "courser.client.consumed:PartitionsCallback",
-            "courser.client.starting:Start",
+            "courser.client.starting_point:Start",
         ),
     ),
     "processing": (

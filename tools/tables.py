@@ -1,6 +1,6 @@
 """The tables of all keys and options as Markdown: of pipeline files and of the Spark data source."""
 
-from courser.pipelines.keys import KEYS, DefinitionKey
+from courser.pipelines.definition_keys import KEYS, DefinitionKey
 from courser.spark.options import OPTIONS, Option, Use
 
 

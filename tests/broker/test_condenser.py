@@ -13,7 +13,7 @@ from courser.inspect.verify import Verification
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
 from courser.model.topic_options import TopicOptions
-from courser.storage.limits import EngineLimits
+from courser.storage.engine_limits import EngineLimits
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.message_window import Deduplication
 from tests.handlers.messaging import ME, add_topic, log_of, messages_of, partition_of, poll, poll_command

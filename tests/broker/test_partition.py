@@ -12,7 +12,7 @@ import pytest
 from courser.errors import DiskFull, PartitionReadOnly
 from courser.model.durability import Durability
 from courser.records.batch import NewMessage, build_batch
-from courser.storage.limits import EngineLimits
+from courser.storage.engine_limits import EngineLimits
 from courser.storage.offset_table import read_offsets
 from courser.storage.settings import LogSettings
 from tests.broker.open_partitions import (

@@ -83,7 +83,8 @@ def test_a_restore_that_leaves_something_out_is_found_out(
 
     monkeypatch.setattr(Sandbox, "restore", restore_and_steal)
     report = Director(options(tmp_path, seed), print).run()
-    assert "lost" in {violation.kind for violation in report.violations}
+    # What is missing may be sends, or parts of publishes.
+    assert {"lost", "torn"} & {violation.kind for violation in report.violations}
     assert (tmp_path / "evidence" / "archive").is_dir()
     assert (tmp_path / "evidence" / "restored").is_dir()
 

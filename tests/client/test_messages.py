@@ -13,7 +13,6 @@ import xxhash
 
 from courser.client.arrow import table_of
 from courser.client.batch_view import BatchView
-from courser.client.encryption import Encryptor
 from courser.client.messages import (
     Message,
     Partitioning,
@@ -21,6 +20,7 @@ from courser.client.messages import (
     SendMessage,
     microseconds,
 )
+from courser.client.payload_encryption import Encryptor
 from courser.errors import DecryptionFailed, ErrorCode, InvalidBatch, OffsetsUnavailable, TargetRefused
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.quantities import CALENDAR_END

@@ -7,7 +7,7 @@ import pytest
 
 from courser.pipelines.checking import plan_columns, refuse_endless_groups
 from courser.pipelines.definition_file import load_definition, parse_definition
-from courser.pipelines.keys import KEYS
+from courser.pipelines.definition_keys import KEYS
 from tests.docs.blocks import ROOT, blocks_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from urllib.error import HTTPError
 import pytest
 
 from courser.pipelines.locking import this_process
-from courser.pipelines.metrics import MetricsServer, render
+from courser.pipelines.pipeline_metrics import MetricsServer, render
 from courser.pipelines.progress import offsets_of, parse_progress
 from courser.pipelines.state_folder import StateFolder, Status, all_statuses, pipelines_home
 

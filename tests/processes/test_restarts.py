@@ -16,11 +16,11 @@ from courser.processes import children
 from courser.processes.channel import socket_pair
 from courser.processes.children import Child
 from courser.processes.handles import Handles, handle_pair
-from courser.processes.heartbeats import HEARTBEAT, USUAL_PATIENCE, Patience
 from courser.processes.leading import Companions
 from courser.processes.links import Links
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Peer, Services
+from courser.processes.peer_heartbeats import HEARTBEAT, USUAL_PATIENCE, Patience
 
 PATIENCE = 60.0
 PAUSE = 0.001

@@ -16,8 +16,8 @@ import pytest
 
 from courser.client.client import Client, connect
 from courser.client.messages import PollingStrategy
-from courser.processes.heartbeats import Patience
 from courser.processes.peer import ProcessGone
+from courser.processes.peer_heartbeats import Patience
 from tests.processes.processes import children_of
 from tests.processes.test_restarts import Stage
 from tests.servers import RunningServer

@@ -34,11 +34,11 @@ from courser.processes.channel import socket_pair
 from courser.processes.children import Child
 from courser.processes.following import FirstProcess, FollowingServices, OpeningOrders, open_follower
 from courser.processes.handles import Handles, handle_pair
-from courser.processes.heartbeats import HEARTBEAT
 from courser.processes.leading import Companions
 from courser.processes.links import Links
 from courser.processes.ownership import FIRST, owns_of, share_name
 from courser.processes.peer import Peer, ProcessGone
+from courser.processes.peer_heartbeats import HEARTBEAT
 from courser.records.batch import NewMessage, build_batch
 from courser.records.frames import iterate_messages
 from courser.server.process_assembly import make_router, session_services
@@ -291,7 +291,8 @@ class ProcessesWorld:
             except ProcessGone:
                 return False
             except CourserError as error:
-                if error.code is not ErrorCode.SERVER_BUSY:
+                # A publish that is decided is finished by whoever asks for it again.
+                if error.code not in (ErrorCode.SERVER_BUSY, ErrorCode.PUBLISH_UNFINISHED):
                     raise
                 await asyncio.sleep(0)
             else:

@@ -3,7 +3,7 @@
 import random
 
 from courser.model.durability import Durability, DurabilityPolicy
-from courser.storage.limits import EngineLimits
+from courser.storage.engine_limits import EngineLimits
 from courser.storage.segment_index import IndexCache
 from courser.storage.settings import LogSettings
 from tests.storage.engine import ENCODINGS, encoded

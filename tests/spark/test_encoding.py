@@ -13,9 +13,9 @@ from courser.client.targets import Target
 from courser.records.batch import Batch, encode_batch, parse_batch
 from courser.records.frames import Frame, iterate_frames
 from courser.records.user_headers import UserHeader, iterate_user_headers
-from courser.spark.encoding import key_partitions, make_batches
 from courser.spark.errors import RowRefused
 from courser.spark.routing import Destination, RowRouter
+from courser.spark.row_encoding import key_partitions, make_batches
 from courser.spark.write_options import WriteOptions
 
 BYTES = st.binary(max_size=40)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from courser.model.durability import Durability
 from courser.records.stored_header import PartitionIdentity
 from courser.storage import upkeep
+from courser.storage.engine_limits import EngineLimits
 from courser.storage.index_entries import IndexEntries, IndexEntry
 from courser.storage.index_file import BLOCK_SIZE, ENTRIES_PER_BLOCK, BadIndex, IndexFile, segment_seed
-from courser.storage.limits import EngineLimits
 from courser.storage.read_result import SkipReason
 from courser.storage.recovery_cases import StopKind
 from courser.storage.segment import SegmentState

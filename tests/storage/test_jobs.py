@@ -10,8 +10,8 @@ from courser.errors import DiskFull
 from courser.model.durability import Durability, DurabilityPolicy
 from courser.model.identifiers import ConsumerKind
 from courser.storage import upkeep
+from courser.storage.engine_limits import EngineLimits
 from courser.storage.jobs import Job
-from courser.storage.limits import EngineLimits
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.settings import LogSettings

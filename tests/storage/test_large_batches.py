@@ -9,8 +9,8 @@ from courser.errors import DiskFull, PartitionReadOnly
 from courser.records.batch import Batch
 from courser.records.stored_body import encode
 from courser.records.stored_header import NO_PRODUCER
+from courser.storage.engine_limits import EngineLimits
 from courser.storage.jobs import Job, perform
-from courser.storage.limits import EngineLimits
 from courser.storage.partition_log import Appended
 from courser.storage.read_result import LargeRead, MemoryNeeded, ReadBuffer
 from courser.storage.recovery_cases import StopKind

@@ -18,9 +18,9 @@ from courser.errors import (
     TooManyConsumerOffsets,
 )
 from courser.model.identifiers import ConsumerKind
+from courser.storage.engine_limits import EngineLimits
 from courser.storage.files import File
 from courser.storage.jobs import perform
-from courser.storage.limits import EngineLimits
 from courser.storage.offset_table import (
     GRANULE,
     HEADER_SIZE,

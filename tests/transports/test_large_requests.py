@@ -13,7 +13,7 @@ from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition, Transport
 from courser.records import classic_decoding
 from courser.storage import partition_log
-from courser.storage.limits import DEFAULT_LIMITS
+from courser.storage.engine_limits import DEFAULT_LIMITS
 from courser.storage.partition_log import PartitionLog
 from courser.wire import classic
 from tests.torture.clients import WIRES, Client

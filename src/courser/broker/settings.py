@@ -7,7 +7,7 @@ from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.model.topic_options import TOPIC_OPTIONS, TopicOptions
 from courser.records.encryption import NO_KEYS, KeyRing
 from courser.records.stored_body import Encryption
-from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
+from courser.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from courser.storage.message_window import Deduplication
 from courser.storage.segment_index import IndexCache
 

@@ -24,7 +24,7 @@ from courser.pipelines.checking import Findings, check_without_spark, plan_colum
 from courser.pipelines.definition import Definition
 from courser.pipelines.definition_file import load_definition
 from courser.pipelines.failing import kind_of
-from courser.pipelines.metrics import HOST, MetricsServer, render
+from courser.pipelines.pipeline_metrics import HOST, MetricsServer, render
 from courser.pipelines.resetting import reset
 from courser.pipelines.running import Runner, default_master
 from courser.pipelines.state_folder import StateFolder, Status, all_statuses, pipelines_home

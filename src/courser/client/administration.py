@@ -5,8 +5,8 @@ from typing import Unpack
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.api import storage_replies as sr
+from courser.client.argument_checks import check_names
 from courser.client.asking import Asking, place_of
-from courser.client.checking import check_names
 from courser.model.identifiers import Identifier
 from courser.model.topic_options import (
     TOPIC_OPTIONS,

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
-from courser.client.encryption import Encryptor
 from courser.client.link import Link
+from courser.client.payload_encryption import Encryptor
 from courser.errors import AlreadyExists, TargetRefused, Uncertain
 from courser.model.identifiers import Identifier
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from courser.api.replies import Polled
 from courser.client.batch_view import BatchView, batches_of
-from courser.client.encryption import Encryptor
 from courser.client.messages import Message
+from courser.client.payload_encryption import Encryptor
 from courser.records import layout
 
 Fields = tuple[bytes, int, int, int, int, int, bytes]

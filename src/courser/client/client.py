@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 from courser.api.commands import Command
 from courser.api.replies import Reply
 from courser.client.accounts import Accounts
+from courser.client.argument_checks import settings_of
 from courser.client.asking import place_of
-from courser.client.checking import settings_of
 from courser.client.connection import open_connection
 from courser.client.consumed import PartitionsCallback
 from courser.client.consumer import Consumer, ConsumerSettings
 from courser.client.contexts import resolve_target
 from courser.client.dead_letters import DELIVERY_TIMEOUT, DeadLetters
-from courser.client.encryption import Encryptor
 from courser.client.group_reset import GroupResets
 from courser.client.handling import Handler, Handling, ProcessSettings, consumer_options, decoder_of
 from courser.client.link import Dial, Link
 from courser.client.messages import AnyPartitioning
 from courser.client.operating import Operating
+from courser.client.payload_encryption import Encryptor
 from courser.client.processing import Processor
 from courser.client.producer import Producer, ProducerSettings
 from courser.client.sinks import SinkCommands
-from courser.client.starting import Start
+from courser.client.starting_point import Start
 from courser.client.targets import Target
 from courser.errors import TargetRefused
 from courser.model.identifiers import Identifier

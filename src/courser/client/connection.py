@@ -13,7 +13,7 @@ from typing import cast
 
 from courser.api.commands import Command, Ping
 from courser.api.replies import Reply
-from courser.client.checking import wrong_type
+from courser.client.argument_checks import wrong_type
 from courser.client.receiving import ReadPatience, ReceiveMemory
 from courser.client.targets import Target
 from courser.errors import ConnectionFailed, CourserError, ErrorCode, InvalidRequest, TimedOut, TooLarge

@@ -18,12 +18,12 @@ from courser.api import replies as r
 from courser.client.batches import fields_of
 from courser.client.commits import Commits
 from courser.client.consumed import ConsumedMessage, ConsumerSettings, PartitionsCallback, call_back
-from courser.client.encryption import Encryptor
 from courser.client.link import Link
 from courser.client.membership import Membership
 from courser.client.messages import Message
+from courser.client.payload_encryption import Encryptor
 from courser.client.positions import Positions
-from courser.client.starting import Start, StartingPoint
+from courser.client.starting_point import Start, StartingPoint
 from courser.errors import (
     ClientClosed,
     ConnectionFailed,

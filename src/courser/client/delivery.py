@@ -17,9 +17,9 @@ from courser.api import commands as c
 from courser.api.replies import Polled, Reply, Sent
 from courser.client.batch_view import batches_of
 from courser.client.connection import Connection
-from courser.client.encryption import Encryptor
 from courser.client.link import Link
 from courser.client.parcels import Parcel
+from courser.client.payload_encryption import Encryptor
 from courser.errors import (
     ClientClosed,
     ConnectionFailed,

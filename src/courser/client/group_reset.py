@@ -10,7 +10,7 @@ from courser.client.administration import Administration
 from courser.client.asking import place_of
 from courser.client.messages import PollingStrategy
 from courser.client.messaging import Messaging
-from courser.client.starting import Start, StartingPoint
+from courser.client.starting_point import Start, StartingPoint
 from courser.errors import ErrorCode, NotAllowed, NotFound
 from courser.model.identifiers import Identifier
 from courser.model.messaging import PollingKind

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.client.argument_checks import check_seconds
 from courser.client.asking import Asking, place_of
 from courser.client.batches import PolledBatches, messages_of
-from courser.client.checking import check_seconds
-from courser.client.encryption import Encryptor
 from courser.client.link import Link
 from courser.client.messages import (
     AnyPartitioning,
@@ -22,6 +21,7 @@ from courser.client.messages import (
     write_headers,
 )
 from courser.client.outbox import Outbox
+from courser.client.payload_encryption import Encryptor
 from courser.errors import OffsetsUnavailable
 from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.model.messaging import Partitioning

@@ -10,8 +10,8 @@ from struct import Struct
 import numpy as np
 from numpy.typing import NDArray
 
-from courser.client.encryption import Encryptor
 from courser.client.messages import SendMessage, read_headers
+from courser.client.payload_encryption import Encryptor
 from courser.errors import ErrorCode, InvalidBatch
 from courser.model.buffers import Buffer
 from courser.records import layout

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Self
 from courser.api import commands as c
 from courser.api.replies import TopicDetails
 from courser.client.delivery import Delivery, ProducerSettings, give_up, joined
-from courser.client.encryption import ENCRYPTION_SIZE, Encryptor
 from courser.client.link import Link
 from courser.client.messages import (
     AnyPartitioning,
@@ -27,6 +26,7 @@ from courser.client.messages import (
 )
 from courser.client.outbox import EMPTY_MESSAGE_SIZE, FRAME_HEADER_SIZE, check_numbers
 from courser.client.parcels import Parcel, Receipt, Ticket
+from courser.client.payload_encryption import ENCRYPTION_SIZE, Encryptor
 from courser.errors import ClientClosed, CourserError, NotAllowed, NotDelivered
 from courser.model.buffers import Buffer
 from courser.model.identifiers import Identifier

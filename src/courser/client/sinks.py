@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.client.argument_checks import check_seconds
 from courser.client.asking import Asking, place_of
-from courser.client.checking import check_seconds
 from courser.client.messages import AnyPartitioning, Payload, SendMessage, outgoing, partitioning_of
 from courser.client.messaging import make_batch
 from courser.errors import TimedOut

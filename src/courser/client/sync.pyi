@@ -17,7 +17,7 @@ from courser.client.group_reset import GroupReset
 from courser.client.handling import Handler
 from courser.client.link import Dial
 from courser.client.messages import AnyPartitioning, Message, Payload, PollingStrategy, SendMessage
-from courser.client.starting import Start
+from courser.client.starting_point import Start
 from courser.client.sync_producer import SyncProducer
 from courser.client.targets import Target
 from courser.model.identifiers import Consumer, Identifier

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from ipaddress import ip_address
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from courser.client.checking import has_type
+from courser.client.argument_checks import has_type
 from courser.errors import TargetRefused
 from courser.model.quantities import parse_duration
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from courser.pipelines.keys import alike
+from courser.pipelines.definition_keys import alike
 
 Mode = Literal["continuous", "once"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from courser.errors import ConfigurationRefused
-from courser.pipelines.assembly import Assembly, Values
 from courser.pipelines.definition import Definition
-from courser.pipelines.keys import BY_TABLE, TABLES, DefinitionKey, alike
+from courser.pipelines.definition_keys import BY_TABLE, TABLES, DefinitionKey, alike
+from courser.pipelines.query_assembly import Assembly, Values
 
 FILE_SIZE_MAX = 1024 * 1024
 """Bytes. A larger file is not a pipeline."""

@@ -32,11 +32,11 @@ from courser.processes.channel import socket_pair
 from courser.processes.children import Child
 from courser.processes.following import OpeningOrders
 from courser.processes.handles import Handles, handle_pair
-from courser.processes.heartbeats import HEARTBEAT, USUAL_PATIENCE, Patience, PeerHeartbeats
 from courser.processes.links import Links
 from courser.processes.merged_metrics import Snapshot, grown, merged
 from courser.processes.ownership import FIRST, owns_of
 from courser.processes.peer import Peer, ProcessFailed, ProcessGone
+from courser.processes.peer_heartbeats import HEARTBEAT, USUAL_PATIENCE, Patience, PeerHeartbeats
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.recovery_cases import StopKind
 from courser.storage.staged_file import StagingTarget

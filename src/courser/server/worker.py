@@ -23,12 +23,12 @@ from courser.processes.children import end_with_parent
 from courser.processes.encoding import COMMAND
 from courser.processes.following import FirstProcess, FollowingServices, OpeningOrders, open_follower
 from courser.processes.handles import Handles
-from courser.processes.heartbeats import HEARTBEAT
 from courser.processes.links import Links
 from courser.processes.mirrors import Mirrors
 from courser.processes.moving import Moves
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Peer
+from courser.processes.peer_heartbeats import HEARTBEAT
 from courser.processes.router import Router
 from courser.processes.shared_memory import RequestRegion
 from courser.processes.shared_slots import SharedSlots

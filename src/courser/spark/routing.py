@@ -10,7 +10,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from courser.records import layout
-from courser.spark.encoding import (
+from courser.spark.errors import RowRefused
+from courser.spark.row_encoding import (
     Rows,
     binary_column,
     header_blocks,
@@ -21,7 +22,6 @@ from courser.spark.encoding import (
     time_column,
     without_nulls,
 )
-from courser.spark.errors import RowRefused
 from courser.spark.write_options import PAYLOAD_NAMES, WriteOptions
 
 _COLLECTED_SIZE_MAX = 64 * 1024 * 1024

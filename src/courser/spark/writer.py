@@ -21,9 +21,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from courser.client.sync import SyncClient
 from courser.errors import AlreadyExists, CourserError, ErrorCode, NotFound
 from courser.spark.background_clients import connection_to, freeze_loaded_modules, with_retries
-from courser.spark.encoding import make_batches
 from courser.spark.errors import TargetMissing, WriteFailed
 from courser.spark.routing import ReadyRows, RowRouter
+from courser.spark.row_encoding import make_batches
 from courser.spark.task_delivery import DirectDelivery, StagedDelivery, TaskDelivery
 from courser.spark.write_options import WriteOptions
 

@@ -7,7 +7,7 @@ batch that was last read in part is kept.
 from courser.records.encryption import KeyRing
 from courser.records.stored_body import decode
 from courser.records.stored_header import StoredHeader
-from courser.storage.limits import EngineLimits
+from courser.storage.engine_limits import EngineLimits
 
 
 class BatchDecoder:

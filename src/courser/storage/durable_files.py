@@ -11,8 +11,8 @@ from pathlib import Path
 
 from courser.errors import DiskFull, StorageFailure
 from courser.model.buffers import Buffer
+from courser.storage.engine_limits import DEFAULT_LIMITS
 from courser.storage.files import DirectoryEntry, EntryKind, File, FileSystem, read_exactly, read_into, write_all
-from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.paths import temporary_path
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)

@@ -23,9 +23,9 @@ from courser.model.identifiers import ConsumerKind
 from courser.records.checksum import xxh3
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import replace_file, storage_failure, sync_file, unlink_if_there
+from courser.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from courser.storage.files import File, FileSystem, read_exactly, write_all
 from courser.storage.ledger import OffsetsMark
-from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
 from courser.storage.paths import temporary_path
 from courser.storage.recovery_cases import StopKind
 

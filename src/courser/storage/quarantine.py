@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from courser.storage.durable_files import copy_range, free_name, sync_directory
+from courser.storage.engine_limits import DEFAULT_LIMITS
 from courser.storage.files import File, FileSystem, read_into
-from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.paths import QUARANTINE
 
 

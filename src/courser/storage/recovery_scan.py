@@ -6,9 +6,9 @@ from pathlib import Path
 from courser.records.layout import BATCH_HEADER_SIZE, STORED_MESSAGE_SIZE_MIN
 from courser.records.stored_header import BadBatch, PartitionIdentity, read_header
 from courser.storage.durable_files import sync_file
+from courser.storage.engine_limits import DEFAULT_LIMITS
 from courser.storage.files import File, FileSystem, read_exactly
 from courser.storage.ledger import DamagedRange, SegmentFacts
-from courser.storage.limits import DEFAULT_LIMITS
 from courser.storage.paths import INDEX_SUFFIX
 from courser.storage.quarantine import end_of_data
 from courser.storage.recovery_cases import StopKind

@@ -6,7 +6,7 @@ from courser.model.durability import DurabilityPolicy
 from courser.records.encryption import NO_KEYS, KeyRing
 from courser.records.layout import STORED_SIZE_MAX
 from courser.records.stored_body import PLAIN, Encoding
-from courser.storage.limits import DEFAULT_LIMITS, EngineLimits
+from courser.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from courser.storage.message_window import Deduplication
 from courser.storage.segment_index import IndexCache
 

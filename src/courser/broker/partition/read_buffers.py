@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 
 from courser.broker.access.sessions import Session
-from courser.storage.limits import DEFAULT_LIMITS
+from courser.storage.engine_limits import DEFAULT_LIMITS
 from courser.storage.read_result import ReadBuffer
 
 _MIB = 1024 * 1024

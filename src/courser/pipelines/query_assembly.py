@@ -21,7 +21,7 @@ from courser.pipelines.definition import (
     Transform,
     parse_start,
 )
-from courser.pipelines.keys import BY_TABLE
+from courser.pipelines.definition_keys import BY_TABLE
 
 Values: TypeAlias = Mapping[str, dict[str, Any]]
 """The value of every key, by table and name."""
