@@ -45,7 +45,9 @@ def doors() -> list[PlainDoor | TlsDoor]:
 
     return [
         PlainDoor(make),
-        TlsDoor(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), connections, make_connection=make),
+        TlsDoor(
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), connections, make_connection=make, handshake_deadline=1_000_000
+        ),
     ]
 
 

@@ -23,7 +23,7 @@ async def test_a_system_that_refuses_connections_is_asked_again_later_and_holds_
 ) -> None:
     connections = Connections(ConnectionSettings(), ManualClock(), count_max=1, request_memory=RequestMemory(1 << 20))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    door = TlsDoor(context, connections, make_connection=nobody)
+    door = TlsDoor(context, connections, make_connection=nobody, handshake_deadline=1)
     with socket.socket() as deaf:
         # It does not listen: every try to accept fails at once.
         deaf.setblocking(False)

@@ -66,7 +66,12 @@ class HttpListener:
         if self._tls is None:
             self._door = PlainDoor(make_connection)
         else:
-            self._door = TlsDoor(self._tls, self._connections, make_connection=partial(self._make_seat, config))
+            self._door = TlsDoor(
+                self._tls,
+                self._connections,
+                make_connection=partial(self._make_seat, config),
+                handshake_deadline=self._connection_settings.handshake_deadline,
+            )
         return await self._door.open(host, port, _BACKLOG)
 
     def _make_seat(self, config: Config) -> HttpSeat:

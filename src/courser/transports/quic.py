@@ -45,8 +45,13 @@ REPLY_SIZE_MAX = 10_000_000
 """Bytes of a reply that Iggy's SDKs read from a stream, unless told otherwise. They hang up on a larger one."""
 _CHUNK_SIZE = 256 * 1024
 """Bytes of a reply that are with the library at a time, which copies them."""
-_HANDSHAKE_DEADLINE = 10.0
-"""Seconds."""
+WINDOW_SIZE = 1024 * 1024
+"""Bytes that a client may send beyond a gap in its streams. The library keeps them until the gap is filled, and they
+count nowhere; its own limit is 15 MiB for each connection."""
+STRANGER_OVERHEAD_MAX = 48 * 1024
+"""Bytes of datagrams before a login, beyond a request of the size that is allowed there: a handshake takes about 6 KiB.
+The library keeps what many kinds of frames ask for until it can answer, without a limit."""
+_SECOND = 1_000_000
 _LINGER = 0.25
 """Seconds for the last reply to arrive before the connection is closed, which would overtake it."""
 _REFUSED = 1
@@ -114,6 +119,10 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         self._is_welcome = is_welcome
         self._is_known = False
         """Whether it counts as a connection."""
+        self._handshake_timer: asyncio.TimerHandle | None = None
+        self._stranger_size = 0
+        """Bytes of datagrams since the start, or since a logout."""
+        self._stranger_size_max = shared.services.settings.login_frame_size_max + STRANGER_OVERHEAD_MAX
         self._is_over = False
         """Whether nothing more is received or sent."""
         self._is_lost = False
@@ -147,6 +156,13 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
             return
         if not self._is_known and not self._ask_for_place(addr):
             return
+        if not self.is_stranger:
+            self._stranger_size = 0
+        else:
+            self._stranger_size += len(data)
+            if self._stranger_size > self._stranger_size_max:
+                self._refuse(f"more than {self._stranger_size_max} bytes of datagrams before a login")
+                return
         super().datagram_received(data, addr)
         self._continue_reply()
 
@@ -160,12 +176,15 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         self.host, self._address = host, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._is_known = True
         connections.add(self)
-        self._loop.call_later(_HANDSHAKE_DEADLINE, self._end_handshake)
+        deadline = self._shared.services.settings.handshake_deadline / _SECOND
+        self._handshake_timer = self._loop.call_later(deadline, self.abort)
         return True
 
-    def _end_handshake(self) -> None:
-        if self.loop is None and not self._is_over:
-            self.abort()
+    def _stop_handshake_timer(self) -> None:
+        """It would keep a connection in memory that is gone."""
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None
 
     def _handle_timer(self) -> None:
         super()._handle_timer()
@@ -174,16 +193,18 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
     def quic_event_received(self, event: QuicEvent) -> None:
         """Something happened on the connection."""
         if isinstance(event, ConnectionTerminated):
+            self._log_violation()
             self._lost()
         elif self._is_over:
             return
         elif isinstance(event, StreamDataReceived):
             self._stream_received(event)
         elif isinstance(event, StreamReset):
-            self.requests.dropped(event.stream_id)
+            self._dropped(event.stream_id)
         elif isinstance(event, StopSendingReceived):
             self._stop_sending(event.stream_id)
         elif isinstance(event, HandshakeCompleted):
+            self._stop_handshake_timer()
             session = self._shared.open_session(Transport.QUIC, self._address)
             self.loop = QuicSessionLoop(self._shared.services, session, self)
 
@@ -201,6 +222,13 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         if event.end_stream:
             self.requests.ended(event.stream_id)
             self._serve()
+
+    def _dropped(self, stream: int) -> None:
+        """The client has given a stream up. Ours ends too: it would count among those that the client has open."""
+        self.requests.dropped(stream)
+        if self._quic._stream_can_send(stream):
+            self._quic.reset_stream(stream, 0)
+            self._transmit_soon()
 
     def _stop_sending(self, stream: int) -> None:
         """The client does not want the rest of a reply."""
@@ -349,10 +377,21 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         self._end("")
 
     def _refuse(self, reason: str) -> None:
-        if self.loop is not None:
-            session = self.loop.session
-            _log.info("client %d at %s cut off: %s", session.client_id, session.address, reason)
+        self._log_cut_off(reason)
         self._end(reason, _REFUSED)
+
+    def _log_violation(self) -> None:
+        """What the client did against the protocol, if that is why the library ended the connection."""
+        core = self._quic._core
+        error = None if core is None or self._is_over else core.local_error
+        if error is not None:
+            self._log_cut_off(error[2])
+
+    def _log_cut_off(self, reason: str) -> None:
+        if self.loop is None:
+            _log.info("a client at %s cut off during its handshake: %s", self._address, reason)
+        else:
+            _log.info("client %d at %s cut off: %s", self.loop.session.client_id, self._address, reason)
 
     def _end(self, reason: str, code: int = 0) -> None:
         if not self._is_over:
@@ -367,6 +406,7 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         if self._is_lost:
             return
         self._is_lost = self._is_over = True
+        self._stop_handshake_timer()
         self._rest.clear()
         self._rest_size = 0
         self.requests.close()
@@ -385,7 +425,9 @@ class QuicListener:
         self._shared = shared
         self._configuration = QuicConfiguration(
             is_client=False,
-            idle_timeout=settings.idle_timeout / 1_000_000,
+            idle_timeout=settings.idle_timeout / _SECOND,
+            max_data=WINDOW_SIZE,
+            max_stream_data=WINDOW_SIZE,
         )
         self.use_certificate(certificate, key)
         self._transport: asyncio.DatagramTransport | None = None

@@ -17,6 +17,8 @@ class ConnectionSettings:
     """Maximum number of connections; fewer if the process may not open that many files."""
     login_deadline: int = 30 * _SECOND
     """Microseconds after which a connection without a login is closed, whatever it has sent."""
+    handshake_deadline: int = 10 * _SECOND
+    """Microseconds that a TLS or QUIC handshake may take, however the client sends it."""
     idle_deadline: int = 0
     """Microseconds without a request after which a connection is closed; 0 means never. SDKs ping every 5 seconds."""
     frame_deadline: int = 30 * _SECOND

@@ -59,7 +59,12 @@ class TcpListener:
         if self._tls is None:
             self._door = PlainDoor(self._make_connection)
         else:
-            self._door = TlsDoor(self._tls, self._connections, make_connection=self._make_tls_connection)
+            self._door = TlsDoor(
+                self._tls,
+                self._connections,
+                make_connection=self._make_tls_connection,
+                handshake_deadline=self._services.settings.handshake_deadline,
+            )
         await self._door.serve(sockets, _BACKLOG)
         return host, port
 

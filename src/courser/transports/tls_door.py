@@ -17,8 +17,7 @@ from courser.transports.plain_door import open_sockets
 
 _log = logging.getLogger(__name__)
 
-_HANDSHAKE_DEADLINE = 10.0
-"""Maximum duration of a TLS handshake in seconds."""
+_SECOND = 1_000_000
 _RETRY_DELAY = 1.0
 """Seconds until the next attempt to accept connections after an error, such as a lack of descriptors."""
 
@@ -50,10 +49,13 @@ class TlsDoor:
         connections: Connections,
         *,
         make_connection: Callable[[], Guest],
+        handshake_deadline: int,
     ) -> None:
+        """A handshake may take ``handshake_deadline`` microseconds."""
         self._context = context
         self._connections = connections
         self._make_connection = make_connection
+        self._deadline = handshake_deadline / _SECOND
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int, backlog: int) -> tuple[str, int]:
@@ -106,7 +108,7 @@ class TlsDoor:
         connection.has_begun = True
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: connection.protocol, accepted, ssl=self._context, ssl_handshake_timeout=_HANDSHAKE_DEADLINE
+                lambda: connection.protocol, accepted, ssl=self._context, ssl_handshake_timeout=self._deadline
             )
         except OSError as error:
             _log.debug("a TLS handshake failed: %s", error)
