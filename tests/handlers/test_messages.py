@@ -88,7 +88,7 @@ async def test_many_messages_get_their_key_without_holding_others_up(
     monkeypatch.setattr(producing, "with_key", noted)
     await send(scene, *("x" for _ in range(count)), to=ByKey(b"key"))
     assert (threads != [threading.get_ident()]) is is_elsewhere
-    assert open_topic(scene).message_count == count
+    assert log_of(scene).message_count == count
 
 
 async def test_without_partitions_nothing_can_be_sent_or_polled(scene: Scene) -> None:

@@ -14,14 +14,15 @@ from courser.model.identifiers import TopicAddress
 async def get_stream(broker: Broker, session: Session, command: c.GetStream) -> r.StreamDetails:
     """One stream with its topics, by id."""
     stream = broker.finder.stream(session, command)
-    return r.StreamDetails(broker.figures.stream(stream), broker.figures.topics(stream))
+    info = await broker.figures.stream(stream)
+    return r.StreamDetails(info, await broker.figures.topics(stream))
 
 
 async def get_streams(broker: Broker, session: Session, command: c.GetStreams) -> r.StreamList:
     """All streams, by id."""
     broker.finder.check(session, command)
     streams = broker.catalog.state.streams
-    return r.StreamList([broker.figures.stream(streams[stream_id]) for stream_id in sorted(streams)])
+    return r.StreamList(await broker.figures.streams([streams[stream_id] for stream_id in sorted(streams)]))
 
 
 async def create_stream(broker: Broker, session: Session, command: c.CreateStream) -> r.StreamInfo:
@@ -35,7 +36,7 @@ async def create_stream(broker: Broker, session: Session, command: c.CreateStrea
 
     stream = await broker.catalog.submit_made(make)
     assert isinstance(stream, Stream), "creating a stream makes one"
-    return broker.figures.stream(stream)
+    return await broker.figures.stream(stream)
 
 
 async def update_stream(broker: Broker, session: Session, command: c.UpdateStream) -> None:

@@ -20,12 +20,12 @@ from courser.model.permissions import Action
 async def get_topic(broker: Broker, session: Session, command: c.GetTopic) -> r.TopicDetails:
     """One topic with its partitions."""
     stream, topic = broker.finder.topic(session, command)
-    return broker.figures.topic_details(stream, topic)
+    return await broker.figures.topic_details(stream, topic)
 
 
 async def get_topics(broker: Broker, session: Session, command: c.GetTopics) -> r.TopicList:
     """The topics of a stream, by id."""
-    return r.TopicList(broker.figures.topics(broker.finder.stream(session, command)))
+    return r.TopicList(await broker.figures.topics(broker.finder.stream(session, command)))
 
 
 async def create_topic(broker: Broker, session: Session, command: c.CreateTopic) -> r.TopicDetails:
@@ -43,7 +43,7 @@ async def create_topic(broker: Broker, session: Session, command: c.CreateTopic)
 
     topic = await broker.catalog.submit_made(make)
     assert isinstance(topic, Topic), "creating a topic makes one"
-    return broker.figures.topic_details(stream, topic, is_new=True)
+    return await broker.figures.topic_details(stream, topic, is_new=True)
 
 
 async def update_topic(broker: Broker, session: Session, command: c.UpdateTopic) -> None:
@@ -105,20 +105,18 @@ async def delete_segments(broker: Broker, session: Session, command: c.DeleteSeg
 
 async def get_segments(broker: Broker, session: Session, command: c.GetSegments) -> r.SegmentList:
     """The segments of a partition, oldest first, and where their files are."""
-    return broker.figures.segments(broker.finder.address(session, command), command.partition_id)
+    return await broker.figures.segments(broker.finder.address(session, command), command.partition_id)
 
 
 async def get_topic_maintenance(broker: Broker, session: Session, command: c.GetTopicMaintenance) -> r.TopicMaintenance:
     """What was deleted, and what is damaged."""
-    return broker.figures.maintenance(broker.finder.address(session, command))
+    return await broker.figures.maintenance(broker.finder.address(session, command))
 
 
 async def verify_segment(broker: Broker, session: Session, command: c.VerifySegment) -> sr.VerifiedSegment:
     """Damage that is found is known to readers from now on."""
     address = broker.finder.address(session, command)
-    partition, segment = broker.figures.sealed_segment(address, command.partition_id, command.first_offset)
-    is_repaired = await broker.scrubber.verify(partition, segment)
-    return broker.figures.verified(partition, segment, is_repaired=is_repaired)
+    return await broker.scrubber.verify_segment(address, command.partition_id, command.first_offset)
 
 
 async def get_retention_plan(broker: Broker, session: Session, command: c.GetRetentionPlan) -> sr.RetentionPlan:
@@ -136,19 +134,14 @@ async def get_retention_plan(broker: Broker, session: Session, command: c.GetRet
 
 async def get_offsets_at_time(broker: Broker, session: Session, command: c.GetOffsetsAtTime) -> sr.OffsetsAtTime:
     """Where to read from a time on."""
-    partitions = tuple(broker.partitions.at(broker.finder.address(session, command)).partitions)
-    rows = [
-        sr.PartitionOffset(partition.log.identity.partition_id, await partition.offset_at_time(command.timestamp))
-        for partition in partitions
-    ]
-    return sr.OffsetsAtTime(rows)
+    return await broker.figures.offsets_at_time(broker.finder.address(session, command), command.timestamp)
 
 
 async def get_partition_bounds(broker: Broker, session: Session, command: c.GetPartitionBounds) -> r.TopicBounds:
     """What can be read now. Producers that choose partitions by key need to know how many there are."""
     address = broker.finder.address(session, command)
     topic = broker.catalog.state.streams[address.stream_id].topics[address.topic_id]
-    return broker.figures.bounds(address, topic.uuid)
+    return await broker.figures.bounds(address, topic.uuid)
 
 
 async def get_topic_durability(broker: Broker, session: Session, command: c.GetTopicDurability) -> r.TopicDurability:

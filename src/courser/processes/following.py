@@ -290,7 +290,7 @@ class FollowingServices:
         await self._broker.scrapes.survey()
         return snapshot_of(self._broker.metrics)
 
-    def _facts(self, _: Peer) -> tuple[Sums, dict[int, SessionElsewhere]]:
+    async def _facts(self, _: Peer) -> tuple[Sums, dict[int, SessionElsewhere]]:
         """The figures of all topics, and what is known about all connections, by client id."""
         sessions = {session.client_id: here_of(session) for session in self._broker.sessions}
-        return self._broker.figures.sums(), sessions
+        return await self._broker.figures.sums(), sessions

@@ -1,5 +1,9 @@
-"""Sizes, counts and bounds as clients are told them: sums over the open partitions; nothing is kept for them."""
+"""Sizes, counts and bounds as clients are told them: sums over the open partitions; nothing is kept for them.
 
+Each walk pauses. What it walks over is taken before its first pause: it may change in the meantime.
+"""
+
+from collections.abc import Iterable
 from pathlib import Path
 
 from courser.api import replies as r
@@ -8,14 +12,16 @@ from courser.broker.messages.consuming import current_offset
 from courser.broker.partition.elsewhere import Sums, TopicSums
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
+from courser.broker.partition.partition_survey import Pause, let_others_run
+from courser.broker.partition.segment_verification import damage_of
+from courser.broker.partition.steps import Steps
 from courser.broker.partition.topic_settings import effective_options, explicit_options
 from courser.broker.upkeep.retention import Retention, SegmentLife
 from courser.catalog import entities
 from courser.catalog.entities import Stream, Topic
-from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import TopicAddress
 from courser.model.topic_options import TopicOptions
-from courser.storage.ledger import DamagedRange, SegmentFacts
+from courser.storage.ledger import SegmentFacts
 from courser.storage.segment import Segment, SegmentState
 
 
@@ -23,44 +29,69 @@ class Figures:
     """Streams, topics, partitions and segments, described."""
 
     def __init__(
-        self, partitions: PartitionRegistry, retention: Retention, topic_defaults: TopicOptions, data_directory: Path
+        self,
+        partitions: PartitionRegistry,
+        retention: Retention,
+        topic_defaults: TopicOptions,
+        data_directory: Path,
+        *,
+        pause: Pause = let_others_run,
     ) -> None:
         self._partitions = partitions
         self._retention = retention
         self._topic_defaults = topic_defaults
         self._data_directory = data_directory
+        self._pause = pause
         self.elsewhere: Sums = {}
         """The figures of topics that other processes own, as of the last time that they were collected."""
 
-    def stream(self, stream: Stream) -> r.StreamInfo:
+    async def streams(self, streams: Iterable[Stream]) -> list[r.StreamInfo]:
+        """Streams, each with the sums over its topics."""
+        steps = self._steps()
+        return [await self._stream(stream, steps) for stream in streams]
+
+    async def stream(self, stream: Stream) -> r.StreamInfo:
         """A stream, with the sums over its topics."""
-        found = [self._sums(TopicAddress(stream.stream_id, topic_id)) for topic_id in stream.topics]
-        return r.StreamInfo(
-            stream.stream_id,
-            stream.created_at,
-            len(stream.topics),
-            sum(topic.size for topic in found if topic is not None),
-            sum(topic.message_count for topic in found if topic is not None),
-            stream.name,
-        )
+        return await self._stream(stream, self._steps())
 
-    def _sums(self, address: TopicAddress) -> OpenTopic | TopicSums | None:
-        return self._partitions.topics.get(address) or self.elsewhere.get(address)
+    async def _stream(self, stream: Stream, steps: Steps) -> r.StreamInfo:
+        size = message_count = 0
+        for topic in list(stream.topics.values()):
+            found = await self._sums(TopicAddress(stream.stream_id, topic.topic_id), steps)
+            if found is not None:
+                size += found.size
+                message_count += found.message_count
+        return r.StreamInfo(stream.stream_id, stream.created_at, len(stream.topics), size, message_count, stream.name)
 
-    def sums(self) -> Sums:
+    def _steps(self) -> Steps:
+        return Steps(self._pause)
+
+    async def _sums(self, address: TopicAddress, steps: Steps) -> TopicSums | None:
+        topic = self._partitions.topics.get(address)
+        if topic is not None:
+            return await sums_of_topic(topic, steps)
+        await steps.take()
+        return self.elsewhere.get(address)
+
+    async def sums(self) -> Sums:
         """The figures of all topics that are open here."""
-        return {
-            TopicAddress(*key): TopicSums(topic.size, topic.message_count, topic.segment_count)
-            for key, topic in self._partitions.topics.items()
-        }
+        found: dict[TopicAddress, TopicSums] = {}
+        steps = self._steps()
+        for key, topic in list(self._partitions.topics.items()):
+            found[TopicAddress(*key)] = await sums_of_topic(topic, steps)
+        return found
 
-    def topics(self, stream: Stream) -> list[r.TopicInfo]:
+    async def topics(self, stream: Stream) -> list[r.TopicInfo]:
         """The topics of a stream, by id."""
-        return [self.topic(stream, stream.topics[topic_id]) for topic_id in sorted(stream.topics)]
+        rows = []
+        steps = self._steps()
+        for _, topic in sorted(stream.topics.items()):
+            rows.append(await self._topic(stream, topic, steps))
+        return rows
 
-    def topic(self, stream: Stream, topic: Topic) -> r.TopicInfo:
+    async def _topic(self, stream: Stream, topic: Topic, steps: Steps) -> r.TopicInfo:
         """A topic, with the sums over its partitions."""
-        found = self._sums(TopicAddress(stream.stream_id, topic.topic_id))
+        found = await self._sums(TopicAddress(stream.stream_id, topic.topic_id), steps)
         effective = effective_options(topic.options, self._topic_defaults)
         return r.TopicInfo(
             topic.topic_id,
@@ -73,55 +104,72 @@ class Figures:
             effective,
         )
 
-    def topic_details(self, stream: Stream, topic: Topic, *, is_new: bool = False) -> r.TopicDetails:
+    async def topic_details(self, stream: Stream, topic: Topic, *, is_new: bool = False) -> r.TopicDetails:
         """A topic and its partitions. ``is_new``: it was just created, and Iggy counts no segments then."""
         opened = self._partitions.topics.get(TopicAddress(stream.stream_id, topic.topic_id))
+        partitions = list(topic.partitions)
         at_work: list[Partition | None] = list(opened.partitions) if opened is not None and not is_new else []
         # Partitions that are being created are in the catalog first.
-        at_work += [None] * (len(topic.partitions) - len(at_work))
-        rows = [_partition(partition, found) for partition, found in zip(topic.partitions, at_work, strict=True)]
-        return r.TopicDetails(self.topic(stream, topic), rows)
+        at_work += [None] * (len(partitions) - len(at_work))
+        rows, steps = [], self._steps()
+        info = await self._topic(stream, topic, steps)
+        for partition, found in zip(partitions, at_work, strict=True):
+            await steps.take()
+            rows.append(_partition(partition, found))
+        return r.TopicDetails(info, rows)
 
-    def bounds(self, address: TopicAddress, topic_uuid: bytes) -> r.TopicBounds:
+    async def bounds(self, address: TopicAddress, topic_uuid: bytes) -> r.TopicBounds:
         """What can be read of each partition now. Raises ``PartitionOffline`` if one of them cannot be read."""
-        partitions = self._partitions.at(address).partitions
-        return r.TopicBounds(*address, topic_uuid, [_bounds(partition) for partition in partitions])
+        rows, steps = [], self._steps()
+        for partition in list(self._partitions.at(address).partitions):
+            await steps.take()
+            rows.append(await _bounds(partition, steps))
+        return r.TopicBounds(*address, topic_uuid, rows)
 
-    def segments(self, address: TopicAddress, partition_id: int) -> r.SegmentList:
+    async def offsets_at_time(self, address: TopicAddress, timestamp: int) -> sr.OffsetsAtTime:
+        """Where each partition is read from, from a time on. Raises ``CourserError`` if the disk cannot be read."""
+        rows, steps = [], self._steps()
+        for partition in list(self._partitions.at(address).partitions):
+            await steps.take()
+            offset = await partition.offset_at_time(timestamp)
+            rows.append(sr.PartitionOffset(partition.log.identity.partition_id, offset))
+        return sr.OffsetsAtTime(rows)
+
+    async def segments(self, address: TopicAddress, partition_id: int) -> r.SegmentList:
         """The segments of a partition, oldest first. Raises 3007."""
         topic = self._partitions.at(address)
         log = topic.partition(partition_id).log
         directory = log.directory.relative_to(self._data_directory)
-        archive = self._retention.guard
+        archive, steps = self._retention.guard, self._steps()
         rows = [] if archive is None else [_remote_segment(facts) for facts in archive.remote_segments(log)]
-        rows += [_segment(segment, self._retention.life_of(topic, log, segment)) for segment in log.segments]
+        for segment in log.segments:
+            await steps.take()
+            rows.append(_segment(segment, self._retention.life_of(topic, log, segment)))
         return r.SegmentList(partition_id, str(directory), rows)
 
-    def sealed_segment(self, address: TopicAddress, partition_id: int, first_offset: int) -> tuple[Partition, Segment]:
-        """A segment that is not written any more. Raises 3007, or 20 if there is no such segment."""
-        partition = self._partitions.at(address).partition(partition_id)
-        for segment in partition.log.segments:
-            if segment.base_offset == first_offset and segment.state is SegmentState.SEALED:
-                return partition, segment
-        reason = f"partition {partition_id} has no sealed segment {first_offset} on its disk"
-        raise CommandRejected(ErrorCode.RESOURCE_NOT_FOUND, reason)
-
-    def verified(self, partition: Partition, segment: Segment, *, is_repaired: bool) -> sr.VerifiedSegment:
-        """What a check of a segment found."""
-        damages = [_damage(partition.log.identity.partition_id, damage) for damage in segment.damages]
-        bounds = segment.base_offset, segment.end_offset, segment.size
-        return sr.VerifiedSegment(*bounds, is_repaired, damages)
-
-    def maintenance(self, address: TopicAddress) -> r.TopicMaintenance:
+    async def maintenance(self, address: TopicAddress) -> r.TopicMaintenance:
         """What was deleted from a topic since the start, and what is damaged in it."""
         topic = self._partitions.at(address)
-        damages = [
-            _damage(partition.log.identity.partition_id, damage)
-            for partition in topic.partitions
-            for segment in partition.log.segments
-            for damage in segment.damages
-        ]
+        damages: list[r.Damage] = []
+        steps = self._steps()
+        for partition in list(topic.partitions):
+            for segment in partition.log.segments:
+                await steps.take()
+                damages += (damage_of(partition.log, damage) for damage in segment.damages)
         return r.TopicMaintenance(list(topic.deletions), damages)
+
+
+async def sums_of_topic(topic: OpenTopic, steps: Steps) -> TopicSums:
+    """The figures of an open topic."""
+    size = message_count = segment_count = 0
+    for partition in list(topic.partitions):
+        await steps.take()
+        log = partition.log
+        size += log.size
+        message_count += log.message_count
+        # An empty partition has no file yet; the segment that its first message creates counts.
+        segment_count += max(len(log.segments), 1)
+    return TopicSums(size, message_count, segment_count)
 
 
 def _partition(partition: entities.Partition, found: Partition | None) -> r.PartitionInfo:
@@ -140,29 +188,17 @@ def _partition(partition: entities.Partition, found: Partition | None) -> r.Part
     )
 
 
-def _bounds(partition: Partition) -> r.PartitionBounds:
+async def _bounds(partition: Partition, steps: Steps) -> r.PartitionBounds:
     log = partition.log
     # The bounds of an empty partition would make a reader of the whole topic skip it silently.
     log.check_readable()
-    pieces = () if partition.past is None else partition.past.pieces(log)
-    return r.PartitionBounds(
-        log.identity.partition_id,
-        partition.start_offset,
-        max(log.visible_end, log.start_offset),
-        log.size + sum(piece.size for piece in pieces),
-        log.message_count + sum(piece.message_count for piece in pieces),
-    )
-
-
-def _damage(partition_id: int, damage: DamagedRange) -> r.Damage:
-    return r.Damage(
-        partition_id,
-        damage.base_offset,
-        damage.first_offset,
-        damage.end_offset,
-        damage.position,
-        damage.end_position - damage.position,
-    )
+    start_offset, end_offset = partition.start_offset, max(log.visible_end, log.start_offset)
+    size, message_count = log.size, log.message_count
+    for piece in () if partition.past is None else partition.past.pieces(log):
+        await steps.take()
+        size += piece.size
+        message_count += piece.message_count
+    return r.PartitionBounds(log.identity.partition_id, start_offset, end_offset, size, message_count)
 
 
 def _segment(segment: Segment, life: SegmentLife) -> r.SegmentInfo:

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Mapping
 
 from courser.api.replies import GroupLag, PartitionLag
+from courser.broker.figures.message_counts import MessageCounts
 from courser.broker.groups.groups import GroupKey
 from courser.broker.messages.consuming import group_key
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.partition.partition_survey import Pause, SeriesBudget, let_others_run, topic_names
+from courser.broker.partition.steps import Steps
 from courser.catalog.entities import ConsumerGroup
 from courser.catalog.state import CatalogState
 from courser.errors import CourserError
@@ -18,15 +20,15 @@ from courser.model.metrics import OTHER, Metric, Registry, Sample
 from courser.storage.offset_table import ConsumerKey
 
 STEP_COUNT = 100
-"""Topics, and partitions of groups, that are looked at without a pause: some 10 us each."""
+"""Topics, segments, and partitions of groups that are looked at without a pause: some 10 us each."""
 _SECOND = 1_000_000
 
 GroupNames = tuple[str, str, str, str]
 """Stream, topic, group and partition, as labels."""
 
 
-def position_of(partition: Partition, key: ConsumerKey) -> tuple[int | None, int, int]:
-    """What a group has stored, the offset that it comes to next, and how many messages there are from there on."""
+def position_of(partition: Partition, key: ConsumerKey) -> tuple[int | None, int]:
+    """What a group has stored, and the offset that it comes to next."""
     log = partition.log
     stored = log.offsets.get(key)
     try:
@@ -35,7 +37,7 @@ def position_of(partition: Partition, key: ConsumerKey) -> tuple[int | None, int
         # The archive cannot be reached. What is here can be counted.
         start_offset = log.start_offset
     position = start_offset if stored is None else max(stored + 1, start_offset)
-    return stored, position, partition.count_from(position)
+    return stored, position
 
 
 async def _time_at(partition: Partition, offset: int) -> int | None:
@@ -62,8 +64,7 @@ class Lags:
         self._state = state
         self._clock = clock
         self._series_count_max = series_count_max
-        self._pause = pause
-        self._step = 0
+        self._steps = Steps(pause, STEP_COUNT)
         self._times: dict[tuple[Partition, int], tuple[int, int | None]] = {}
         """Offset and time of the message that a group comes to next, by partition and group: most do not move."""
         self._counts: dict[GroupNames, int] = {}
@@ -73,18 +74,19 @@ class Lags:
         """The lag of one group in all partitions of its topic. Raises 2010 if the topic was deleted."""
         *address, group_id = key
         partitions = tuple(self._partitions.at(TopicAddress(*address)).partitions)
-        rows = []
+        rows, counts = [], MessageCounts(self._steps)
         for partition in partitions:
-            await self._count_step()
-            rows.append(await self._partition_lag(partition, group_id))
+            await self._steps.take()
+            rows.append(await self._partition_lag(partition, group_id, counts))
         return GroupLag(rows)
 
-    async def _partition_lag(self, partition: Partition, group_id: int) -> PartitionLag:
+    async def _partition_lag(self, partition: Partition, group_id: int, counts: MessageCounts) -> PartitionLag:
         log = partition.log
         number = log.identity.partition_id
         if log.is_offline:
             return PartitionLag(number, None, None, None, None)
-        stored, position, count = position_of(partition, group_key(group_id))
+        stored, position = position_of(partition, group_key(group_id))
+        count = await counts.count_from(partition, position)
         age: int | None = 0
         if count:
             time = await _time_at(partition, position)
@@ -98,15 +100,17 @@ class Lags:
         times: dict[tuple[Partition, int], tuple[int, int | None]] = {}
         rows_left, groups_left = SeriesBudget(self._series_count_max), SeriesBudget(self._series_count_max)
         for topic in tuple(self._partitions):
-            await self._count_step()
+            await self._steps.take()
+            behind = MessageCounts(self._steps)
             for names, group in self._groups_of(topic):
                 partitions, key = tuple(topic.partitions), group_key(group.group_id)
                 is_single = rows_left.take(len(partitions))
                 of_group = (*names, group.name) if is_single or groups_left.take(1) else (OTHER, OTHER, OTHER)
                 for partition in partitions:
-                    await self._count_step()
+                    await self._steps.take()
                     row = (*of_group, str(partition.log.identity.partition_id) if is_single else OTHER)
-                    _, position, count = position_of(partition, key)
+                    _, position = position_of(partition, key)
+                    count = await behind.count_from(partition, position)
                     counts[row] = counts.get(row, 0) + count
                     if is_single:
                         # Beyond the limit it would take too long: each may have to read from the disk.
@@ -114,11 +118,6 @@ class Lags:
                         if time is not None or not count:
                             ages[row] = 0 if time is None else max(self._clock.now() - time, 0) / _SECOND
         self._counts, self._ages, self._times = counts, ages, times
-
-    async def _count_step(self) -> None:
-        self._step += 1
-        if self._step % STEP_COUNT == 0:
-            await self._pause()
 
     def _groups_of(self, topic: OpenTopic) -> Iterator[tuple[tuple[str, str], ConsumerGroup]]:
         names, found = topic_names(self._state, topic), self._state.topic(topic.stream_id, topic.topic_id)

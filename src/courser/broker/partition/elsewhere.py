@@ -36,7 +36,7 @@ class RedoStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TopicSums:
-    """The figures of a topic of another process."""
+    """The figures of a topic."""
 
     size: int
     message_count: int

@@ -91,16 +91,6 @@ class OpenTopic:
         """Bytes of all batches on disk."""
         return sum(partition.log.size for partition in self.partitions)
 
-    @property
-    def message_count(self) -> int:
-        """Messages on disk."""
-        return sum(partition.log.message_count for partition in self.partitions)
-
-    @property
-    def segment_count(self) -> int:
-        """Segments. An empty partition has no file yet; the segment that its first message creates counts."""
-        return sum(max(len(partition.log.segments), 1) for partition in self.partitions)
-
 
 class PartitionRegistry:
     """All open topics. Used from the event loop alone; opening and closing happens in the pool."""

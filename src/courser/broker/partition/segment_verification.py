@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 
+from courser.api import replies as r
 from courser.errors import StorageFailure
 from courser.storage.durable_files import storage_failure
 from courser.storage.ledger import DamagedRange
@@ -163,3 +164,15 @@ class SegmentVerification:
         """Skip a segment that cannot be read now: the read itself reports it. The next start verifies it again."""
         self._pending.discard(segment.base_offset)
         _log.error("could not verify a sealed segment: %s", failure)
+
+
+def damage_of(log: PartitionLog, damage: DamagedRange) -> r.Damage:
+    """As clients are told it."""
+    return r.Damage(
+        log.identity.partition_id,
+        damage.base_offset,
+        damage.first_offset,
+        damage.end_offset,
+        damage.position,
+        damage.end_position - damage.position,
+    )

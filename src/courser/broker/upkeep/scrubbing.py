@@ -17,13 +17,15 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from courser.api.storage_replies import VerifiedSegment
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import PartitionRegistry
-from courser.broker.partition.segment_verification import SegmentCheck, note_damages
+from courser.broker.partition.segment_verification import SegmentCheck, damage_of, note_damages
 from courser.broker.settings import BrokerSettings
-from courser.errors import CourserError, StorageFailure
+from courser.errors import CommandRejected, CourserError, ErrorCode, StorageFailure
 from courser.model import metric_table as m
 from courser.model.clock import Clock
+from courser.model.identifiers import TopicAddress
 from courser.model.metrics import Registry
 from courser.storage.durable_files import read_if_there, replace_file, unlink_if_there
 from courser.storage.files import FileSystem
@@ -174,8 +176,10 @@ class Scrubber:
     def _segments_from(self, first: ScrubPosition) -> Iterator[tuple[ScrubPosition, Partition, Segment]]:
         """The sealed segments from a place on. What is deleted while the round goes on is left out."""
         for key in sorted(self._registry.topics):
-            topic = self._registry.topics.get(key)
+            topic = self._registry.topics.get(key) if key >= first[:2] else None
             for partition in list(topic.partitions) if topic is not None else ():
+                if (*key, partition.log.identity.partition_id) < first[:3]:
+                    continue
                 for segment in partition.log.segments:
                     place = ScrubPosition(*key, partition.log.identity.partition_id, segment.base_offset)
                     if place >= first and segment.state is SegmentState.SEALED and _is_there(partition, segment):
@@ -183,16 +187,21 @@ class Scrubber:
 
     # --- one segment ---
 
-    async def verify(self, partition: Partition, segment: Segment) -> bool:
-        """Check a sealed segment now, because somebody asks. Returns whether it was damaged and is repaired.
+    async def verify_segment(self, address: TopicAddress, partition_id: int, first_offset: int) -> VerifiedSegment:
+        """Check a sealed segment now, because somebody asks, and repair it if it is damaged and there is a copy.
 
         One after another, and faster than a round.
 
         Raises:
+            CommandRejected: 3007, or 20 if there is no such segment.
             StorageFailure: the disk cannot be read.
         """
+        partition = self._registry.at(address).partition(partition_id)
+        segment = _sealed_segment(partition, first_offset)
         async with self._verifying:
-            return await self._read_all(partition, segment, max(self._rate, _VERIFY_RATE))
+            is_repaired = await self._read_all(partition, segment, max(self._rate, _VERIFY_RATE))
+        damages = [damage_of(partition.log, damage) for damage in segment.damages]
+        return VerifiedSegment(segment.base_offset, segment.end_offset, segment.size, is_repaired, damages)
 
     async def _check(self, partition: Partition, segment: Segment) -> None:
         await self._wait_for(max(_SEGMENT_SIZE_MIN - segment.size, 0), self._clock.monotonic(), self._rate)
@@ -281,6 +290,15 @@ class Scrubber:
             await asyncio.get_running_loop().run_in_executor(self._pool, write)
         except StorageFailure as failure:
             _log.warning("cannot write %s; after a restart the scrubber repeats a part: %s", self._path, failure)
+
+
+def _sealed_segment(partition: Partition, first_offset: int) -> Segment:
+    """A segment that is not written any more."""
+    for segment in partition.log.segments:
+        if segment.base_offset == first_offset and segment.state is SegmentState.SEALED:
+            return segment
+    reason = f"partition {partition.log.identity.partition_id} has no sealed segment {first_offset} on its disk"
+    raise CommandRejected(ErrorCode.RESOURCE_NOT_FOUND, reason)
 
 
 def _is_there(partition: Partition, segment: Segment) -> bool:
