@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from courser.broker.broker import Broker
 from courser.handlers.dispatcher import Dispatcher
+from courser.model.memory_ledger import MemoryLedger
 from courser.server.codecs import CodecChooser
 from courser.server.proven_dialects import ProvenDialects
 from courser.transports.connections import Connections
-from courser.transports.request_memory import RequestMemory
 from courser.transports.services import Services
 from courser.transports.settings import ConnectionSettings, TcpSettings
 from courser.transports.tcp import TcpListener
@@ -45,7 +45,7 @@ def parts_of(broker: Broker, settings: ConnectionSettings) -> tuple[Services, Co
         reply_unread=broker.reply_unread,
         clock=broker.clock,
         settings=settings,
-        memory=RequestMemory(settings.request_memory),
+        memory=MemoryLedger(settings.request_memory),
         slow_work=broker.pool,
     )
     connections = Connections(

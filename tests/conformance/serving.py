@@ -13,6 +13,7 @@ from courser.broker.broker import Broker
 from courser.broker.settings import BrokerSettings
 from courser.handlers.dispatcher import Dispatcher
 from courser.handlers.subscriptions import Subscriptions
+from courser.model.memory_ledger import MemoryLedger
 from courser.model.messaging import Transport
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.kinds import Address
@@ -22,7 +23,6 @@ from courser.server.listeners import Dependencies, Listeners, name_of
 from courser.server.proven_dialects import ProvenDialects
 from courser.storage.data_directory import DataDirectory
 from courser.transports.connections import Connections
-from courser.transports.request_memory import RequestMemory
 from courser.transports.services import Services
 from courser.transports.settings import ConnectionSettings
 from tests.http.serving import make_root
@@ -102,7 +102,7 @@ def _dependencies(broker: Broker, slow_work: ThreadPoolExecutor) -> Dependencies
         reply_unread=broker.reply_unread,
         clock=broker.clock,
         settings=limits,
-        memory=RequestMemory(limits.request_memory),
+        memory=MemoryLedger(limits.request_memory),
         slow_work=slow_work,
     )
     connections = Connections(

@@ -23,12 +23,12 @@ from courser.handlers.dispatcher import Dispatcher
 from courser.handlers.searches import Searches
 from courser.handlers.subscriptions import Subscriptions
 from courser.model.clock import Clock
+from courser.model.memory_ledger import MemoryLedger
 from courser.storage.data_directory import DataDirectory
 from courser.transports.connections import Connections
 from courser.transports.http import HttpListener
 from courser.transports.http_application import HttpApplication
 from courser.transports.http_commands import HttpServices
-from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings, HttpSettings
 
 Fetch = Callable[[str], Awaitable[bytes]]
@@ -107,7 +107,7 @@ class HttpServer:
 
     broker: Broker
     connections: Connections
-    memory: RequestMemory
+    memory: MemoryLedger
     listener: HttpListener
     port: int
 
@@ -187,7 +187,7 @@ def make_root() -> RootUser:
 async def http_listener(
     broker: Broker,
     connections: Connections,
-    memory: RequestMemory,
+    memory: MemoryLedger,
     settings: HttpSettings | None = None,
     limits: ConnectionSettings | None = None,
     tokens: AccessTokenSettings | None = None,
@@ -255,7 +255,7 @@ async def serving(
         data.clock = clock
     broker = await Broker.open(data, broker_settings or BrokerSettings(), make_root=make_root)
     limits = limits or ConnectionSettings()
-    memory = RequestMemory(limits.request_memory)
+    memory = MemoryLedger(limits.request_memory)
     connections = Connections(
         limits,
         broker.clock,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from courser.model.memory_ledger import MemoryLedger
 from courser.server.certificates import make_self_signed
 from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings, HttpSettings
@@ -93,26 +94,13 @@ async def test_what_follows_a_refused_body_has_a_deadline(tmp_path: Path) -> Non
         writer.close()
 
 
-class Hoarder:
-    """A request of another transport that borrows memory."""
-
-    def __init__(self, memory: RequestMemory, size: int) -> None:
-        self._memory = memory
-        self._size = memory.borrow(self, held_size=0, arrived_size=size, wanted_size=size)
-
-    def give_up_memory(self) -> int:
-        return 0
-
-    def memory_came(self, size: int) -> None:
-        raise AssertionError("it does not wait")
-
-    def leave(self) -> None:
-        self._memory.give_back(self, self._size)
-
-
-def take_all(memory: RequestMemory) -> list[Hoarder]:
+def take_all(ledger: MemoryLedger) -> list[RequestMemory]:
     """One overdraws the budget, as one may, and the other takes all of it."""
-    return [Hoarder(memory, 4 * memory.size_max), Hoarder(memory, memory.size_max)]
+    hoarders = []
+    for size in (4 * ledger.size_max, ledger.large_size_max):
+        hoarders.append(RequestMemory(ledger, lambda: None))
+        assert hoarders[-1].grow(size, size)
+    return hoarders
 
 
 SCARCE = ConnectionSettings(request_memory=1024 * 1024)
@@ -128,7 +116,7 @@ async def test_a_large_body_waits_for_the_memory_of_all_transports(tmp_path: Pat
         # Small ones need none.
         assert (await root.ask("GET", "/streams")).json == []
         for hoarder in hoarders:
-            hoarder.leave()
+            hoarder.close()
         assert (await asking).status == 200
         await until(lambda: server.memory.size == 0)
 
@@ -142,7 +130,7 @@ async def test_a_large_body_that_gets_no_memory_is_told_to_come_again(tmp_path: 
         assert (reply.status, reply.headers["retry-after"]) == (503, "1")
         await until(lambda: server.memory.waiting_count == 0)
         for hoarder in hoarders:
-            hoarder.leave()
+            hoarder.close()
         assert server.memory.size == 0
         assert (await root.ask("POST", "/streams", LARGE_BODY)).status == 200
 
@@ -153,8 +141,8 @@ async def test_a_body_that_comes_slowly_makes_room_for_others_that_wait(tmp_path
         reader, writer = await server.client.open()
         writer.write(head_of(root, "POST", "/streams", "content-length: 2000000") + b" " * 200_000)
         await until(lambda: server.memory.size > 0)
-        (seat,) = (found for found in server.connections if found.lent_to_sender(LATER) is not None)
-        rate, lent_size = seat.lent_to_sender(LATER) or (0, 0)
+        (seat,) = (found for found in server.connections if found.reserved_by_sender(LATER) is not None)
+        rate, lent_size = seat.reserved_by_sender(LATER) or (0, 0)
         assert rate < 64 * 1024
         assert lent_size == server.memory.size
         seat.abort()

@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from courser.transports.http_connection import HttpConnection, make_config
+from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings, HttpSettings
 from tests.http.serving import FIRST, HttpServer, make_topic, message, send, serving, until
 
@@ -172,15 +173,15 @@ async def test_what_came_while_a_body_waited_for_memory_is_part_of_it(tmp_path: 
         topic = await make_topic(server.root)
         body = bytes(range(256)) * 2_000
         whole = request(server, "POST", f"{topic}/messages?partition_id=0", body, "application/octet-stream")
-        busy, others = server.memory, [_Borrower() for _ in range(3)]
+        busy, others = server.memory, [RequestMemory(server.memory, lambda: None) for _ in range(3)]
         for other, size in zip(others, (3_000_000, 1_000_000, 100), strict=True):
             # The last one is lent more than there is: that happens once at a time.
-            assert busy.borrow(other, held_size=0, arrived_size=size, wanted_size=size) == size
+            assert other.grow(size, size)
         connection, transport = connect(server)
         transport.receive(whole[:100_000])
         await until(lambda: busy.waiting_count == 1)
         transport.receive(whole[100_000:150_000])
-        busy.give_back(others[0], 3_000_000)
+        others[0].close()
         await until(lambda: transport.protocol is not connection)
         transport.receive(whole[150_000:])
         await until(lambda: bool(transport.writes))
@@ -217,13 +218,3 @@ async def test_a_connection_that_is_lost_amid_a_large_body_holds_no_memory(serve
     cast(asyncio.BufferedProtocol, transport.protocol).connection_lost(None)
     await until(lambda: server.memory.size == 0)
     assert transport.writes == []
-
-
-class _Borrower:
-    """Somebody else with a large request."""
-
-    def give_up_memory(self) -> int:
-        return 0
-
-    def memory_came(self, size: int) -> None:
-        """It never waits."""

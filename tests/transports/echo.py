@@ -12,8 +12,8 @@ from courser.broker.access.sessions import Session
 from courser.broker.partition.waiting import Waiting, attempt
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.buffers import Buffer
+from courser.model.memory_ledger import MemoryLedger
 from courser.model.messaging import Transport
-from courser.transports.request_memory import RequestMemory
 from courser.transports.services import Services
 from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import ConnectionSettings
@@ -161,13 +161,13 @@ class Peer:
     def __init__(
         self,
         settings: ConnectionSettings | None = None,
-        memory: RequestMemory | None = None,
+        memory: MemoryLedger | None = None,
         turns: Turns | None = None,
         kind: type[SessionLoop] = SessionLoop,
     ) -> None:
         self.clock = ManualClock()
         self.wire = Wire()
-        self.memory = memory or RequestMemory(1 << 30)
+        self.memory = memory or MemoryLedger(1 << 30)
         self.replies_sent = 0
         self.unread: list[tuple[int, bool]] = []
         self.slow_work = SlowWork()

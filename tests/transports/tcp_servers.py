@@ -10,9 +10,9 @@ from courser.api.replies import Reply
 from courser.broker.access.sessions import Session
 from courser.broker.partition.read_buffers import ReadBuffers
 from courser.broker.partition.waiting import attempt
+from courser.model.memory_ledger import MemoryLedger
 from courser.model.messaging import Transport
 from courser.transports.connections import Connections
-from courser.transports.request_memory import RequestMemory
 from courser.transports.services import Services
 from courser.transports.settings import ConnectionSettings, SocketSettings, TcpSettings
 from courser.transports.tcp import TcpListener
@@ -53,7 +53,7 @@ class Server:
             reply_unread=lambda session, size, is_copied: self.memory.unread(session, size, is_copied=is_copied),
             clock=self.clock,
             settings=settings,
-            memory=RequestMemory(settings.request_memory),
+            memory=MemoryLedger(settings.request_memory),
             slow_work=SlowWork(),
         )
         self.connections = Connections(

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from courser.broker.partition.read_buffers import ReadBuffers
+from courser.model.memory_ledger import MemoryLedger
 from courser.transports.connections import Connections
 from courser.transports.plain_door import PlainDoor, open_sockets
-from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings
 from courser.transports.tls_door import TlsDoor
 from tests.fakes.clocks import ManualClock
@@ -36,7 +36,7 @@ def doors() -> list[PlainDoor | TlsDoor]:
         settings,
         ManualClock(),
         count_max=10,
-        request_memory=RequestMemory(settings.request_memory),
+        request_memory=MemoryLedger(settings.request_memory),
         reply_memory=ReadBuffers(),
     )
 

@@ -293,7 +293,7 @@ async def test_a_slow_sender_makes_room_when_others_wait_for_memory(certificate:
             while server.client.requests.size < 800_000:  # noqa: ASYNC110 - it is about to
                 await asyncio.sleep(0)
         server.clock.advance(10 * SECOND)
-        assert server.client.lent_to_sender(server.clock.monotonic()) == (80_000, server.services.memory.size)
+        assert server.client.reserved_by_sender(server.clock.monotonic()) == (80_000, server.services.memory.size)
 
 
 async def test_other_datagrams_are_ignored(certificate: Certificate) -> None:

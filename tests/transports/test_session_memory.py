@@ -3,8 +3,8 @@
 import asyncio
 import random
 
+from courser.model.memory_ledger import MemoryLedger
 from courser.transports.frame_buffer import BASE_SIZE
-from courser.transports.request_memory import RequestMemory
 from tests.transports.echo import Peer, frame, settle
 
 
@@ -29,7 +29,7 @@ async def test_a_large_frame_is_received_in_small_pieces() -> None:
 
 
 async def test_a_buffer_of_usual_size_is_kept_for_the_next_request_until_somebody_needs_it() -> None:
-    memory = RequestMemory(3_000_000)
+    memory = MemoryLedger(3_000_000)
     first, second = Peer(memory=memory), Peer(memory=memory)
     first.receive(frame(b"a" * 1_000_000))
     assert memory.size > 1_000_000
@@ -39,9 +39,9 @@ async def test_a_buffer_of_usual_size_is_kept_for_the_next_request_until_somebod
     assert first.seen[1] == b"c" * 1_000_000
 
 
-def filled_memory() -> tuple[RequestMemory, list[Peer]]:
+def filled_memory() -> tuple[MemoryLedger, list[Peer]]:
     """A budget that is spent: by a request that is carried out, and by one that overdraws it and is not all there."""
-    memory = RequestMemory(3_000_000)
+    memory = MemoryLedger(3_000_000)
     first, second = Peer(memory=memory), Peer(memory=memory)
     first.receive(frame(b"wait" + b"a" * 2_500_000))
     second.receive(frame(b"b" * 2_000_000)[:1_000_000])
@@ -81,7 +81,7 @@ async def test_one_that_is_gone_waits_for_memory_no_longer() -> None:
 
 
 async def test_memory_is_lent_for_what_has_arrived_and_a_step_more() -> None:
-    memory = RequestMemory(16_000_000)
+    memory = MemoryLedger(16_000_000)
     peer, request = Peer(memory=memory), frame(b"x" * 12_000_000)
     peer.receive(request[: BASE_SIZE - 1])
     assert memory.size == 0, "what is declared is not lent"
@@ -94,7 +94,7 @@ async def test_memory_is_lent_for_what_has_arrived_and_a_step_more() -> None:
 
 
 async def test_a_small_request_gets_through_while_large_ones_wait() -> None:
-    memory = RequestMemory(16_000_000)
+    memory = MemoryLedger(16_000_000)
     liars = [Peer(memory=memory) for _ in range(80)]
     request = frame(b"x" * 12_000_000)
     for liar in liars:
@@ -120,7 +120,7 @@ async def test_the_request_that_lacks_least_gets_memory_first() -> None:
 
 
 async def test_requests_that_hold_a_part_each_do_not_wait_for_each_other_for_ever() -> None:
-    memory = RequestMemory(4_000_000)
+    memory = MemoryLedger(4_000_000)
     peers = [Peer(memory=memory) for _ in range(12)]
     texts = [b"%02d" % number * 1_000_000 for number in range(12)]
     await asyncio.gather(*(peer.receive_all(frame(text)) for peer, text in zip(peers, texts, strict=True)))
@@ -129,6 +129,6 @@ async def test_requests_that_hold_a_part_each_do_not_wait_for_each_other_for_eve
 
 
 async def test_a_frame_larger_than_the_whole_budget_gets_its_turn_alone() -> None:
-    peer = Peer(memory=RequestMemory(1_000_000))
+    peer = Peer(memory=MemoryLedger(1_000_000))
     peer.receive(frame(b"a" * 2_000_000))
     assert peer.seen == [b"a" * 2_000_000]

@@ -6,8 +6,8 @@ import ssl
 
 import pytest
 
+from courser.model.memory_ledger import MemoryLedger
 from courser.transports.connections import Connections
-from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings
 from courser.transports.tcp_connection import TlsConnection
 from courser.transports.tls_door import TlsDoor
@@ -21,7 +21,7 @@ def nobody() -> TlsConnection:
 async def test_a_system_that_refuses_connections_is_asked_again_later_and_holds_nobody_up(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    connections = Connections(ConnectionSettings(), ManualClock(), count_max=1, request_memory=RequestMemory(1 << 20))
+    connections = Connections(ConnectionSettings(), ManualClock(), count_max=1, request_memory=MemoryLedger(1 << 20))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     door = TlsDoor(context, connections, make_connection=nobody, handshake_deadline=1)
     with socket.socket() as deaf:

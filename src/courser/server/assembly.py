@@ -10,6 +10,7 @@ from typing import Any
 from courser.api.commands import Command
 from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
+from courser.model.memory_ledger import MemoryLedger
 from courser.server.codecs import CodecChooser
 from courser.server.configuration.settings import ServerSettings
 from courser.server.garbage import calm_collections
@@ -18,7 +19,7 @@ from courser.server.proven_dialects import ProvenDialects
 from courser.server.system_limits import connection_count_max, needs_more_files, raise_file_limit
 from courser.transports.connection_slots import ConnectionSlots
 from courser.transports.connections import Connections
-from courser.transports.request_memory import RequestMemory, private_memory
+from courser.transports.request_memory import private_memory
 from courser.transports.services import Services
 
 _log = logging.getLogger(__name__)
@@ -60,8 +61,9 @@ def make_services(
         reply_unread=broker.reply_unread,
         clock=broker.clock,
         settings=settings.connections,
-        memory=RequestMemory(settings.connections.request_memory, allocate),
+        memory=MemoryLedger(settings.connections.request_memory),
         slow_work=slow_work,
+        allocate=allocate,
     )
 
 

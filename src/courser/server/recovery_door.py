@@ -8,10 +8,10 @@ import os
 import ssl
 
 from courser.model.clock import Clock
+from courser.model.memory_ledger import MemoryLedger
 from courser.transports.connections import Connections
 from courser.transports.http import HttpListener
 from courser.transports.http_exchange import Answer, ClientGone, Exchange, Receive, RequestIds, Scope, Send, text_answer
-from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings, HttpSettings
 
 _CONNECTION_COUNT_MAX = 64
@@ -26,7 +26,7 @@ class RecoveryDoor:
     def __init__(
         self, settings: HttpSettings, connections: ConnectionSettings, clock: Clock, tls: ssl.SSLContext | None
     ) -> None:
-        memory = RequestMemory(connections.request_memory)
+        memory = MemoryLedger(connections.request_memory)
         self._connections = Connections(connections, clock, count_max=_CONNECTION_COUNT_MAX, request_memory=memory)
         application = _RecoveryApplication(connections)
         self._listener = HttpListener(settings, connections, application, self._connections, tls=tls)

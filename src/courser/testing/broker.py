@@ -35,9 +35,9 @@ from courser.errors import ConnectionFailed
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.buffers import Buffer
 from courser.model.clock import Clock
+from courser.model.memory_ledger import MemoryLedger
 from courser.model.messaging import Transport
 from courser.storage.data_directory import DataDirectory
-from courser.transports.request_memory import RequestMemory
 from courser.transports.services import Services
 from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import ConnectionSettings
@@ -249,7 +249,7 @@ class TestBroker:
             reply_unread=broker.reply_unread,
             clock=broker.clock,
             settings=connections,
-            memory=RequestMemory(connections.request_memory),
+            memory=MemoryLedger(connections.request_memory),
             slow_work=self._slow_work,
         )
         await self._make_token(broker, dispatcher)

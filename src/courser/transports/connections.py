@@ -14,8 +14,8 @@ from typing import Protocol
 from courser.broker.access.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
+from courser.model.memory_ledger import MemoryLedger
 from courser.transports.connection_slots import ConnectionSlots
-from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings
 
 _log = logging.getLogger(__name__)
@@ -51,8 +51,8 @@ class Conversation(Protocol):
     def is_frame_overdue(self, now: int) -> bool:
         """Whether the client sends a request too slowly."""
 
-    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
-        """The rate in bytes per second at which a large request arrives, and its borrowed memory."""
+    def reserved_by_sender(self, now: int) -> tuple[int, int] | None:
+        """The rate in bytes per second at which a large request arrives, and its reserved memory."""
 
     def sent(self) -> None:
         """The kernel has all that was sent."""
@@ -93,8 +93,8 @@ class Connection(Protocol):
     def shows_life(self) -> bool:
         """Whether a request is in progress, or the client has read part of its reply since the last call."""
 
-    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
-        """The rate in bytes per second at which a large request arrives, and its borrowed memory.
+    def reserved_by_sender(self, now: int) -> tuple[int, int] | None:
+        """The rate in bytes per second at which a large request arrives, and its reserved memory.
 
         None if there is no such request, or if it is too early to judge.
         """
@@ -136,7 +136,7 @@ class Connections:
         clock: Clock,
         *,
         count_max: int,
-        request_memory: RequestMemory,
+        request_memory: MemoryLedger,
         reply_memory: ReplyMemory | None = None,
         slots: ConnectionSlots | None = None,
     ) -> None:
@@ -325,7 +325,7 @@ class Connections:
         """Disconnect clients that hold memory and send slowly, the slowest first."""
         slow: list[tuple[int, int, Connection]] = []
         for connection in self:
-            lent = connection.lent_to_sender(now)
+            lent = connection.reserved_by_sender(now)
             if lent is not None and lent[0] < self._rate_under_pressure:
                 slow.append((*lent, connection))
         for _, lent_size, connection in sorted(slow, key=lambda sender: sender[0]):

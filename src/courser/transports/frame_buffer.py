@@ -6,12 +6,13 @@ to its memory.
 
 from collections.abc import Callable
 
+from courser.model.memory_ledger import MemoryLedger
 from courser.transports.request_memory import RequestMemory, private_memory
 
 BASE_SIZE = 64 * 1024
 """Bytes of the buffer that every connection has. Pages that were never touched use no memory."""
 _KEEP_SIZE_MAX = 4 * 1024 * 1024
-"""Maximum size in bytes of a borrowed buffer that a connection keeps for its next request."""
+"""Maximum size in bytes of a larger buffer that a connection keeps for its next request."""
 _LARGE_SIZE = 2 * 1024 * 1024
 """Bytes of a buffer that the kernel may fill at once: some 2 ms, and more if it has to find memory for them."""
 _PIECE_SIZE = 64 * 1024
@@ -22,20 +23,33 @@ _PIECE_SIZE = 64 * 1024
 class FrameBuffer:
     """The incoming bytes of one connection."""
 
-    __slots__ = ("_buffer", "_end", "_memory", "_on_memory", "_start", "borrowed", "is_waiting", "size")
+    __slots__ = ("_allocate", "_buffer", "_end", "_memory", "_on_memory", "_start", "size")
 
-    def __init__(self, memory: RequestMemory, on_memory: Callable[[], None]) -> None:
-        self._memory = memory
+    def __init__(
+        self,
+        ledger: MemoryLedger,
+        on_memory: Callable[[], None],
+        allocate: Callable[[int], memoryview] = private_memory,
+    ) -> None:
+        """``allocate`` gives the memory of larger buffers."""
+        self._memory = RequestMemory(ledger, self._memory_came, self._shrink)
         self._on_memory = on_memory
         """Called when memory that a frame waited for is granted."""
+        self._allocate = allocate
         self._buffer = private_memory(BASE_SIZE)
         self._start = self._end = 0
         self.size = 0
         """Bytes received but not consumed."""
-        self.borrowed = 0
-        """Bytes borrowed from the budget."""
-        self.is_waiting = False
+
+    @property
+    def is_waiting(self) -> bool:
         """Whether a frame waits for memory. Nothing may be received meanwhile."""
+        return self._memory.is_waiting
+
+    @property
+    def reserved_size(self) -> int:
+        """Bytes reserved for a buffer that is larger than usual."""
+        return self._memory.size
 
     @property
     def is_full(self) -> bool:
@@ -45,15 +59,15 @@ class FrameBuffer:
     def room(self, size_hint: int = -1) -> memoryview:
         """Where to put the next bytes, as many as there may be. Empty only if ``is_full``."""
         del size_hint
-        if self.borrowed > _LARGE_SIZE:
+        if self._memory.size > _LARGE_SIZE:
             return self._buffer[self._end : self._end + _PIECE_SIZE]
         return self._buffer[self._end :] if self._end else self._buffer
 
     def received(self, count: int) -> None:
         """Note that ``count`` bytes were put there."""
-        if self.borrowed and self._end == 0:
-            # The buffer was kept from an earlier request. From now on it cannot be reclaimed.
-            self._memory.use(self)
+        if self._end == 0 and self._memory.size:
+            # The buffer was kept from an earlier request. From now on it cannot be evicted.
+            self._memory.use()
         self._end += count
         self.size += count
 
@@ -77,7 +91,7 @@ class FrameBuffer:
         """Make room for a frame of ``size`` bytes. The previous frame is overwritten.
 
         Returns False if the frame must wait for memory. A frame that is larger than the buffer gets a larger buffer
-        only when the buffer is full: memory is lent for what has arrived plus one step.
+        only when the buffer is full: memory is reserved for what has arrived plus one step.
         """
         capacity = len(self._buffer)
         if size <= capacity - self._start:
@@ -89,35 +103,30 @@ class FrameBuffer:
         return self._end < capacity or self._grow(size)
 
     def rest(self) -> None:
-        """Reset the buffer when no request is in progress. Others can then reclaim a borrowed buffer."""
+        """Reset the buffer when no request is in progress. A larger one can then be evicted."""
         if self._start == self._end:
             self._start = self._end = 0
-            if self.borrowed:
-                if self.borrowed > _KEEP_SIZE_MAX:
-                    self._memory.give_back(self, self.give_up_memory())
-                else:
-                    self._memory.keep(self, self.borrowed)
+            if self._memory.size > _KEEP_SIZE_MAX:
+                self._memory.close()
+                self._shrink()
+            elif self._memory.size:
+                self._memory.keep()
 
     def _grow(self, size: int) -> bool:
-        self._memory.use(self)
+        self._memory.use()
         # Includes room for the start of the next frame, so that pipelined requests are not slowed down.
-        wanted_size = size + BASE_SIZE
-        lent_size = self._memory.borrow(self, held_size=self.borrowed, arrived_size=self.size, wanted_size=wanted_size)
-        if not lent_size:
-            self.is_waiting = True
+        if not self._memory.grow(self.size, size + BASE_SIZE):
             return False
-        self._enlarge(lent_size)
+        self._move(self._allocate(self._memory.size))
         return True
 
-    def memory_came(self, size: int) -> None:
-        """Use the memory that the frame waited for."""
-        self.is_waiting = False
-        self._enlarge(size)
+    def _memory_came(self) -> None:
+        self._move(self._allocate(self._memory.size))
         self._on_memory()
 
-    def _enlarge(self, size: int) -> None:
-        self.borrowed = size
-        self._move(self._memory.allocate(size))
+    def _shrink(self) -> None:
+        """Return to the base buffer."""
+        self._move(private_memory(BASE_SIZE))
 
     def _move(self, target: memoryview) -> None:
         size = self.size
@@ -125,18 +134,6 @@ class FrameBuffer:
         self._buffer = target
         self._start, self._end = 0, size
 
-    def give_up_memory(self) -> int:
-        """Return to the base buffer. Returns how many borrowed bytes that frees."""
-        size, self.borrowed = self.borrowed, 0
-        self._move(private_memory(BASE_SIZE))
-        return size
-
     def close(self) -> None:
-        """Return all borrowed memory, because the connection is lost."""
-        self._memory.use(self)
-        if self.is_waiting:
-            self.is_waiting = False
-            self._memory.withdraw(self)
-        if self.borrowed:
-            borrowed, self.borrowed = self.borrowed, 0
-            self._memory.give_back(self, borrowed)
+        """Return all reserved memory, because the connection is lost."""
+        self._memory.close()

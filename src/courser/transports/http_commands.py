@@ -17,10 +17,10 @@ from courser.handlers.searches import Searches
 from courser.handlers.subscriptions import Subscriptions
 from courser.model.buffers import Buffer
 from courser.model.clock import Clock
+from courser.model.memory_ledger import MemoryLedger
 from courser.model.messaging import Transport
 from courser.model.metrics import Registry
 from courser.transports.http_exchange import ClientGone, Exchange
-from courser.transports.request_memory import RequestMemory
 from courser.wire.codec import QUICK_SIZE_MAX
 from courser.wire.rest_messages import encode_polled
 
@@ -48,7 +48,7 @@ class HttpServices:
     metrics: Registry
     read_metrics: Callable[[], Awaitable[str]]
     """All metrics as text."""
-    memory: RequestMemory
+    memory: MemoryLedger
     """For large bodies; shared with all transports."""
     clock: Clock
     draw: Callable[[int], bytes]

@@ -111,9 +111,9 @@ class HttpSeat:
         """Nobody asks."""
         return False
 
-    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
-        """The rate in bytes per second at which a large body arrives, and its borrowed memory."""
-        return None if self.receiving is None else self.receiving.lent_to_sender(now)
+    def reserved_by_sender(self, now: int) -> tuple[int, int] | None:
+        """The rate in bytes per second at which a large body arrives, and its reserved memory."""
+        return None if self.receiving is None else self.receiving.reserved_by_sender(now)
 
     def end(self, goodbye: CourserError) -> None:
         """Close now if no request is in progress, otherwise after the reply. HTTP has no message for a goodbye."""

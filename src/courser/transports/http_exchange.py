@@ -15,10 +15,11 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from courser.broker.access.sessions import Session
 from courser.model.buffers import Buffer
 from courser.model.clock import Clock
+from courser.model.memory_ledger import MemoryLedger
 from courser.model.trace_context import TraceContext, trace_context_of
 from courser.transports.http_body import BodyMemory
 from courser.transports.http_connection import CYCLE, SEAT, HttpSeat
-from courser.transports.request_memory import RequestMemory, private_memory
+from courser.transports.request_memory import private_memory
 from courser.transports.settings import ConnectionSettings
 from courser.wire.rest_fields import RestRefused
 
@@ -193,7 +194,7 @@ class Exchange:
         whole += body
         return whole
 
-    async def read_body(self, size_max: int, memory: RequestMemory, clock: Clock, room_size: int = 0) -> Buffer:
+    async def read_body(self, size_max: int, memory: MemoryLedger, clock: Clock, room_size: int = 0) -> Buffer:
         """The whole body behind ``room_size`` free bytes.
 
         Raises ``RestRefused`` as soon as it is too large or too slow, and ``ClientGone``.

@@ -335,9 +335,9 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
             if self._close_reason is not None:
                 self.close(self._close_reason)
 
-    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
-        """The rate in bytes per second at which a large request arrives, and its borrowed memory."""
-        return self.requests.lent_to_sender(now) or super().lent_to_sender(now)
+    def reserved_by_sender(self, now: int) -> tuple[int, int] | None:
+        """The rate in bytes per second at which a large request arrives, and its reserved memory."""
+        return self.requests.reserved_by_sender(now) or super().reserved_by_sender(now)
 
     @property
     def unsent_size(self) -> int:

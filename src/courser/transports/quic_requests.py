@@ -1,19 +1,20 @@
 """Requests that arrive on the streams of QUIC connections, one on each.
 
-A stream is collected here until the client has ended it, in memory of the budget that all transports share. The library
+A stream is collected here until the client has ended it, in memory that is reserved as for all transports. The library
 confirms bytes to the client as they arrive, so a client cannot be told to wait: it is refused if there is no memory.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
 
+from courser.model.memory_ledger import MemoryLedger
 from courser.transports.frame_buffer import BASE_SIZE
 from courser.transports.request_memory import RequestMemory
 from courser.transports.session_loop import RATE_TIME_MIN
 from courser.transports.settings import ConnectionSettings
 
 _STEP_SIZE = 64 * 1024
-"""Bytes that are borrowed beyond what has arrived: not for every datagram anew."""
+"""Bytes that are reserved beyond what has arrived: not for every datagram anew."""
 
 
 class StreamRefused(Exception):
@@ -30,9 +31,9 @@ class _Stream:
 class StreamedRequests:
     """The streams of one connection: those that are under way, and those that wait for their turn."""
 
-    def __init__(self, settings: ConnectionSettings, memory: RequestMemory) -> None:
+    def __init__(self, settings: ConnectionSettings, ledger: MemoryLedger) -> None:
         self._settings = settings
-        self._memory = memory
+        self._memory = RequestMemory(ledger, lambda: None)
         self._streams: dict[int, _Stream] = {}
         """In the order in which they began."""
         self._complete: deque[tuple[int, bytearray]] = deque()
@@ -40,8 +41,6 @@ class StreamedRequests:
         """Bytes of the request that is being passed on."""
         self.size = 0
         """Bytes of all of them."""
-        self._lent_size = 0
-        """Bytes that were borrowed: none if a buffer as small as that of every connection is enough."""
 
     @property
     def waiting_count(self) -> int:
@@ -61,18 +60,12 @@ class StreamedRequests:
             raise StreamRefused(f"more than {settings.login_frame_size_max} bytes before a login")
         if len(stream.data) + len(data) > settings.frame_size_max:
             raise StreamRefused(f"a request of more than {settings.frame_size_max} bytes")
-        if size > max(BASE_SIZE, self._lent_size):
-            self._borrow(size)
+        # None is reserved if a buffer as small as that of every connection is enough.
+        if size > max(BASE_SIZE, self._memory.size) and not self._memory.grow(size, size + _STEP_SIZE):
+            self._memory.withdraw()
+            raise StreamRefused("the server is busy with large requests; try again")
         stream.data += data
         self.size = size
-
-    def _borrow(self, size: int) -> None:
-        wanted = size + _STEP_SIZE
-        lent_size = self._memory.borrow(self, held_size=self._lent_size, arrived_size=size, wanted_size=wanted)
-        if not lent_size:
-            self._memory.withdraw(self)
-            raise StreamRefused("the server is busy with large requests; try again")
-        self._lent_size = lent_size
 
     def ended(self, number: int) -> None:
         """The client has sent all of a stream."""
@@ -104,12 +97,12 @@ class StreamedRequests:
         stream = next(iter(self._streams.values()), None)
         return None if stream is None else (stream.since, len(stream.data))
 
-    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
-        """The rate in bytes per second at which the oldest stream arrives, and the borrowed memory."""
+    def reserved_by_sender(self, now: int) -> tuple[int, int] | None:
+        """The rate in bytes per second at which the oldest stream arrives, and the reserved memory."""
         slowest = self.slowest()
-        if not self._lent_size or slowest is None or now - slowest[0] < RATE_TIME_MIN:
+        if not self._memory.size or slowest is None or now - slowest[0] < RATE_TIME_MIN:
             return None
-        return slowest[1] * 1_000_000 // (now - slowest[0]), self._lent_size
+        return slowest[1] * 1_000_000 // (now - slowest[0]), self._memory.size
 
     def close(self) -> None:
         """Give all memory back."""
@@ -120,18 +113,6 @@ class StreamedRequests:
 
     def _free(self, size: int) -> None:
         self.size -= size
-        excess = self._lent_size - (self.size if self.size > BASE_SIZE else 0)
+        excess = self._memory.size - (self.size if self.size > BASE_SIZE else 0)
         if size and excess > 0:
-            self._lent_size -= excess
-            self._memory.give_back(self, excess)
-
-    # --- for the budget ---
-
-    def give_up_memory(self) -> int:
-        """Nobody asks: the memory is never left unused."""
-        return 0
-
-    def memory_came(self, size: int) -> None:
-        """Never: whoever gets no memory does not wait for it."""
-        del size
-        raise AssertionError("it does not wait for memory")
+            self._memory.shrink(excess)

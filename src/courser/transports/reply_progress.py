@@ -35,9 +35,9 @@ class ReplyProgress(ABC):
         """Whether a request is being carried out."""
         return self.loop is not None and self.loop.is_answering
 
-    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
-        """The rate in bytes per second at which a large request arrives, and its borrowed memory."""
-        return None if self.loop is None else self.loop.lent_to_sender(now)
+    def reserved_by_sender(self, now: int) -> tuple[int, int] | None:
+        """The rate in bytes per second at which a large request arrives, and its reserved memory."""
+        return None if self.loop is None else self.loop.reserved_by_sender(now)
 
     @abstractmethod
     def abort(self) -> None:

@@ -1,38 +1,26 @@
-"""Memory for large requests: one budget for all connections.
+"""The memory of one request that is larger than the buffer of its connection.
 
-Each connection has its own small buffer. A larger request borrows memory for what has arrived plus one step, so a
-client that announces a large request but sends little holds little memory. While most of the budget is free, a request
-gets its full size in one step, and nothing is copied.
+It is reserved for what has arrived plus one step, so a client that announces a large request but sends little holds
+little memory. While there is much room, a request gets its full size in one step, and nothing is copied.
 
-When memory is short, requests with the fewest missing bytes go first, and small requests have a reserved share. One
-request at a time may overdraw the budget: otherwise, requests that each hold a part and wait for the rest would wait
-forever. The lent memory is therefore at most the budget plus one request.
-
-After a request, a connection may keep its buffer until another one needs the memory, so that a busy producer does not
-allocate for each send.
+When memory is short, requests with the fewest missing bytes go first, and small requests have a reserved share.
 """
 
-import heapq
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
+
+from courser.model.memory_ledger import Claim, MemoryLedger
 
 _KIB = 1024
 _MIB = 1024 * _KIB
 
 SMALL_REQUEST_SIZE_MAX = 1 * _MIB + 128 * _KIB
 """Maximum size in bytes of a request that may use the reserved share: a batch of a megabyte and its overhead."""
-_RESERVED_PART = 8
-"""One eighth of the budget is reserved for small requests."""
 _GENEROUS_PART = 4
-"""A request gets its full size at once if that is at most a quarter of the free memory."""
+"""A request gets its full size at once if that is at most a quarter of the room."""
 _STEP_SIZE = 256 * _KIB
-"""Bytes lent beyond what has arrived, at first. Later steps double the buffer, so few bytes are copied twice."""
-_RELIEF_PART = 4
-"""At most a quarter of the budget is reclaimed from slow senders at a time."""
+"""Bytes reserved beyond what has arrived, at first. Later steps double the memory, so few bytes are copied twice."""
 
 
 def private_memory(size: int) -> memoryview:
@@ -41,162 +29,86 @@ def private_memory(size: int) -> memoryview:
     return np.empty(size, np.uint8).data
 
 
-class MemoryBorrower(Protocol):
-    """A buffer that borrows memory."""
-
-    def give_up_memory(self) -> int:
-        """Release the unused buffer. Returns how many borrowed bytes that frees."""
-
-    def memory_came(self, size: int) -> None:
-        """Called at the end of a wait. ``size`` is the total number of bytes lent."""
-
-
-@dataclass(order=True, slots=True)
-class _Waiter:
-    """A request that waits for memory. The sort order is the order in which memory is granted."""
-
-    missing_size: int
-    number: int
-    """Grows with every wait."""
-    holder: MemoryBorrower = field(compare=False)
-    held_size: int = field(compare=False)
-    arrived_size: int = field(compare=False)
-    wanted_size: int = field(compare=False)
-
-
 class RequestMemory:
-    """Lends memory to requests, and queues those that must wait. Used on one event loop."""
+    """What one request has reserved."""
 
-    def __init__(self, size_max: int, allocate: Callable[[int], memoryview] = private_memory) -> None:
-        """``allocate`` gives the memory that is lent."""
-        self.size_max = size_max
-        self.allocate = allocate
-        self._large_size_max = size_max - size_max // _RESERVED_PART
+    __slots__ = ("_claim", "_ledger", "_on_eviction", "_on_growth", "size")
+
+    def __init__(
+        self, ledger: MemoryLedger, on_growth: Callable[[], None], on_eviction: Callable[[], None] = lambda: None
+    ) -> None:
+        """``on_growth`` is called when memory that was waited for is there, ``on_eviction`` when kept memory is not."""
+        self._ledger = ledger
+        self._on_growth = on_growth
+        self._on_eviction = on_eviction
+        self._claim: Claim | None = None
         self.size = 0
-        """Bytes lent."""
-        self._idle: OrderedDict[MemoryBorrower, int] = OrderedDict()
-        """Unused buffers that can be reclaimed, and their sizes."""
-        self._idle_size = 0
-        self._waiting: dict[MemoryBorrower, _Waiter] = {}
-        self._small: list[_Waiter] = []
-        self._large: list[_Waiter] = []
-        self._overdrawn_by: MemoryBorrower | None = None
-        self._overdraft_size = 0
-        """Bytes lent to it beyond the budget. They do not reduce the reserved share."""
-        self._wait_count = 0
-        self._looked_at_count = 0
-        """``_wait_count`` at the last call of ``starving_size``."""
-        self._is_serving = False
+        """Bytes reserved."""
 
     @property
-    def waiting_count(self) -> int:
-        """The number of requests that wait for memory."""
-        return len(self._waiting)
+    def is_waiting(self) -> bool:
+        """Whether it waits for more."""
+        return self._claim is not None
 
-    def borrow(self, holder: MemoryBorrower, *, held_size: int, arrived_size: int, wanted_size: int) -> int:
-        """Lend more memory, up to ``wanted_size``, to a request of which ``arrived_size`` bytes have arrived.
+    def grow(self, arrived_size: int, wanted_size: int) -> bool:
+        """Reserve more for a request of which ``arrived_size`` of ``wanted_size`` bytes have arrived.
 
-        Returns the total number of bytes lent to it, including ``held_size``. If that is 0, it must wait, and
-        ``memory_came`` is called later.
+        Returns False if it must wait.
         """
-        waiter = _Waiter(wanted_size - arrived_size, self._wait_count, holder, held_size, arrived_size, wanted_size)
-        queue = self._small if wanted_size <= SMALL_REQUEST_SIZE_MAX else self._large
-        self._drop_withdrawn(queue)
-        granted = 0 if queue and queue[0] < waiter else self._grant(waiter)
-        if not granted:
-            self._wait_count += 1
-            self._waiting[holder] = waiter
-            heapq.heappush(queue, waiter)
-        return granted
+        ledger, missing_size = self._ledger, wanted_size - arrived_size
+        is_small = wanted_size <= SMALL_REQUEST_SIZE_MAX
+        if not ledger.must_wait(missing_size, is_small=is_small) and self._reserve(arrived_size, wanted_size):
+            return True
 
-    def withdraw(self, holder: MemoryBorrower) -> None:
-        """Stop waiting."""
-        if self._waiting.pop(holder, None) is not None:
-            self._serve()
+        def take() -> bool:
+            if not self._reserve(arrived_size, wanted_size):
+                return False
+            self._claim = None
+            self._on_growth()
+            return True
 
-    def give_back(self, holder: MemoryBorrower, size: int) -> None:
-        """Return borrowed bytes."""
-        self.size -= size
-        self._end_overdraft(holder)
-        if self._waiting:
-            self._serve()
+        self._claim = ledger.wait(take, missing_size=missing_size, rank=missing_size, is_small=is_small)
+        return False
 
-    def keep(self, holder: MemoryBorrower, size: int) -> None:
-        """Note that its buffer of ``size`` bytes is unused and can be reclaimed."""
-        if holder not in self._idle:
-            self._idle[holder] = size
-            self._idle_size += size
-        self._end_overdraft(holder)
-        if self._waiting:
-            self._serve()
-
-    def use(self, holder: MemoryBorrower) -> None:
-        """Note that its buffer is in use again, or no longer exists."""
-        self._idle_size -= self._idle.pop(holder, 0)
-
-    def starving_size(self) -> int:
-        """How many bytes slow senders should free for requests that were already waiting at the last call.
-
-        Called about once a second.
-        """
-        starving = [waiter for waiter in self._waiting.values() if waiter.number < self._looked_at_count]
-        self._looked_at_count = self._wait_count
-        return min(sum(waiter.missing_size for waiter in starving), self.size_max // _RELIEF_PART)
-
-    # --- lending ---
-
-    def _grant(self, waiter: _Waiter) -> int:
-        held, wanted = waiter.held_size, waiter.wanted_size
-        limit = self.size_max if wanted <= SMALL_REQUEST_SIZE_MAX else self._large_size_max
-        free = limit - self.size + self._idle_size + self._overdraft_size
-        granted = wanted
-        if wanted - held > free // _GENEROUS_PART:
-            granted = min(wanted, max(2 * held, waiter.arrived_size + _STEP_SIZE))
-            if granted - held > free:
-                if self._overdrawn_by is not None:
-                    return 0
-                self._overdrawn_by = waiter.holder
-                self._overdraft_size = wanted - held
-                granted = wanted
-        self._take_from_idle(self.size + granted - held - self._overdraft_size - limit)
-        self.size += granted - held
-        return granted
-
-    def _take_from_idle(self, size: int) -> None:
-        while size > 0 and self._idle:
-            holder, idle_size = self._idle.popitem(last=False)
-            self._idle_size -= idle_size
-            freed = holder.give_up_memory()
-            self.size -= freed
-            size -= freed
-
-    def _end_overdraft(self, holder: MemoryBorrower) -> None:
-        if self._overdrawn_by is holder:
-            self._overdrawn_by = None
-            self._overdraft_size = 0
-
-    def _serve(self) -> None:
-        """Lend to waiting requests as long as there is memory."""
-        if self._is_serving:
-            # A request that was granted memory may be answered at once and return it. The loop below uses it.
-            return
-        self._is_serving = True
-        try:
-            while self._serve_first(self._small) or self._serve_first(self._large):
-                pass
-        finally:
-            self._is_serving = False
-
-    def _serve_first(self, queue: list[_Waiter]) -> bool:
-        self._drop_withdrawn(queue)
-        granted = self._grant(queue[0]) if queue else 0
-        if not granted:
-            return False
-        waiter = heapq.heappop(queue)
-        del self._waiting[waiter.holder]
-        waiter.holder.memory_came(granted)
+    def _reserve(self, arrived_size: int, wanted_size: int) -> bool:
+        ledger, size, is_small = self._ledger, wanted_size, wanted_size <= SMALL_REQUEST_SIZE_MAX
+        if wanted_size - self.size > ledger.room(is_small=is_small) // _GENEROUS_PART:
+            size = min(wanted_size, max(2 * self.size, arrived_size + _STEP_SIZE))
+        if not ledger.reserve(size - self.size, is_small=is_small):
+            size = wanted_size
+            if not ledger.overdraw(self, size - self.size):
+                return False
+        self.size = size
         return True
 
-    def _drop_withdrawn(self, queue: list[_Waiter]) -> None:
-        while queue and self._waiting.get(queue[0].holder) is not queue[0]:
-            heapq.heappop(queue)
+    def keep(self) -> None:
+        """Keep it for the next request, until somebody else needs it."""
+        self._ledger.keep(self, self.size)
+
+    def use(self) -> None:
+        """Note that it is needed again."""
+        self._ledger.use(self)
+
+    def evict(self) -> int:
+        """Called by the ledger: what was kept is needed by others."""
+        size, self.size = self.size, 0
+        self._on_eviction()
+        return size
+
+    def shrink(self, size: int) -> None:
+        """Return so many bytes."""
+        self.size -= size
+        self._ledger.give_back(size, self)
+
+    def withdraw(self) -> None:
+        """Wait for no more. Can be repeated."""
+        if self._claim is not None:
+            claim, self._claim = self._claim, None
+            self._ledger.withdraw(claim)
+
+    def close(self) -> None:
+        """Return all of it, and wait for no more. Can be repeated."""
+        self._ledger.use(self)
+        self.withdraw()
+        if self.size:
+            self.shrink(self.size)

@@ -91,7 +91,7 @@ class SessionLoop:
         self._convert = services.convert
         self._turns = services.turns
         self._link = link
-        self._buffer = FrameBuffer(services.memory, self._memory_came)
+        self._buffer = FrameBuffer(services.memory, self._memory_came, services.allocate)
         self.room: Callable[..., memoryview] = self._buffer.room
         """Where the next bytes go."""
         self._codec = codec
@@ -404,18 +404,18 @@ class SessionLoop:
             return False
         return self._frame_pace.is_late(now, self.frame_since, self._buffer.size - self._rate_size)
 
-    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
-        """The rate in bytes per second at which a frame larger than the base buffer arrives, and its borrowed memory.
+    def reserved_by_sender(self, now: int) -> tuple[int, int] | None:
+        """The rate in bytes per second at which a frame larger than the base buffer arrives, and its reserved memory.
 
         None if there is no such frame, or if it is too early to judge.
         """
-        borrowed, since = self._buffer.borrowed, self.frame_since
-        if not borrowed or since is None or self._state is not _RECEIVING:
+        reserved_size, since = self._buffer.reserved_size, self.frame_since
+        if not reserved_size or since is None or self._state is not _RECEIVING:
             return None
         time = (now if self._memory_since is None else self._memory_since) - since
         if time < RATE_TIME_MIN:
             return None
-        return (self._buffer.size - self._rate_size) * 1_000_000 // time, borrowed
+        return (self._buffer.size - self._rate_size) * 1_000_000 // time, reserved_size
 
     # --- the end ---
 

@@ -32,7 +32,7 @@ class ConnectionSettings:
     frame_size_max: int = 66 * _MIB
     """Maximum size in bytes of any frame. Slightly above the protocols' own limits, so that their errors come first."""
     request_memory: int = 512 * _MIB
-    """Bytes lent to all requests that are larger than the base buffer of a connection. One more may overdraw it."""
+    """Bytes that all requests may reserve which are larger than the base buffer of a connection. One may overdraw."""
     reply_memory: int = 512 * _MIB
     """Bytes of all replies in flight. Beyond that, the clients that have not read for longest are disconnected."""
     classic_dialect: Dialect = Dialect.SDK_0_8

@@ -263,8 +263,8 @@ class SubscriptionLoop:
         del now
         return False
 
-    def lent_to_sender(self, now: int) -> tuple[int, int] | None:
-        """None: requests borrow no memory."""
+    def reserved_by_sender(self, now: int) -> tuple[int, int] | None:
+        """None: requests reserve no memory."""
         del now
         return None
 
