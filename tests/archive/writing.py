@@ -19,7 +19,7 @@ from courser.catalog.state import CatalogState
 from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity, blank_header, stamp
 from courser.storage.files import FileSystem
-from courser.storage.journal import SnapshotMark
+from courser.storage.journal_entries import SnapshotMark
 from courser.storage.ledger import SegmentFacts
 from courser.storage.paths import index_path, log_path
 from courser.storage.snapshot import Snapshot, encode_snapshot

@@ -9,7 +9,7 @@ from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.errors import StartRefused
 from courser.model.topic_options import TopicOptions
-from courser.storage.journal import scan_journal
+from courser.storage.journal_entries import JournalScan, ScannedEntry
 from courser.storage.paths import METADATA, QUARANTINE, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
 from tests.catalog.scenes import HASH, OPTIONS, image, living, uuid
@@ -100,7 +100,7 @@ def check_usable(world: CatalogWorld, opened: OpenedCatalog) -> None:
 
 
 def entry_starts(data: bytes) -> list[int]:
-    return [item[0] for item in scan_journal(data) if isinstance(item, tuple)]
+    return [item.position for item in JournalScan(data).walk() if isinstance(item, ScannedEntry)]
 
 
 def damage(disk: FakeFileSystem, path: Path) -> None:

@@ -26,7 +26,8 @@ from courser.errors import DiskFull, MetadataReadOnly, StartRefused, StorageFail
 from courser.model.topic_options import TopicOptions
 from courser.storage import journal as journal_module
 from courser.storage.files import File, FileSystem, read_exactly
-from courser.storage.journal import Entry, Journal, SnapshotMark, scan_journal
+from courser.storage.journal import Journal
+from courser.storage.journal_entries import Entry, JournalScan, ScannedEntry, SnapshotMark
 from courser.storage.paths import METADATA_SNAPSHOT
 from courser.storage.snapshot import Snapshot, write_snapshot
 from tests.catalog.scenes import LIFE, living, uuid
@@ -318,7 +319,7 @@ def test_planted_failed_sync_ignored() -> None:
 def test_planted_replay_begins_at_the_snapshot_and_not_behind_it() -> None:
     def entries(self: Journal) -> list[Entry]:
         data = read_exactly(self._file, 0, self._file.size()) or b""
-        found = [item[1] for item in scan_journal(data) if isinstance(item, tuple)]
+        found = [item.entry for item in JournalScan(data).walk() if isinstance(item, ScannedEntry)]
         first = 0 if self.snapshot is None else self.snapshot.op
         return [entry for entry in found if entry.op >= first]
 

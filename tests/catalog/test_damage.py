@@ -12,7 +12,7 @@ from courser.catalog.descriptors import describe_stream, describe_topic, read_de
 from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogStore
 from courser.errors import MetadataDamaged, StartRefused
-from courser.storage.journal import Entry, scan_journal
+from courser.storage.journal_entries import Entry, JournalScan, ScannedEntry
 from courser.storage.paths import DESCRIPTOR, QUARANTINE, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
 from tests.catalog.scenes import JOURNAL_PATH, LIFE, SNAPSHOT_PATH, image, living
@@ -38,9 +38,9 @@ class Scene:
         self.world = world
         self.journal = world.disk.contents(JOURNAL_PATH)
         self.snapshot = world.disk.contents(SNAPSHOT_PATH)
-        found = [item for item in scan_journal(self.journal) if isinstance(item, tuple)]
-        self.entries: list[Entry] = [entry for _, entry in found]
-        self.last_start = found[-1][0]
+        found = [item for item in JournalScan(self.journal).walk() if isinstance(item, ScannedEntry)]
+        self.entries: list[Entry] = [item.entry for item in found]
+        self.last_start = found[-1].position
 
     def disk(self) -> FakeFileSystem:
         return self.world.disk.clone(random.Random(1))

@@ -16,7 +16,7 @@ from courser.catalog.entities import ID_MAX
 from courser.catalog.opening import open_catalog
 from courser.errors import StartRefused, StorageFailure
 from courser.model.topic_options import TopicOptions
-from courser.storage.journal import make_entry
+from courser.storage.journal_entries import make_entry
 from courser.storage.paths import DESCRIPTOR, QUARANTINE, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
 from tests.catalog.ruins import (

@@ -31,7 +31,8 @@ from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogSettings, CatalogStore
 from courser.errors import JournalFull
 from courser.model.topic_options import TopicOptions
-from courser.storage.journal import NO_PARENT, SLOT_COUNT, Entry, Journal, SnapshotMark
+from courser.storage.journal import SLOT_COUNT, Journal
+from courser.storage.journal_entries import NO_PARENT, Entry, SnapshotMark
 from courser.storage.recovery_cases import StopKind
 from courser.storage.snapshot import Snapshot, read_snapshot, write_snapshot
 from tests.catalog.scenes import JOURNAL_PATH, SNAPSHOT_PATH, uuid

@@ -13,7 +13,8 @@ from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogSettings, CatalogStore
 from courser.errors import CommandRejected, DiskFull, JournalFull, MetadataDamaged, MetadataReadOnly, StorageFailure
 from courser.model.topic_options import TopicOptions
-from courser.storage.journal import Journal, SnapshotMark, make_entry
+from courser.storage.journal import Journal
+from courser.storage.journal_entries import SnapshotMark, make_entry
 from courser.storage.recovery_cases import StopKind
 from courser.storage.snapshot import Snapshot, encode_snapshot, read_snapshot
 from tests.catalog.scenes import JOURNAL_PATH, SNAPSHOT_PATH, image, uuid

@@ -13,7 +13,7 @@ from courser.catalog import entities
 from courser.inspect.masking import HIDDEN, SECRETS, password_text
 from courser.model.quantities import NEVER
 from courser.model.topic_options import TopicOptions
-from courser.storage.journal import SnapshotMark, make_entry
+from courser.storage.journal_entries import SnapshotMark, make_entry
 from courser.storage.snapshot import Snapshot, encode_snapshot
 from tests.cli.inspecting import Run, document, runner
 from tests.inspect.catalogs import (

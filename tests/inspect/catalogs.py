@@ -10,7 +10,7 @@ from courser.model.permissions import GlobalPermissions, Permissions, StreamPerm
 from courser.model.permissions import TopicPermissions as TopicRights
 from courser.model.quantities import NEVER
 from courser.model.topic_options import TopicOptions
-from courser.storage.journal import Entry, make_entry
+from courser.storage.journal_entries import Entry, make_entry
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT
 from courser.storage.session_file import begin_session, end_session, how_it_stopped

@@ -16,7 +16,7 @@ from courser.records.stored_header import PartitionIdentity, blank_header, stamp
 from courser.records.user_headers import UserHeader, build_user_headers
 from courser.storage.durable_files import replace_file
 from courser.storage.jobs import perform
-from courser.storage.journal import SnapshotMark
+from courser.storage.journal_entries import SnapshotMark
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog

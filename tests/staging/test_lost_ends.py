@@ -8,7 +8,7 @@ from courser.broker.settings import BrokerSettings
 from courser.catalog.changes import PublishEnd
 from courser.client.client import Client
 from courser.errors import CourserError, ErrorCode
-from courser.storage.journal import TornTail, scan_journal
+from courser.storage.journal_entries import JournalScan, ScannedEntry
 from courser.storage.paths import JOURNAL, METADATA
 from courser.testing.broker import TestBroker
 from tests.staging.test_staging import SINK, prepared, read, stage_part
@@ -21,9 +21,9 @@ def lose_the_end(directory: Path) -> None:
     path = directory / "data" / METADATA / JOURNAL
     data = bytearray(path.read_bytes())
     ends = [
-        found[0]
-        for found in scan_journal(data)
-        if not isinstance(found, TornTail) and found[1].kind == PublishEnd.__struct_config__.tag
+        found.position
+        for found in JournalScan(data).walk()
+        if isinstance(found, ScannedEntry) and found.entry.kind == PublishEnd.__struct_config__.tag
     ]
     data[ends[-1] + 40] ^= 1
     path.write_bytes(data)

@@ -15,18 +15,20 @@ import pytest
 import xxhash
 
 from courser.errors import DiskFull, JournalFull, MetadataDamaged, MetadataReadOnly, StorageFailure
-from courser.storage.journal import (
+from courser.storage.journal import RESERVE_SIZE, Journal
+from courser.storage.journal_entries import (
     ENTRY_HEADER_SIZE,
     ENTRY_SIZE_MAX,
     NO_PARENT,
-    RESERVE_SIZE,
     BadEntry,
     Entry,
-    Journal,
+    Fault,
+    JournalFault,
+    JournalScan,
+    ScannedEntry,
     SnapshotMark,
     decode_entry,
     make_entry,
-    scan_journal,
 )
 from courser.storage.paths import QUARANTINE
 from courser.storage.recovery_cases import StopKind
@@ -498,6 +500,7 @@ def test_what_a_start_relies_on_survives_a_power_cut() -> None:
 
 def test_the_scan_gives_positions_and_the_torn_end() -> None:
     scene = Scene(2)
-    found = list(scan_journal(scene.data + b"torn"))
-    assert [item[0] for item in found if isinstance(item, tuple)] == [0, scene.entries[0].size]
-    assert "TornTail" in type(found[-1]).__name__
+    found = list(JournalScan(scene.data + b"torn").walk())
+    assert [item.position for item in found if isinstance(item, ScannedEntry)] == [0, scene.entries[0].size]
+    assert isinstance(found[-1], JournalFault)
+    assert found[-1].fault == Fault.TORN_TAIL.value

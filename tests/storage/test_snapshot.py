@@ -9,7 +9,7 @@ import pytest
 import xxhash
 
 from courser.errors import MetadataDamaged
-from courser.storage.journal import SnapshotMark
+from courser.storage.journal_entries import SnapshotMark
 from courser.storage.snapshot import (
     HEADER_SIZE,
     Snapshot,

@@ -19,7 +19,7 @@ from courser.records.frame_walk import good_batches
 from courser.records.stored_header import PartitionIdentity, blank_header
 from courser.storage.files import read_into
 from courser.storage.ledger import DamagedRange, SegmentFacts
-from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
+from courser.storage.scan import GoodBatch, scan
 
 _PIECE_SIZE = 4 * 1024 * 1024
 """Bytes that are read and checked at a time. A larger batch takes more."""
@@ -112,20 +112,15 @@ def _with_end(
 ) -> Iterator[GoodBatch | DamagedRange]:
     """The batches and the damages of a range: bad bytes have the offsets between the good batches around them."""
     end, end_offset = source.position + source.size, first_offset
-    bad: BadRange | ZeroTail | None = None
     for found in scan(source.file, identity, start=source.position, end=end, offset=first_offset):
-        if not isinstance(found, GoodBatch):
-            bad = found
-            continue
-        if bad is not None:
-            place = bad.position, bad.end_position, end_offset, found.header.base_offset
-            yield DamagedRange(segment.base_offset, *place)
-            bad = None
-        yield found
-        end_offset = found.header.end_offset
-    if bad is not None:
-        yield DamagedRange(segment.base_offset, bad.position, bad.end_position, end_offset, segment.end_offset)
-    elif end_offset != segment.end_offset:
+        if isinstance(found, GoodBatch):
+            yield found
+            end_offset = found.header.end_offset
+        else:
+            damage = found.damage(segment.base_offset, segment.end_offset)
+            yield damage
+            end_offset = damage.end_offset
+    if end_offset != segment.end_offset:
         yield DamagedRange(segment.base_offset, end, end, end_offset, segment.end_offset)
 
 

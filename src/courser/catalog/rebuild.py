@@ -23,7 +23,7 @@ from courser.model.topic_options import TopicOptions
 from courser.storage.durable_files import list_if_there, replace_file
 from courser.storage.files import EntryKind, FileSystem
 from courser.storage.identity_search import find_identity
-from courser.storage.journal import SnapshotMark
+from courser.storage.journal_entries import SnapshotMark
 from courser.storage.paths import JOURNAL, METADATA_SNAPSHOT, PARTITIONS, STREAMS, TOPICS, stream_directory
 from courser.storage.quarantine import Quarantine
 from courser.storage.snapshot import Snapshot, write_snapshot

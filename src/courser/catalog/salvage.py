@@ -7,7 +7,7 @@ from courser.catalog.state import CatalogState
 from courser.catalog.store import load_state, replay
 from courser.errors import MetadataDamaged
 from courser.storage.files import FileSystem, read_exactly
-from courser.storage.journal import NO_PARENT, BadEntry, Entry, SnapshotMark, decode_entry
+from courser.storage.journal_entries import NO_PARENT, BadEntry, Entry, SnapshotMark, decode_entry
 from courser.storage.paths import JOURNAL, METADATA_SNAPSHOT
 from courser.storage.snapshot import read_snapshot
 

@@ -19,7 +19,8 @@ from courser.errors import CommandRejected, ErrorCode, JournalFull, MetadataDama
 from courser.model.clock import CLOCK_LEAD_MAX, Clock
 from courser.storage.durable_files import sync_directory, unlink_if_there
 from courser.storage.files import FileSystem
-from courser.storage.journal import ENTRY_HEADER_SIZE, ENTRY_SIZE_MAX, SLOT_COUNT, Entry, Journal
+from courser.storage.journal import SLOT_COUNT, Journal
+from courser.storage.journal_entries import ENTRY_HEADER_SIZE, ENTRY_SIZE_MAX, Entry
 from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT, TEMPORARY_SUFFIX
 from courser.storage.recovery_cases import StopKind
 from courser.storage.snapshot import Snapshot, read_snapshot, write_snapshot

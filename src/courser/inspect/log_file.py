@@ -191,34 +191,25 @@ class LogInspection:
                             yield row
 
     def _scan(self) -> Iterator[GoodBatch | DamageRow | ZeroTail]:
-        """Scan and count. Adds the missing offsets to every bad range."""
+        """Scan and count."""
         head, summary = self.head, self.summary
-        bad: BadRange | None = None
         identity = head.identity or NOBODY
         for found in scan(self._file, identity, start=0, end=head.size, offset=head.base_offset):
             match found:
                 case BadRange():
                     summary.damage_count += 1
                     summary.damaged_size += found.end_position - found.position
-                    if found.is_last:
-                        yield _damage_row(found, summary.next_offset, None)
-                    else:
-                        bad = found
+                    yield DamageRow(
+                        found.position, found.end_position, found.first_offset, found.end_offset, found.reason
+                    )
                 case ZeroTail():
                     summary.zero_size = found.end_position - found.position
                     yield found
                 case GoodBatch():
-                    if bad is not None:
-                        yield _damage_row(bad, summary.next_offset, found.header.base_offset)
-                        bad = None
                     summary.batch_count += 1
                     summary.message_count += found.header.message_count
                     summary.next_offset = found.header.end_offset
                     yield found
-
-
-def _damage_row(bad: BadRange, first_offset: int, end_offset: int | None) -> DamageRow:
-    return DamageRow(bad.position, bad.end_position, first_offset, end_offset, bad.reason)
 
 
 def _batch_row(batch: GoodBatch, check: BatchCheck) -> BatchRow:

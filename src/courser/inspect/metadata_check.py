@@ -15,9 +15,9 @@ from courser.errors import CommandRejected, MetadataDamaged
 from courser.inspect.findings import Finding, Severity
 from courser.inspect.identity import read_whole
 from courser.inspect.journal_file import UNKNOWN_CHANGE, describe_change
-from courser.inspect.journal_scan import Fault, FaultRow, JournalScan, ScannedEntry
 from courser.storage.files import FileSystem
-from courser.storage.journal import SLOT_COUNT, SnapshotMark
+from courser.storage.journal import SLOT_COUNT
+from courser.storage.journal_entries import Fault, JournalFault, JournalScan, ScannedEntry, SnapshotMark
 from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT
 from courser.storage.snapshot import Snapshot, decode_snapshot
 
@@ -106,7 +106,7 @@ def _examine_journal(metadata: Metadata, path: Path, snapshot: SnapshotMark | No
         findings.append(Finding(Severity.DAMAGE, "journal", path, text))
         return
     for found in JournalScan(data, snapshot, is_start_known=is_start_known).walk():
-        if isinstance(found, FaultRow):
+        if isinstance(found, JournalFault):
             finding = _fault_finding(found, path)
             if found.fault == Fault.TORN_TAIL.value:
                 metadata.torn = finding
@@ -127,7 +127,7 @@ def _examine_journal(metadata: Metadata, path: Path, snapshot: SnapshotMark | No
         findings.append(Finding(Severity.WARNING, "journal", path, text))
 
 
-def _fault_finding(found: FaultRow, path: Path) -> Finding:
+def _fault_finding(found: JournalFault, path: Path) -> Finding:
     if found.fault == Fault.REPETITION.value:
         text = f"{found.reason}: a start skips it"
         return Finding(Severity.NOTE, "journal", path, text, found.position, found.end_position)

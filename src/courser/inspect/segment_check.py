@@ -134,19 +134,15 @@ class SegmentCheck:
         sealed = self._expected.sealed
         reported = 0
         end = self._size if sealed is None else min(self._size, sealed.size)
-        pending: BadRange | None = None
         for found in self._scan(end):
             match found:
                 case GoodBatch():
-                    if pending is not None:
-                        yield self._damage(pending, self.result.end_offset, found.header.base_offset)
-                        pending = None
                     yield from self._check_batch(found)
                     self._on_progress(found.end_position - reported)
                     reported = found.end_position
-                case BadRange() if not found.is_last:
-                    pending = found
+                case BadRange() if found.end_offset is not None:
                     self.result.is_whole = False
+                    yield self._damage(found, found.end_offset)
                 case BadRange() | ZeroTail():
                     yield from self._check_end(found)
         for reason, count in self._unchecked.items():
@@ -230,12 +226,12 @@ class SegmentCheck:
             result.ends_in_damage = True
             if self._size < synced_size:
                 return
-            yield self._damage(found, result.end_offset, self._end_of_loss())
+            yield self._damage(found, self._end_of_loss())
         elif not is_zero and not self._is_torn(found):
             # The batch is complete but wrong: neither a write in progress nor a kill explains that.
             result.is_whole = False
             result.ends_in_damage = True
-            yield self._damage(found, result.end_offset, self._end_of_loss())
+            yield self._damage(found, self._end_of_loss())
         elif not is_zero:
             text = f"incomplete tail, from a write in progress or a kill: {_reason(found)}"
             bounds = (found.position, found.end_position, result.end_offset, None)
@@ -294,8 +290,8 @@ class SegmentCheck:
                 text = f"the {name} is {claimed} in the seal, but {counted} in the log"
                 yield Finding(Severity.DAMAGE, "ledger", self._path, text)
 
-    def _damage(self, found: BadRange | ZeroTail, first_offset: int, end_offset: int | None) -> Finding:
-        bounds = (found.position, found.end_position, first_offset, end_offset)
+    def _damage(self, found: BadRange | ZeroTail, end_offset: int | None) -> Finding:
+        bounds = (found.position, found.end_position, found.first_offset, end_offset)
         known = any(
             damage.position < found.end_position and found.position < damage.end_position
             for damage in self._expected.known_damages

@@ -8,44 +8,17 @@ nothing can be appended until a snapshot is taken (``docs/formats/journal.md``).
 """
 
 import contextlib
-import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-
-import xxhash
 
 from courser.errors import DiskFull, JournalFull, MetadataDamaged, MetadataReadOnly, StorageFailure
 from courser.model.buffers import Buffer
 from courser.storage.durable_files import storage_failure, sync_directory, sync_file, unlink_if_there
 from courser.storage.files import File, FileSystem, read_exactly, write_all
+from courser.storage.journal_entries import NO_PARENT, Entry, Fault, JournalFault, JournalScan, SnapshotMark, make_entry
 from courser.storage.paths import TEMPORARY_SUFFIX
 from courser.storage.quarantine import Quarantine
 from courser.storage.recovery_cases import StopKind
 
-ENTRY_HEADER_SIZE = 256
-_HEADER = struct.Struct(
-    "<"
-    "16s"  # checksum: XXH3-128 of the rest of the header
-    "16s"  # body_checksum: XXH3-128 of the body
-    "16s"  # parent: checksum of the entry before this one
-    "I"  # size: 256 + body
-    "4s"  # magic
-    "H"  # format_version
-    "H"  # kind of the change, for tools
-    "4x"
-    "Q"  # op
-    "Q"  # timestamp
-    "176x"  # reserved, zero
-)
-assert _HEADER.size == ENTRY_HEADER_SIZE
-_MAGIC = b"CRSJ"
-_MAGIC_POSITION = 52
-_VERSION = 1
-_CHECKSUM_SIZE = 16
-
-ENTRY_SIZE_MAX = 64 * 1024 * 1024
-"""Maximum size of an entry in bytes. A larger size field is damage; it must not cause a large allocation."""
 SLOT_COUNT = 1024
 """Maximum number of entries between two snapshots. Bounds the cost of a start."""
 RESERVE_SIZE = 64 * 1024
@@ -53,120 +26,6 @@ RESERVE_SIZE = 64 * 1024
 takes about 300 bytes; a purge takes 9 more per partition."""
 _RESERVE_STEP = 64 * 1024
 """Additional bytes to reserve at a time, so that not every entry needs a system call."""
-NO_PARENT = bytes(_CHECKSUM_SIZE)
-"""The parent of op 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry of the file, or one to be written."""
-
-    op: int
-    timestamp: int
-    kind: int
-    parent: bytes
-    body: bytes
-    checksum: bytes
-
-    @property
-    def size(self) -> int:
-        """Its size in the file, in bytes."""
-        return ENTRY_HEADER_SIZE + len(self.body)
-
-
-class BadEntry(Exception):
-    """Bytes that are not a valid entry."""
-
-
-class UnknownEntry(BadEntry):
-    """An entry with a correct checksum that this version cannot read. No crash leaves such an entry."""
-
-
-def make_entry(*, op: int, timestamp: int, kind: int, parent: bytes, body: bytes) -> tuple[Entry, bytes]:
-    """An entry and its bytes."""
-    size = ENTRY_HEADER_SIZE + len(body)
-    if size > ENTRY_SIZE_MAX:
-        raise ValueError(f"an entry of {size} bytes is larger than the maximum of {ENTRY_SIZE_MAX}")
-    rest = _HEADER.pack(NO_PARENT, xxhash.xxh3_128_digest(body), parent, size, _MAGIC, _VERSION, kind, op, timestamp)[
-        _CHECKSUM_SIZE:
-    ]
-    checksum = xxhash.xxh3_128_digest(rest)
-    return Entry(op, timestamp, kind, parent, body, checksum), b"".join((checksum, rest, body))
-
-
-def decode_entry(data: Buffer, position: int, end: int) -> Entry:
-    """Decode the entry at ``position``. ``data`` is valid up to ``end``. Raises ``BadEntry``."""
-    if position + ENTRY_HEADER_SIZE > end:
-        raise BadEntry(f"{end - position} bytes are too few for an entry header")
-    checksum, body_checksum, parent, size, magic, version, kind, op, timestamp = _HEADER.unpack_from(data, position)
-    if magic != _MAGIC:
-        raise BadEntry("there is no entry header")
-    rest = memoryview(data)[position + _CHECKSUM_SIZE : position + ENTRY_HEADER_SIZE]
-    if xxhash.xxh3_128_digest(rest) != checksum:
-        raise BadEntry("the header checksum does not match")
-    if version != _VERSION:
-        raise UnknownEntry(f"entry format {version} is not supported; this version supports only {_VERSION}")
-    if not ENTRY_HEADER_SIZE <= size <= ENTRY_SIZE_MAX:
-        raise UnknownEntry(f"invalid entry size of {size} bytes")
-    if position + size > end:
-        raise BadEntry(f"the file ends inside an entry of {size} bytes")
-    body = bytes(memoryview(data)[position + ENTRY_HEADER_SIZE : position + size])
-    if xxhash.xxh3_128_digest(body) != body_checksum:
-        raise BadEntry("the body checksum does not match")
-    return Entry(op, timestamp, kind, parent, body, checksum)
-
-
-@dataclass(frozen=True, slots=True)
-class TornTail:
-    """Bytes at the end of the file that are not an entry. No entry follows them."""
-
-    position: int
-    end: int
-    reason: str
-
-
-def scan_journal(data: Buffer) -> Iterator[tuple[int, Entry] | TornTail]:
-    """Iterate over the entries of a file and their positions. Only the last item can be a ``TornTail``.
-
-    Raises:
-        BadEntry: bad bytes are followed by a good entry. The message contains the position.
-    """
-    position, end = 0, len(data)
-    while position < end:
-        try:
-            entry = decode_entry(data, position, end)
-        except UnknownEntry:
-            raise
-        except BadEntry as error:
-            if find_entry(data, position + 1) is not None:
-                raise BadEntry(f"damaged at byte {position}, before intact entries: {error}") from error
-            yield TornTail(position, end, str(error))
-            return
-        yield position, entry
-        position += entry.size
-
-
-def find_entry(data: Buffer, start: int) -> int | None:
-    """The position of the first good entry from ``start`` on; None if there is none."""
-    raw, end = bytes(data), len(data)
-    found = raw.find(_MAGIC, start + _MAGIC_POSITION)
-    while found >= 0:
-        try:
-            decode_entry(raw, found - _MAGIC_POSITION, end)
-        except BadEntry:
-            found = raw.find(_MAGIC, found + 1)
-            continue
-        return found - _MAGIC_POSITION
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotMark:
-    """The last entry that a snapshot covers."""
-
-    op: int
-    checksum: bytes
-    """The checksum of that entry, which is the parent of the next one."""
 
 
 class Journal:
@@ -185,7 +44,7 @@ class Journal:
         self._reserved_end = 0
         """The position up to which disk space is reserved, if the file system supports that."""
         self._last: SnapshotMark | None = snapshot
-        self._torn: TornTail | None = None
+        self._torn: JournalFault | None = None
         self.failure: str | None = None
         """Why no more entries are accepted, or None."""
 
@@ -246,66 +105,45 @@ class Journal:
         data = read_exactly(self._file, 0, size)
         if data is None:
             raise MetadataDamaged(self._path, 0, f"could not read all of its {size} bytes")
-        seen: list[Entry] = []
-        try:
-            for found in scan_journal(data):
-                if isinstance(found, TornTail):
-                    self._take_tail(found, stop)
-                    break
-                position, entry = found
-                if self._admit(entry, position, seen):
-                    seen.append(entry)
-                self._size = position + entry.size
-        except BadEntry as error:
-            raise MetadataDamaged(self._path, self._size, str(error)) from error
-        if self._snapshot is not None and seen and seen[-1].op < self._snapshot.op:
+        scan = JournalScan(data, self._snapshot, is_start_known=True)
+        for found in scan.walk():
+            if isinstance(found, JournalFault):
+                self._judge(found, stop)
+                continue
+            if found.chain != "duplicate":
+                self._admit(found.entry, found.position)
+            self._size = found.position + found.entry.size
+        if self._snapshot is not None and scan.last is not None and scan.last.op < self._snapshot.op:
             # An interrupted rebuild left these entries. The snapshot covers them all, and nothing can follow them.
             self._size = 0
 
-    def _admit(self, entry: Entry, position: int, seen: list[Entry]) -> bool:
-        """Add an entry to the ring if it continues the chain. Return False for a duplicate."""
-        previous = seen[-1] if seen else None
-        if previous is not None and entry.op <= previous.op:
-            # Ops are consecutive.
-            place = entry.op - seen[0].op
-            if place >= 0 and seen[place].checksum == entry.checksum:
-                return False
-            raise MetadataDamaged(self._path, position, f"op {entry.op} occurs twice with different contents")
-        expected, parent = self._expected(previous)
-        if previous is None and self._snapshot is not None and entry.op <= self._snapshot.op:
-            # An interrupted drain left this entry, which the snapshot covers. The chain after it is still checked.
-            expected, parent = entry.op, entry.parent
-        if entry.op != expected:
-            raise MetadataDamaged(self._path, position, f"op {expected} is missing; found op {entry.op} instead")
-        if entry.parent != parent:
-            raise MetadataDamaged(self._path, position, f"op {entry.op} does not follow the entry before it")
-        if self._snapshot is not None and entry.op == self._snapshot.op and entry.checksum != self._snapshot.checksum:
-            reason = f"op {entry.op} differs from the entry at which the snapshot was taken"
-            raise MetadataDamaged(self._path, position, reason)
-        if self._snapshot is None or entry.op > self._snapshot.op:
-            if self.remaining_count == 0:
-                raise MetadataDamaged(self._path, position, f"more than {self._slot_count} entries since the snapshot")
-            self._slots[entry.op % self._slot_count] = (entry, position)
-            self._last = SnapshotMark(entry.op, entry.checksum)
-        return True
-
-    def _expected(self, previous: Entry | None) -> tuple[int, bytes]:
-        if previous is not None:
-            return previous.op + 1, previous.checksum
-        if self._snapshot is not None:
-            return self._snapshot.op + 1, self._snapshot.checksum
-        return 0, NO_PARENT
-
-    def _take_tail(self, tail: TornTail, stop: StopKind) -> None:
+    def _judge(self, fault: JournalFault, stop: StopKind) -> None:
+        """Refuse the file, unless a crash explains the fault or it is harmless."""
+        if fault.fault == Fault.REPETITION.value:
+            return
+        if fault.fault != Fault.TORN_TAIL.value:
+            raise MetadataDamaged(self._path, fault.position, fault.reason)
         if stop is StopKind.CLEAN:
-            raise MetadataDamaged(self._path, tail.position, f"bad bytes at the end after a clean stop: {tail.reason}")
+            reason = f"bad bytes at the end after a clean stop: {fault.reason}"
+            raise MetadataDamaged(self._path, fault.position, reason)
         # The entry that was being written when the process or the power failed. It was never acknowledged.
-        self._torn = tail
+        self._torn = fault
+
+    def _admit(self, entry: Entry, position: int) -> None:
+        """Add an entry that no snapshot covers to the ring."""
+        if self._snapshot is not None and entry.op <= self._snapshot.op:
+            return
+        if self.remaining_count == 0:
+            raise MetadataDamaged(self._path, position, f"more than {self._slot_count} entries since the snapshot")
+        self._slots[entry.op % self._slot_count] = (entry, position)
+        self._last = SnapshotMark(entry.op, entry.checksum)
 
     def settle(self) -> None:
         """Remove a torn end, which is copied to quarantine, and entries that nothing can follow. Can be repeated."""
         if self._torn is not None:
-            Quarantine(self._file_system, self._path.parent).copy(self._file, self._torn.position, self._torn.end)
+            Quarantine(self._file_system, self._path.parent).copy(
+                self._file, self._torn.position, self._torn.end_position
+            )
             self._torn = None
         if self._file.size() > self._size:
             self._file.truncate(self._size)

@@ -422,7 +422,7 @@ class _Recovery:
             # A kill can tear only the last segment.
             is_torn = scanned.is_torn and cut.next_base_offset is None
             at_end = Tail.TORN_AT_THE_END if is_torn else Tail.BAD_AT_THE_END
-            case = case_for(cut.stop, at_end if scanned.bad_end.is_last else Tail.BAD_IN_BETWEEN)
+            case = case_for(cut.stop, at_end if scanned.bad_end.end_offset is None else Tail.BAD_IN_BETWEEN)
             text = f"moved the end of the segment to {QUARANTINE}: {scanned.bad_end.reason}"
             if cut.next_base_offset is None:
                 self._cut_finding = len(self._findings)

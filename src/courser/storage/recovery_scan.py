@@ -8,7 +8,7 @@ from courser.records.stored_header import BadBatch, PartitionIdentity, read_head
 from courser.storage.durable_files import sync_file
 from courser.storage.engine_limits import DEFAULT_LIMITS
 from courser.storage.files import File, FileSystem, read_exactly
-from courser.storage.ledger import DamagedRange, SegmentFacts
+from courser.storage.ledger import SegmentFacts
 from courser.storage.paths import INDEX_SUFFIX
 from courser.storage.quarantine import end_of_data
 from courser.storage.recovery_cases import StopKind
@@ -97,15 +97,14 @@ def scan_open_segment(
     ):
         match found:
             case GoodBatch():
-                _close_damage(segment, found)
                 _add(segment, found)
             case ZeroTail():
                 has_zeros = True
             case BadRange():
-                if found.is_last or stop_at_first_bad:
+                if found.end_offset is None or stop_at_first_bad:
                     bad_end = found
                     break
-                _open_damage(segment, found)
+                segment.damages = (*segment.damages, found.damage(segment.base_offset, segment.end_offset))
     segment.synced_size = segment.writeback_size = segment.size
     segment.allocated_size = segment.size if bad_end is not None or has_zeros else file_size
     is_torn, doubtful_end = False, segment.end_offset
@@ -167,23 +166,6 @@ def _add(segment: Segment, batch: GoodBatch) -> None:
     segment.note_batch(
         header.base_offset, position, header.stored_length, header.base_timestamp, header.message_count, entries
     )
-
-
-def _open_damage(segment: Segment, bad: BadRange) -> None:
-    offset = segment.end_offset
-    damage = DamagedRange(segment.base_offset, bad.position, bad.end_position, offset, offset)
-    segment.damages = (*segment.damages, damage)
-
-
-def _close_damage(segment: Segment, batch: GoodBatch) -> None:
-    """Record which offsets are damaged: those before the first good batch after the damage."""
-    if not segment.damages or segment.damages[-1].end_position != batch.position:
-        return
-    *earlier, last = segment.damages
-    closed = DamagedRange(
-        last.base_offset, last.position, last.end_position, last.first_offset, batch.header.base_offset
-    )
-    segment.damages = (*earlier, closed)
 
 
 def _restore_index(

@@ -20,7 +20,7 @@ from courser.records.stored_header import (
 )
 from courser.storage.engine_limits import DEFAULT_LIMITS
 from courser.storage.files import File, read_into
-from courser.storage.ledger import SegmentFacts
+from courser.storage.ledger import DamagedRange, SegmentFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,15 @@ class BadRange:
     end_position: int
     """The position of the next good batch, or the end of the file."""
     reason: str
-    is_last: bool
-    """Whether no good batch follows."""
+    first_offset: int
+    """The offset that was expected here."""
+    end_offset: int | None
+    """The offset of the next good batch; None if no good batch follows."""
+
+    def damage(self, base_offset: int, end_offset: int) -> DamagedRange:
+        """As damage of a segment. ``end_offset``: where the segment ends, which counts if no good batch follows."""
+        end = end_offset if self.end_offset is None else self.end_offset
+        return DamagedRange(base_offset, self.position, self.end_position, self.first_offset, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,12 @@ class ZeroTail:
 
     position: int
     end_position: int
+    first_offset: int
+    """The offset that was expected here."""
+
+    def damage(self, base_offset: int, end_offset: int) -> DamagedRange:
+        """As damage of a segment that ends with ``end_offset``."""
+        return DamagedRange(base_offset, self.position, self.end_position, self.first_offset, end_offset)
 
 
 class _Window:
@@ -106,7 +119,7 @@ def scan(
     """Scan from ``start``, where the batch with base ``offset`` is expected, to ``end``.
 
     Offsets are consecutive, except after a bad range and where a batch says that messages before it were removed. The
-    last item may be a ``BadRange`` with ``is_last``, or a ``ZeroTail``. Reads ``window_size`` bytes at a time.
+    last item may be a ``BadRange`` without an ``end_offset``, or a ``ZeroTail``. Reads ``window_size`` bytes at a time.
     """
     window = _Window(file, end, window_size)
     position = start
@@ -118,13 +131,13 @@ def scan(
                 raise BadBatch(f"the batch starts at offset {found} instead of {offset}")
         except BadBatch as error:
             if _is_zero_to_the_end(window, position, end):
-                yield ZeroTail(position, end)
+                yield ZeroTail(position, end, offset)
                 return
             next_good = _find_batch(window, identity, position, end, offset)
             if next_good is None:
-                yield BadRange(position, end, str(error), is_last=True)
+                yield BadRange(position, end, str(error), offset, None)
                 return
-            yield BadRange(position, next_good.position, str(error), is_last=False)
+            yield BadRange(position, next_good.position, str(error), offset, next_good.header.base_offset)
             position, offset = next_good.position, next_good.header.previous_end_offset
             continue
         yield batch

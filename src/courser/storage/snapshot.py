@@ -15,7 +15,7 @@ import xxhash
 from courser.errors import MetadataDamaged, StorageFailure
 from courser.storage.durable_files import unlink_if_there
 from courser.storage.files import FileSystem, read_exactly, write_all
-from courser.storage.journal import SnapshotMark
+from courser.storage.journal_entries import SnapshotMark
 from courser.storage.paths import TEMPORARY_SUFFIX
 
 HEADER_SIZE = 128

@@ -16,7 +16,7 @@ from courser.storage.durable_files import storage_failure
 from courser.storage.ledger import DamagedRange
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import log_path
-from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
+from courser.storage.scan import GoodBatch, scan
 from courser.storage.segment import Segment, SegmentState
 
 _log = logging.getLogger(__name__)
@@ -59,7 +59,6 @@ class SegmentCheck:
         segment, limits = self._segment, self._log.settings.limits
         # Not one of the files that readers share: those are few, and opened for what is read now.
         file = self._log.file_system.open(self._path)
-        bad: BadRange | ZeroTail | None = None
         try:
             for found in scan(
                 file,
@@ -70,21 +69,12 @@ class SegmentCheck:
                 window_size=limits.scan_window_size,
             ):
                 if isinstance(found, GoodBatch):
-                    if bad is not None:
-                        self._add(bad, found.header.base_offset)
-                        bad = None
                     self.end_offset = found.header.end_offset
                 else:
-                    bad = found
+                    self.damages.append(found.damage(segment.base_offset, segment.end_offset))
                 yield found.end_position
         finally:
             file.close()
-        if bad is not None:
-            self._add(bad, segment.end_offset)
-
-    def _add(self, bad: BadRange | ZeroTail, end_offset: int) -> None:
-        place = bad.position, bad.end_position, self.end_offset, end_offset
-        self.damages.append(DamagedRange(self._segment.base_offset, *place))
 
 
 def note_damages(log: PartitionLog, segment: Segment, damages: Sequence[DamagedRange]) -> int:
