@@ -23,7 +23,7 @@ from courser.storage.journal_entries import (
     BadEntry,
     Entry,
     Fault,
-    JournalFault,
+    FaultKind,
     JournalScan,
     ScannedEntry,
     SnapshotMark,
@@ -502,5 +502,5 @@ def test_the_scan_gives_positions_and_the_torn_end() -> None:
     scene = Scene(2)
     found = list(JournalScan(scene.data + b"torn").walk())
     assert [item.position for item in found if isinstance(item, ScannedEntry)] == [0, scene.entries[0].size]
-    assert isinstance(found[-1], JournalFault)
-    assert found[-1].fault == Fault.TORN_TAIL.value
+    assert isinstance(found[-1], Fault)
+    assert found[-1].fault == FaultKind.TORN_TAIL.value

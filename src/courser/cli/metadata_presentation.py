@@ -16,7 +16,7 @@ from courser.inspect.catalog_rows import (
 from courser.inspect.journal_file import ChangeRow
 from courser.inspect.small_files import BadRecordRow
 from courser.model.quantities import NEVER
-from courser.storage.journal_entries import Fault, JournalFault
+from courser.storage.journal_entries import Fault, FaultKind
 
 JOURNAL_COLUMNS = (
     Column("position", is_number=True, rank=2),
@@ -36,7 +36,7 @@ def journal_cells(row: object) -> tuple[str, ...]:
             contents = _fields_text(row.fields)
             place = str(row.position), str(row.size), str(row.op)
             return (*place, time_text(row.timestamp), row.change, row.chain, contents)
-        case JournalFault():
+        case Fault():
             ops = range_text(row.first_op, row.end_op)
             size = str(row.end_position - row.position)
             return (str(row.position), size, ops, ABSENT, row.fault, ABSENT, row.reason)
@@ -99,8 +99,8 @@ def is_alarming(row: object) -> bool:
     match row:
         case BadRecordRow():
             return True
-        case JournalFault():
-            return row.fault != Fault.REPETITION.value
+        case Fault():
+            return row.fault != FaultKind.REPETITION.value
         case ChangeRow():
             return row.chain == "broken"
         case _:

@@ -16,7 +16,7 @@ from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
 from courser.storage.index_entries import ROW, IndexEntries
-from courser.storage.index_file import BLOCK_SIZE, BadIndex, Block, segment_seed
+from courser.storage.index_file import BLOCK_SIZE, BadIndex, scan_blocks, segment_seed
 from courser.storage.scan import GoodBatch
 
 _REMEDY = "rebuilt at next read"
@@ -66,15 +66,9 @@ class IndexCheck:
         rows: list[NDArray[np.void]] = [np.zeros(0, ROW)]
         problems: list[tuple[int, str]] = []
         interval = covered_size = 0
-        for number in range((len(data) + BLOCK_SIZE - 1) // BLOCK_SIZE):
-            piece = data[number * BLOCK_SIZE : (number + 1) * BLOCK_SIZE]
-            if len(piece) < BLOCK_SIZE:
-                problems.append((number, f"the file ends inside block {number}"))
-                break
-            try:
-                block = Block(piece, number=number, seed=seed, base_offset=self._base_offset)
-            except BadIndex as error:
-                problems.append((number, str(error)))
+        for number, block in enumerate(scan_blocks(data, seed=seed, base_offset=self._base_offset)):
+            if isinstance(block, BadIndex):
+                problems.append((number, str(block)))
                 continue
             interval = interval or block.interval
             covered_size = block.covered_size

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from courser.inspect.identity import find_first_header, identity_of
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import File, FileSystem, read_into
+from courser.storage.identity_search import first_header, owner_of
 from courser.storage.index_entries import ROW
 from courser.storage.index_file import (
     BLOCK_HEADER,
@@ -149,11 +149,11 @@ class IndexInspection:
 def _identity_of_log(file_system: FileSystem, path: Path) -> PartitionIdentity | None:
     try:
         log = file_system.open(path)
-        found = find_first_header(log, log.size())
+        found = first_header(log, log.size())
     except OSError:
         # The log is missing or cannot be read: checksums are not verified.
         return None
-    return identity_of(found[1]) if found is not None else None
+    return owner_of(found[1]) if found is not None else None
 
 
 def _base_offset_of_block(file: File) -> tuple[int, str]:

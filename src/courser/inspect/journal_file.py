@@ -10,7 +10,7 @@ from courser.errors import MetadataDamaged
 from courser.inspect.identity import read_whole
 from courser.inspect.masking import readable_fields
 from courser.storage.files import FileSystem
-from courser.storage.journal_entries import Entry, Fault, JournalFault, JournalScan, ScannedEntry, SnapshotMark
+from courser.storage.journal_entries import Entry, Fault, FaultKind, JournalScan, ScannedEntry, SnapshotMark
 from courser.storage.paths import METADATA_SNAPSHOT
 from courser.storage.snapshot import read_snapshot
 
@@ -59,7 +59,7 @@ class JournalSummary:
     last_op: int | None = None
 
 
-JournalRow = ChangeRow | JournalFault
+JournalRow = ChangeRow | Fault
 
 
 class JournalInspection:
@@ -78,7 +78,7 @@ class JournalInspection:
         summary = self.summary
         # A journal that was copied without its snapshot may start at any op: that is not a fault.
         for found in JournalScan(self.data, self._snapshot, is_start_known=False).walk():
-            if isinstance(found, JournalFault):
+            if isinstance(found, Fault):
                 summary.fault_count += 1
                 summary.torn_size += self._torn_size(found)
                 if found.end_op is None or found.end_op > from_op:
@@ -103,16 +103,16 @@ class JournalInspection:
         summary.first_op = row.op if summary.first_op is None else summary.first_op
         summary.last_op = row.op
 
-    def _torn_size(self, fault: JournalFault) -> int:
-        return fault.end_position - fault.position if fault.fault == Fault.TORN_TAIL.value else 0
+    def _torn_size(self, fault: Fault) -> int:
+        return fault.end_position - fault.position if fault.fault == FaultKind.TORN_TAIL.value else 0
 
-    def _change(self, found: ScannedEntry) -> tuple[ChangeRow, JournalFault | None]:
+    def _change(self, found: ScannedEntry) -> tuple[ChangeRow, Fault | None]:
         entry = found.entry
         name, fields, problem = describe_change(entry)
         fault = None
         if problem is not None:
             end = found.position + entry.size
-            fault = JournalFault(Fault.BAD_CHANGE.value, found.position, end, entry.op, entry.op + 1, problem)
+            fault = Fault(FaultKind.BAD_CHANGE.value, found.position, end, entry.op, entry.op + 1, problem)
         row = ChangeRow(
             found.position,
             entry.size,

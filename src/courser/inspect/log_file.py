@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 from courser.errors import InvalidBatch
-from courser.inspect.identity import NOBODY, find_first_header, identity_of
+from courser.inspect.identity import NOBODY
 from courser.records import layout
 from courser.records.compression import CodecMissing
 from courser.records.encryption import NO_KEYS, KeyMissing, KeyRing, key_name
@@ -15,6 +15,7 @@ from courser.records.stored_body import decode
 from courser.records.stored_header import NO_PRODUCER, BadBatch, PartitionIdentity, frames_of, has_valid_batch_checksum
 from courser.records.user_headers import iterate_user_headers
 from courser.storage.files import FileSystem
+from courser.storage.identity_search import first_header, owner_of
 from courser.storage.paths import LOG_SUFFIX, base_offset_of
 from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
 
@@ -152,12 +153,12 @@ class LogInspection:
         self._file = file_system.open(path)
         # A growing file is read up to its current size.
         size = self._file.size()
-        first = find_first_header(self._file, size)
+        first = first_header(self._file, size)
         base_offset = base_offset_of(path.name, LOG_SUFFIX)
         source = "file name"
         if base_offset is None:
             base_offset, source = (first[1].base_offset, "first batch") if first is not None else (0, "unknown")
-        identity = identity_of(first[1]) if first is not None else None
+        identity = owner_of(first[1]) if first is not None else None
         self.head = LogHead(path, size, identity, base_offset, source)
         self.summary = LogSummary(next_offset=base_offset)
 

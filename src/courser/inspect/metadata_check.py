@@ -17,7 +17,7 @@ from courser.inspect.identity import read_whole
 from courser.inspect.journal_file import UNKNOWN_CHANGE, describe_change
 from courser.storage.files import FileSystem
 from courser.storage.journal import SLOT_COUNT
-from courser.storage.journal_entries import Fault, JournalFault, JournalScan, ScannedEntry, SnapshotMark
+from courser.storage.journal_entries import Fault, FaultKind, JournalScan, ScannedEntry, SnapshotMark
 from courser.storage.paths import JOURNAL, METADATA, METADATA_SNAPSHOT
 from courser.storage.snapshot import Snapshot, decode_snapshot
 
@@ -106,9 +106,9 @@ def _examine_journal(metadata: Metadata, path: Path, snapshot: SnapshotMark | No
         findings.append(Finding(Severity.DAMAGE, "journal", path, text))
         return
     for found in JournalScan(data, snapshot, is_start_known=is_start_known).walk():
-        if isinstance(found, JournalFault):
+        if isinstance(found, Fault):
             finding = _fault_finding(found, path)
-            if found.fault == Fault.TORN_TAIL.value:
+            if found.fault == FaultKind.TORN_TAIL.value:
                 metadata.torn = finding
             else:
                 findings.append(finding)
@@ -127,11 +127,11 @@ def _examine_journal(metadata: Metadata, path: Path, snapshot: SnapshotMark | No
         findings.append(Finding(Severity.WARNING, "journal", path, text))
 
 
-def _fault_finding(found: JournalFault, path: Path) -> Finding:
-    if found.fault == Fault.REPETITION.value:
+def _fault_finding(found: Fault, path: Path) -> Finding:
+    if found.fault == FaultKind.REPETITION.value:
         text = f"{found.reason}: a start skips it"
         return Finding(Severity.NOTE, "journal", path, text, found.position, found.end_position)
-    if found.fault == Fault.TORN_TAIL.value:
+    if found.fault == FaultKind.TORN_TAIL.value:
         text = f"bad bytes at the end after a clean stop: {found.reason}"
         return Finding(Severity.DAMAGE, "journal", path, text, found.position, found.end_position)
     text = f"{found.fault}: {found.reason}: the server refuses to start"

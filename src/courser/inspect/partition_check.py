@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from courser.inspect.findings import Finding, Severity, VerifySummary, reading_failure
-from courser.inspect.identity import find_first_header, identity_of
 from courser.inspect.segment_check import Expectation, SegmentOutcome, SegmentPlan, SegmentResult, check_segment
 from courser.inspect.small_files import BadRecordRow, LedgerInspection, OffsetsInspection, RecordRow
 from courser.records.encryption import KeyRing
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
-from courser.storage.identity_search import log_owner
+from courser.storage.identity_search import first_header, log_owner, owner_of
 from courser.storage.ledger import RECORD_SIZE, LedgerReading, LedgerState, SegmentFacts, read_ledger
 from courser.storage.offset_table import GRANULE, OffsetsReading
 from courser.storage.paths import LEDGER, LOG_SUFFIX, OFFSETS, QUARANTINE, base_offset_of, log_path
@@ -174,10 +173,10 @@ class PartitionCheck:
                 break
             try:
                 file = self._file_system.open(log_path(self._directory, base))
-                found = find_first_header(file, file.size())
+                found = first_header(file, file.size())
             except OSError:
                 continue
-            identity = identity_of(found[1]) if found is not None else None
+            identity = owner_of(found[1]) if found is not None else None
         return identity
 
     # --- segments ---

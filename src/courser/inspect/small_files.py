@@ -7,7 +7,7 @@ from pathlib import Path
 from courser.inspect.identity import NOBODY, read_whole
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
-from courser.storage.ledger import RECORD_SIZE, Event, decode_record, identity_of_record
+from courser.storage.ledger import RECORD_SIZE, Event, ledger_owner, scan_ledger
 from courser.storage.offset_table import HEADER_SIZE, ConsumerKey, decode_header, iterate_records
 from courser.storage.session_file import SessionRecord, decode_session
 
@@ -51,20 +51,14 @@ class LedgerInspection:
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
         self.data = read_whole(file_system.open(path))
-        self.head = LedgerHead(path, len(self.data), _ledger_identity(self.data))
+        self.head = LedgerHead(path, len(self.data), ledger_owner(self.data))
 
     def rows(self) -> Iterator[RecordRow | BadRecordRow]:
         """All records in order."""
         identity = self.head.identity or NOBODY
-        for position in range(0, len(self.data), RECORD_SIZE):
-            record = self.data[position : position + RECORD_SIZE]
-            end_position = position + len(record)
-            if len(record) < RECORD_SIZE:
-                yield BadRecordRow(position, end_position, "the file ends inside a record")
-                return
-            decoded = decode_record(record, identity)
+        for position, decoded in scan_ledger(self.data, identity):
             if isinstance(decoded, str):
-                yield BadRecordRow(position, end_position, decoded)
+                yield BadRecordRow(position, min(position + RECORD_SIZE, len(self.data)), decoded)
                 continue
             sequence, numbers, event = decoded
             yield RecordRow(
@@ -93,14 +87,6 @@ def event_name(event: Event | None) -> str:
     }
     name = type(event).__name__
     return words.get(name, name)
-
-
-def _ledger_identity(data: bytes) -> PartitionIdentity | None:
-    for position in range(0, len(data) - RECORD_SIZE + 1, RECORD_SIZE):
-        identity = identity_of_record(data[position : position + RECORD_SIZE])
-        if identity is not None:
-            return identity
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from courser.records import layout
 from courser.records.checksum import xxh3
 from courser.records.stored_header import PartitionIdentity, StoredHeader
 from courser.storage.files import File, FileSystem, read_exactly, read_into
-from courser.storage.ledger import RECORD_SIZE, identity_of_record, read_ledger
+from courser.storage.ledger import ledger_owner, read_ledger
 from courser.storage.paths import LEDGER, LOG_SUFFIX, base_offset_of, log_path
 
 _HOPELESS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.EIO)
@@ -131,7 +131,7 @@ def log_owner(file_system: FileSystem, path: Path, identity: PartitionIdentity) 
     first: PartitionIdentity | None = None
     try:
         for number, header in enumerate(_headers(file, file.size())):
-            owner = _owner(header)
+            owner = owner_of(header)
             first = first or owner
             if owner == identity or number + 1 >= _HEADER_COUNT_MAX:
                 return owner if owner == identity else first
@@ -143,7 +143,8 @@ def log_owner(file_system: FileSystem, path: Path, identity: PartitionIdentity) 
     return first
 
 
-def _owner(header: StoredHeader) -> PartitionIdentity:
+def owner_of(header: StoredHeader) -> PartitionIdentity:
+    """The partition that a batch header names."""
     return PartitionIdentity(header.topic_uuid, header.partition_id, header.incarnation)
 
 
@@ -154,7 +155,8 @@ def _headers(file: File, end: int) -> Iterator[StoredHeader]:
         data = read_exactly(file, position, layout.BATCH_HEADER_SIZE)
         header = _header_in(bytes(data)) if data is not None else None
         if header is None:
-            position = _find_header(file, position + 1, end)
+            found = first_header(file, end, position + 1)
+            position = None if found is None else found[0]
             continue
         yield header
         # A correct checksum does not prove that the length makes sense, so advance by at least a header.
@@ -168,8 +170,8 @@ def _header_in(data: bytes) -> StoredHeader | None:
     return header
 
 
-def _find_header(file: File, position: int, end: int) -> int | None:
-    """The position of the next good header; None if there is none."""
+def first_header(file: File, end: int, position: int = 0) -> tuple[int, StoredHeader] | None:
+    """The first header with a correct checksum from ``position`` on, and where it is; None if there is none."""
     buffer = memoryview(bytearray(min(_STEP_SIZE, max(end - position, 1))))
     while position + layout.BATCH_HEADER_SIZE <= end:
         filled = read_into(file, position, buffer[: min(len(buffer), end - position)])
@@ -179,8 +181,9 @@ def _find_header(file: File, position: int, end: int) -> int | None:
             start = magic_position - layout.MAGIC_POSITION
             if start + layout.BATCH_HEADER_SIZE > len(data):
                 break
-            if _header_in(data[start : start + layout.BATCH_HEADER_SIZE]) is not None:
-                return position + start
+            header = _header_in(data[start : start + layout.BATCH_HEADER_SIZE])
+            if header is not None:
+                return position + start, header
             magic_position = data.find(layout.MAGIC, magic_position + 1)
         # A header may cross the boundary of two steps, so they overlap.
         step = filled - layout.BATCH_HEADER_SIZE + 1
@@ -204,8 +207,7 @@ def _first_in_ledger(file_system: FileSystem, path: Path) -> PartitionIdentity |
         if not _is_hopeless(error):
             raise
         return None
-    records = (data[position : position + RECORD_SIZE] for position in range(0, len(data), RECORD_SIZE))
-    return next((found for record in records if (found := identity_of_record(record)) is not None), None)
+    return ledger_owner(data)
 
 
 def _first_owner(file_system: FileSystem, path: Path) -> PartitionIdentity | None:
@@ -217,4 +219,4 @@ def _first_owner(file_system: FileSystem, path: Path) -> PartitionIdentity | Non
         if not _is_hopeless(error):
             raise
         return None
-    return _owner(header) if header is not None else None
+    return owner_of(header) if header is not None else None

@@ -9,7 +9,7 @@ whoever meets a ``BadIndex`` builds the index again from the log.
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -146,6 +146,21 @@ class Block:
         self.entries.add_rows(np.frombuffer(data, ROW, self.entry_count, BLOCK_HEADER.size))
 
 
+def scan_blocks(
+    data: bytearray, *, seed: int, base_offset: int, block_size: int = BLOCK_SIZE
+) -> Iterator[Block | BadIndex]:
+    """Each block of a file, or what is wrong with it."""
+    for number in range(-(-len(data) // block_size)):
+        block = data[number * block_size : (number + 1) * block_size]
+        if len(block) < block_size:
+            yield BadIndex(f"the file ends inside block {number}")
+            return
+        try:
+            yield Block(block, number=number, seed=seed, base_offset=base_offset)
+        except BadIndex as error:
+            yield error
+
+
 class IndexFile:
     """Reads an index file block by block. Remembers how each block begins, and the last few that it decoded."""
 
@@ -231,10 +246,11 @@ class IndexFile:
     def load(self) -> IndexEntries:
         """All entries, every block checked."""
         entries = IndexEntries(self._base_offset)
-        for number in range(self._block_count):
-            data = read_exactly(self._file, number * self._block_size, self._block_size)
-            if data is None:
-                raise BadIndex(f"the file ends before block {number}")
-            block = Block(data, number=number, seed=self._seed, base_offset=self._base_offset)
+        data = read_exactly(self._file, 0, self._block_count * self._block_size)
+        if data is None:
+            raise BadIndex(f"the file ends before block {self._block_count - 1}")
+        for block in scan_blocks(data, seed=self._seed, base_offset=self._base_offset, block_size=self._block_size):
+            if isinstance(block, BadIndex):
+                raise block
             entries.add_rows(block.entries.rows(0, block.entry_count))
         return entries

@@ -14,7 +14,7 @@ from courser.errors import DiskFull, JournalFull, MetadataDamaged, MetadataReadO
 from courser.model.buffers import Buffer
 from courser.storage.durable_files import storage_failure, sync_directory, sync_file, unlink_if_there
 from courser.storage.files import File, FileSystem, read_exactly, write_all
-from courser.storage.journal_entries import NO_PARENT, Entry, Fault, JournalFault, JournalScan, SnapshotMark, make_entry
+from courser.storage.journal_entries import NO_PARENT, Entry, Fault, FaultKind, JournalScan, SnapshotMark, make_entry
 from courser.storage.paths import TEMPORARY_SUFFIX
 from courser.storage.quarantine import Quarantine
 from courser.storage.recovery_cases import StopKind
@@ -44,7 +44,7 @@ class Journal:
         self._reserved_end = 0
         """The position up to which disk space is reserved, if the file system supports that."""
         self._last: SnapshotMark | None = snapshot
-        self._torn: JournalFault | None = None
+        self._torn: Fault | None = None
         self.failure: str | None = None
         """Why no more entries are accepted, or None."""
 
@@ -107,7 +107,7 @@ class Journal:
             raise MetadataDamaged(self._path, 0, f"could not read all of its {size} bytes")
         scan = JournalScan(data, self._snapshot, is_start_known=True)
         for found in scan.walk():
-            if isinstance(found, JournalFault):
+            if isinstance(found, Fault):
                 self._judge(found, stop)
                 continue
             if found.chain != "duplicate":
@@ -117,11 +117,11 @@ class Journal:
             # An interrupted rebuild left these entries. The snapshot covers them all, and nothing can follow them.
             self._size = 0
 
-    def _judge(self, fault: JournalFault, stop: StopKind) -> None:
+    def _judge(self, fault: Fault, stop: StopKind) -> None:
         """Refuse the file, unless a crash explains the fault or it is harmless."""
-        if fault.fault == Fault.REPETITION.value:
+        if fault.fault == FaultKind.REPETITION.value:
             return
-        if fault.fault != Fault.TORN_TAIL.value:
+        if fault.fault != FaultKind.TORN_TAIL.value:
             raise MetadataDamaged(self._path, fault.position, fault.reason)
         if stop is StopKind.CLEAN:
             reason = f"bad bytes at the end after a clean stop: {fault.reason}"

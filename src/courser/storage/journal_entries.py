@@ -122,7 +122,7 @@ class SnapshotMark:
     """The checksum of that entry, which is the parent of the next one."""
 
 
-class Fault(Enum):
+class FaultKind(Enum):
     """Faults of entries and between entries."""
 
     DAMAGE = "damage"
@@ -139,7 +139,7 @@ class Fault(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class JournalFault:
+class Fault:
     """A fault: unexpected or missing bytes."""
 
     fault: str
@@ -178,7 +178,7 @@ class JournalScan:
         self.last: SnapshotMark | None = None
         """The newest entry."""
 
-    def walk(self) -> Iterator[JournalFault | ScannedEntry]:
+    def walk(self) -> Iterator[Fault | ScannedEntry]:
         """Every entry in the order of the file, each after the faults before it."""
         position = 0
         while position < len(self._data):
@@ -197,17 +197,17 @@ class JournalScan:
             self._is_behind_damage = False
             position += entry.size
 
-    def _bad_bytes(self, position: int, error: BadEntry) -> JournalFault:
+    def _bad_bytes(self, position: int, error: BadEntry) -> Fault:
         expected = self._expected()
         first_op = expected[0] if expected is not None else None
         following = _find_entry(self._data, position + 1)
         if following is None:
             # Well-formed bytes like these are not left by a crash.
-            fault = Fault.DAMAGE if isinstance(error, UnknownEntry) else Fault.TORN_TAIL
-            return JournalFault(fault.value, position, len(self._data), first_op, None, str(error))
+            fault = FaultKind.DAMAGE if isinstance(error, UnknownEntry) else FaultKind.TORN_TAIL
+            return Fault(fault.value, position, len(self._data), first_op, None, str(error))
         end_op = decode_entry(self._data, following, len(self._data)).op
         reason = f"{error}; good entries follow"
-        return JournalFault(Fault.DAMAGE.value, position, following, first_op, end_op, reason)
+        return Fault(FaultKind.DAMAGE.value, position, following, first_op, end_op, reason)
 
     def _expected(self) -> tuple[int, bytes | None] | None:
         """The expected op and parent of the next entry, if known."""
@@ -217,7 +217,7 @@ class JournalScan:
             return self._snapshot.op + 1, self._snapshot.checksum
         return (0, NO_PARENT) if self._is_start_known else None
 
-    def _follow(self, position: int, entry: Entry) -> tuple[JournalFault | None, str]:
+    def _follow(self, position: int, entry: Entry) -> tuple[Fault | None, str]:
         """Compare an entry with the previous entries and with the snapshot."""
         op = entry.op
         if self.last is not None and op <= self.last.op:
@@ -232,12 +232,12 @@ class JournalScan:
         snapshot = self._snapshot
         if snapshot is not None and op == snapshot.op and entry.checksum != snapshot.checksum:
             reason = f"op {op} differs from the entry at which the snapshot was taken"
-            return JournalFault(Fault.BROKEN_CHAIN.value, position, end, op, op + 1, reason), "broken"
+            return Fault(FaultKind.BROKEN_CHAIN.value, position, end, op, op + 1, reason), "broken"
         if expected is None:
             parent = NO_PARENT if op == 0 else None
         elif op != expected[0]:
             reason = f"op {expected[0]} is missing: found op {op} instead"
-            gap = JournalFault(Fault.GAP.value, position, position, expected[0], op, reason)
+            gap = Fault(FaultKind.GAP.value, position, position, expected[0], op, reason)
             return None if self._is_behind_damage else gap, "unchecked"
         else:
             parent = expected[1]
@@ -245,14 +245,14 @@ class JournalScan:
             return None, "unchecked"
         if entry.parent != parent:
             reason = f"op {op} does not follow the entry before it"
-            return JournalFault(Fault.BROKEN_CHAIN.value, position, end, op, op + 1, reason), "broken"
+            return Fault(FaultKind.BROKEN_CHAIN.value, position, end, op, op + 1, reason), "broken"
         return None, "start" if op == 0 else "ok"
 
-    def _compare(self, position: int, entry: Entry) -> tuple[JournalFault, str]:
+    def _compare(self, position: int, entry: Entry) -> tuple[Fault, str]:
         """Compare an op that is not higher than the last one."""
         op, end = entry.op, position + entry.size
         if self._seen.get(op) == entry.checksum:
             reason = f"op {op} is repeated unchanged"
-            return JournalFault(Fault.REPETITION.value, position, end, op, op + 1, reason), "duplicate"
+            return Fault(FaultKind.REPETITION.value, position, end, op, op + 1, reason), "duplicate"
         reason = f"op {op} occurs twice with different contents" if op in self._seen else f"op {op} is out of order"
-        return JournalFault(Fault.CONFLICT.value, position, end, op, op + 1, reason), "duplicate"
+        return Fault(FaultKind.CONFLICT.value, position, end, op, op + 1, reason), "duplicate"

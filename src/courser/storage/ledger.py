@@ -9,6 +9,7 @@ because the previous one is valid too.
 """
 
 import struct
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -298,6 +299,22 @@ def identity_of_record(record: bytes) -> PartitionIdentity | None:
     return PartitionIdentity(*identity)
 
 
+def ledger_owner(data: bytes) -> PartitionIdentity | None:
+    """The partition that the first good record names; None if there is no good record."""
+    owners = (identity_of_record(data[position:]) for position in range(0, len(data), RECORD_SIZE))
+    return next((owner for owner in owners if owner is not None), None)
+
+
+def scan_ledger(
+    data: bytes, identity: PartitionIdentity
+) -> Iterator[tuple[int, tuple[int, LedgerNumbers, Event | None] | str]]:
+    """The position of each record, with its sequence, numbers and event; or with what is wrong with it."""
+    for position in range(0, len(data), RECORD_SIZE):
+        record = data[position : position + RECORD_SIZE]
+        is_whole = len(record) == RECORD_SIZE
+        yield position, decode_record(record, identity) if is_whole else "the file ends inside a record"
+
+
 def _decode_event(kind: RecordKind, numbers: list[int]) -> Event | None:
     match kind:
         case RecordKind.NUMBERS:
@@ -326,18 +343,16 @@ def read_ledger(file_system: FileSystem, path: Path, identity: PartitionIdentity
     except FileNotFoundError:
         return LedgerReading(LedgerState(), 0, 0, (), exists=False)
     size = file.size()
-    data = read_exactly(file, 0, size) or bytearray()
+    data = bytes(read_exactly(file, 0, size) or b"")
     file.close()
     state = LedgerState()
     problems: list[tuple[int, str]] = []
     strangers: list[PartitionIdentity] = []
     last_sequence = waiting_end = synced_end = own_count = 0
-    for position in range(0, len(data) - RECORD_SIZE + 1, RECORD_SIZE):
-        record = bytes(data[position : position + RECORD_SIZE])
-        decoded = decode_record(record, identity)
+    for position, decoded in scan_ledger(data, identity):
         if isinstance(decoded, str):
             problems.append((position, decoded))
-            owner = identity_of_record(record)
+            owner = identity_of_record(data[position : position + RECORD_SIZE])
             if owner is not None and owner != identity:
                 strangers.append(owner)
             own_count += owner == identity
@@ -349,8 +364,6 @@ def read_ledger(file_system: FileSystem, path: Path, identity: PartitionIdentity
         if event is None or isinstance(event, Sealed):
             waiting_end = position + RECORD_SIZE
         state.take(numbers, event)
-    if len(data) % RECORD_SIZE:
-        problems.append((len(data) - len(data) % RECORD_SIZE, "the file ends inside a record"))
     state.forget_the_past()
     record_count = len(data) // RECORD_SIZE
     foreign_owner = strangers[0] if strangers and not own_count else None
