@@ -3,7 +3,6 @@
 import pytest
 
 from courser.broker.partition.topic_settings import (
-    TOPIC_SIZE_MIN,
     durability_of,
     effective_options,
     expiry_of,
@@ -12,7 +11,7 @@ from courser.broker.partition.topic_settings import (
     size_limit,
     stored_options,
 )
-from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
+from courser.broker.settings import TOPIC_SIZE_MIN, USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.model.durability import Durability
 from courser.model.quantities import NEVER
 from courser.model.topic_options import TopicOptions

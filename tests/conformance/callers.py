@@ -20,9 +20,9 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.errors import CourserError, ErrorCode, NotFound
 from courser.model.messaging import Transport
+from courser.model.setting_kinds import Address
 from courser.records.batch import Batch
 from courser.records.frames import iterate_frames
-from courser.server.configuration.kinds import Address
 from courser.wire.vsr_client import SessionEnded, VsrClientCodec
 from courser.wire.vsr_facts import read_failure
 from courser.wire.vsr_headers import HEADER_SIZE

@@ -15,8 +15,8 @@ from courser.handlers.dispatcher import Dispatcher
 from courser.handlers.subscriptions import Subscriptions
 from courser.model.memory_ledger import MemoryLedger
 from courser.model.messaging import Transport
+from courser.model.setting_kinds import Address
 from courser.server.codecs import CodecChooser
-from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import load
 from courser.server.configuration.settings import settings_of
 from courser.server.listeners import Dependencies, Listeners, name_of

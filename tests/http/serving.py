@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from courser.broker.access.access_tokens import AccessTokens, AccessTokenSettings
+from courser.broker.access.access_token_settings import AccessTokenSettings
+from courser.broker.access.access_tokens import AccessTokens
 from courser.broker.access.credentials import Passwords
 from courser.broker.access.sessions import Session
 from courser.broker.access.trusted_issuers import TrustedIssuers

@@ -12,7 +12,8 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.access.access_tokens import Access, AccessTokens, AccessTokenSettings
+from courser.broker.access.access_token_settings import AccessTokenSettings
+from courser.broker.access.access_tokens import Access, AccessTokens
 from courser.broker.access.sessions import Session
 from courser.catalog.state import CatalogState
 from courser.errors import StartRefused

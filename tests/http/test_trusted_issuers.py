@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from courser.broker.access.access_tokens import AccessTokenSettings, TrustedIssuer
+from courser.broker.access.access_token_settings import AccessTokenSettings, TrustedIssuer
 from courser.broker.access.trusted_issuers import _IssuerKeys, parse_key_set
 from courser.model.clock import Clock
 from courser.model.quantities import SECOND

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from courser.records.classic import Dialect
-from courser.server.configuration import keys
 from courser.server.configuration.effective import to_toml
 from courser.server.configuration.loading import LIVE_KEYS, load
 from courser.server.configuration.reference import reference_markdown
@@ -23,7 +22,7 @@ def test_it_is_toml_that_loads_as_the_same(tmp_path: Path) -> None:
     assert again.warnings == ()
     for key in LIVE_KEYS:
         assert again[key] == configuration[key]
-    assert again[keys.CLASSIC_DIALECTS] == {"a.b": Dialect.SDK_0_5, "c d": Dialect.SDK_0_6}
+    assert settings_of(again).connections.classic_dialects == {"a.b": Dialect.SDK_0_5, "c d": Dialect.SDK_0_6}
     assert settings_of(again) == settings_of(configuration)
 
 

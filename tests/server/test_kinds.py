@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from courser.broker.settings import INDEX_CACHE
+from courser.model import setting_kinds as kinds
 from courser.model.quantities import NEVER, SECOND
+from courser.model.setting_kinds import Address, SettingKind
 from courser.records.classic import Dialect
-from courser.server.configuration import kinds
-from courser.server.configuration.kinds import Address, SettingKind
-from courser.server.configuration.log_levels import parse_log_levels
+from courser.server.configuration.log_levels import LOG_LEVELS, parse_log_levels
+from courser.server.configuration.settings import ALL_CORES, processes
 from courser.storage.segment_index import IndexCache
+from courser.transports.settings import DIALECT, DIALECTS
 
 MIB = 1024 * 1024
 LEVELS = parse_log_levels("info,courser.broker=debug")
@@ -43,18 +46,18 @@ GOOD: list[tuple[SettingKind[Any], object, str, object]] = [
     (kinds.ADDRESS, "127.0.0.1:8090", "127.0.0.1:8090", Address("127.0.0.1", 8090)),
     (kinds.ADDRESS, "[::1]:0", "[::1]:0", Address("::1", 0)),
     (kinds.ADDRESS, "localhost:65535", "localhost:65535", Address("localhost", 65535)),
-    (kinds.LOG_LEVELS, "info,courser.broker=debug", "info, courser.broker=debug", LEVELS),
-    (kinds.INDEX_CACHE, True, "true", IndexCache.ALL),
-    (kinds.INDEX_CACHE, "all", "all", IndexCache.ALL),
-    (kinds.INDEX_CACHE, "open_segment", "open_segment", IndexCache.OPEN_SEGMENT),
-    (kinds.INDEX_CACHE, False, "none", IndexCache.NONE),
-    (kinds.DIALECT, "0.6", "0.6", Dialect.SDK_0_6),
-    (kinds.DIALECTS, {"al=ice": "0.5"}, "al=ice=0.5", {"al=ice": Dialect.SDK_0_5}),
-    (kinds.DIALECTS, {"a": "0.5", "b": "0.8"}, "a=0.5, b=0.8", {"a": Dialect.SDK_0_5, "b": Dialect.SDK_0_8}),
-    (kinds.DIALECTS, "a=0.5,b=0.8", "a=0.5,b=0.8", {"a": Dialect.SDK_0_5, "b": Dialect.SDK_0_8}),
-    (kinds.DIALECTS, {}, ",", {}),
-    (kinds.processes(64), 3, "3", 3),
-    (kinds.processes(64), "auto", "AUTO", kinds.ALL_CORES),
+    (LOG_LEVELS, "info,courser.broker=debug", "info, courser.broker=debug", LEVELS),
+    (INDEX_CACHE, True, "true", IndexCache.ALL),
+    (INDEX_CACHE, "all", "all", IndexCache.ALL),
+    (INDEX_CACHE, "open_segment", "open_segment", IndexCache.OPEN_SEGMENT),
+    (INDEX_CACHE, False, "none", IndexCache.NONE),
+    (DIALECT, "0.6", "0.6", Dialect.SDK_0_6),
+    (DIALECTS, {"al=ice": "0.5"}, "al=ice=0.5", {"al=ice": Dialect.SDK_0_5}),
+    (DIALECTS, {"a": "0.5", "b": "0.8"}, "a=0.5, b=0.8", {"a": Dialect.SDK_0_5, "b": Dialect.SDK_0_8}),
+    (DIALECTS, "a=0.5,b=0.8", "a=0.5,b=0.8", {"a": Dialect.SDK_0_5, "b": Dialect.SDK_0_8}),
+    (DIALECTS, {}, ",", {}),
+    (processes(64), 3, "3", 3),
+    (processes(64), "auto", "AUTO", ALL_CORES),
 ]
 
 
@@ -73,7 +76,7 @@ def test_what_is_printed_is_toml_and_reads_back_the_same(
 
 BAD: list[tuple[SettingKind[Any], list[object], list[str]]] = [
     (kinds.BOOL, [1, 0, "true", None, []], ["yes", "1", "on", ""]),
-    (kinds.processes(64), [0, 65, "all", None], ["0", "65", "all", ""]),
+    (processes(64), [0, 65, "all", None], ["0", "65", "all", ""]),
     (kinds.integer(1, 10), [0, 11, -1, 1.0, True, "5"], ["0", "11", "-1", "1.5", "1e1", "9" * 30, "\u0665"]),
     (kinds.size(512, 1024, multiple=512), [511, 513, 1536, -1, True, 1.5, "2 KiB"], ["1", "1 G", "-1"]),
     (kinds.duration(), [30, 1.5, True, "30", "-1s", "1 fortnight"], ["30", "1.5s"]),
@@ -88,10 +91,10 @@ BAD: list[tuple[SettingKind[Any], list[object], list[str]]] = [
         ["localhost", ":8090", "127.0.0.1:65536", "127.0.0.1:", "::1:80", "a b:80", "h:-1", "h:8o", 8090],
         ["127.0.0.1:99999", "h:\u0665"],
     ),
-    (kinds.LOG_LEVELS, ["loud", "", "info,", "info,=debug", "a b=debug", 5], ["info,courser"]),
-    (kinds.INDEX_CACHE, ["some", 1], ["1", "yes"]),
-    (kinds.DIALECT, ["0.4", "0.9", 0.8, 8], ["8"]),
-    (kinds.DIALECTS, [{"a": "0.4"}, {"a": 1}, "a=0.9", []], ["alice", "=0.5", "a=", "a=0.9"]),
+    (LOG_LEVELS, ["loud", "", "info,", "info,=debug", "a b=debug", 5], ["info,courser"]),
+    (INDEX_CACHE, ["some", 1], ["1", "yes"]),
+    (DIALECT, ["0.4", "0.9", 0.8, 8], ["8"]),
+    (DIALECTS, [{"a": "0.4"}, {"a": 1}, "a=0.9", []], ["alice", "=0.5", "a=", "a=0.9"]),
 ]
 
 

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 import courser
-from courser.broker.access.access_tokens import TrustedIssuer
+from courser.broker.access.access_token_settings import AccessTokenSettings, TrustedIssuer
+from courser.broker.settings import BrokerSettings, TopicDefaults
 from courser.configuration.environment import configuration_path, variable, with_file
-from courser.configuration.key import Key, variable_name
+from courser.configuration.key import Key, key_of, variable_name
 from courser.configuration.loading import Configuration
 from courser.errors import ConfigurationRefused
-from courser.server.configuration import http_keys, keys
+from courser.model.setting_kinds import Address
 from courser.server.configuration.environment import log_levels, prints_configuration
-from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import LIVE_KEYS, all_keys, load
+from courser.transports.settings import TCP_ADDRESS, TCP_ENABLED
 from tests.server.test_settings import ONLY_CHECKED, OTHER_VALUES
 
 Load = Callable[..., Configuration]
@@ -56,22 +57,22 @@ def test_later_sources_win(load_text: Load) -> None:
     text = "[tcp]\naddress = '127.0.0.1:1'\n"
     iggy = {"IGGY_TCP_ADDRESS": "127.0.0.1:2"}
     ours = {"COURSER_TCP_ADDRESS": "127.0.0.1:3"}
-    assert load_text(text)[keys.TCP_ADDRESS].port == 1
-    assert load_text(text, **iggy)[keys.TCP_ADDRESS].port == 2
-    assert load_text(text, **iggy, **ours)[keys.TCP_ADDRESS].port == 3
-    assert load_text(text, "tcp.address=127.0.0.1:4", **iggy, **ours)[keys.TCP_ADDRESS].port == 4
+    assert load_text(text)[TCP_ADDRESS].port == 1
+    assert load_text(text, **iggy)[TCP_ADDRESS].port == 2
+    assert load_text(text, **iggy, **ours)[TCP_ADDRESS].port == 3
+    assert load_text(text, "tcp.address=127.0.0.1:4", **iggy, **ours)[TCP_ADDRESS].port == 4
 
 
 def test_later_sources_win_under_any_spelling(load_text: Load) -> None:
     text = "[system.segment]\nmessage_expiry = '1s'\n"
     configuration = load_text(text, IGGY_TOPIC_MESSAGE_EXPIRY="2s", COURSER_SYSTEM_TOPIC_MESSAGE_EXPIRY="3s")
-    assert configuration[keys.MESSAGE_EXPIRY] == 3_000_000
-    assert configuration.source(keys.MESSAGE_EXPIRY) == "COURSER_SYSTEM_TOPIC_MESSAGE_EXPIRY"
+    assert configuration[key_of(TopicDefaults, "message_expiry")] == 3_000_000
+    assert configuration.source(key_of(TopicDefaults, "message_expiry")) == "COURSER_SYSTEM_TOPIC_MESSAGE_EXPIRY"
 
 
 def test_empty_variables_are_not_set(load_text: Load) -> None:
     configuration = load_text("[tcp]\nenabled = false", IGGY_TCP_ENABLED="", COURSER_TCP_ENABLED="")
-    assert configuration[keys.TCP_ENABLED] is False
+    assert configuration[TCP_ENABLED] is False
 
 
 @pytest.mark.parametrize("key", LIVE_KEYS, ids=lambda key: key.path)
@@ -100,7 +101,7 @@ def test_one_setting_under_two_names_must_agree(load_text: Load) -> None:
         [system.partition]
         validate_checksum = {}
     """
-    assert load_text(text.format("true"))[keys.VALIDATE_CHECKSUM] is True
+    assert load_text(text.format("true"))[key_of(BrokerSettings, "validate_checksum")] is True
     (problem,) = problems_of(lambda: load_text(text.format("false")))
     assert "system.partition.validate_checksum" in problem
     assert "system.segment.validate_checksum" in problem
@@ -111,7 +112,7 @@ def test_one_setting_under_two_names_must_agree(load_text: Load) -> None:
 def test_files_with_a_byte_order_mark_and_other_line_ends(tmp_path: Path) -> None:
     path = tmp_path / "any name.conf"
     path.write_bytes(b"\xef\xbb\xbf[tcp]\r\naddress = 'localhost:1'\r\n")
-    assert load(path)[keys.TCP_ADDRESS] == Address("localhost", 1)
+    assert load(path)[TCP_ADDRESS] == Address("localhost", 1)
 
 
 # --- what is wrong ------------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ def test_a_list_of_tables_has_variables_for_each_field(load_text: Load) -> None:
     from_file = "[[http.jwt.trusted_issuers]]\nissuer = 'c'\njwks_url = 'https://c/keys'\naudience = 'shop'"
     configuration = load_text(from_file, **issuer)
     assert configuration.warnings == ()
-    assert configuration[http_keys.JWT_TRUSTED_ISSUERS] == (
+    assert configuration[key_of(AccessTokenSettings, "trusted_issuers")] == (
         TrustedIssuer(issuer="https://a", jwks_url="https://a/keys", audience="shop", user_id=7),
         TrustedIssuer(issuer="https://b", jwks_url="https://b/keys", audience="shop", user_id=0),
     )

@@ -19,10 +19,10 @@ from courser.api.commands import LoginWithToken
 from courser.api.replies import LoggedIn
 from courser.broker.access.sessions import Session
 from courser.model.messaging import Transport
+from courser.model.setting_kinds import Address
 from courser.records.classic import Dialect
 from courser.server.allocator import find_trim
 from courser.server.codecs import CodecChooser
-from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import load
 from courser.server.proven_dialects import ProvenDialects
 from courser.server.server import masked_configuration, write_certificate, write_configuration

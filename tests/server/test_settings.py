@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from courser.server.configuration import keys
 from courser.server.configuration.loading import LIVE_KEYS, load
 from courser.server.configuration.log_levels import parse_log_levels
-from courser.server.configuration.settings import settings_of
+from courser.server.configuration.settings import LOG_LEVEL, settings_of
+from courser.transports.settings import SocketSettings
 
 OTHER_VALUES = {
     "system.compression.default_algorithm": "gzip",
@@ -222,13 +222,13 @@ def test_levels_of_the_environment_come_first() -> None:
     configuration = load(settings=["system.logging.level=debug"])
     levels = parse_log_levels("error")
     assert settings_of(configuration, log_levels=levels).logging.levels == levels
-    assert settings_of(configuration).logging.levels == configuration[keys.LOG_LEVEL]
+    assert settings_of(configuration).logging.levels == configuration[LOG_LEVEL]
 
 
-def test_a_linger_of_zero_is_left_to_the_kernel() -> None:
+def test_sockets_are_as_usual_unless_the_switch_is_on() -> None:
+    assert settings_of(load(settings=["tcp.socket.linger=1500ms"])).tcp.socket is None
     settings = settings_of(load(settings=["tcp.socket.override_defaults=true", "tcp.socket.linger=1500ms"]))
-    assert settings.tcp.socket.linger == 2
-    assert settings_of(load(settings=["tcp.socket.override_defaults=true"])).tcp.socket.linger is None
+    assert settings.tcp.socket == SocketSettings(linger=1_500_000)
 
 
 def test_as_many_processes_as_cores_can_be_asked_for() -> None:

@@ -33,7 +33,7 @@ def test_the_stock_file_of_0_8_starts_with_three_warnings(tmp_path: Path) -> Non
         assert name in ignored
     settings = settings_of(configuration)
     assert (settings.tcp.host, settings.tcp.port, settings.tls) == ("127.0.0.1", 8090, None)
-    assert settings.tcp.socket.nodelay is True
+    assert settings.tcp.socket is None
     broker = settings.broker
     assert (broker.cleaner_enabled, broker.heartbeat_enabled, broker.heartbeat_interval) == (False, False, 5 * SECOND)
     assert (broker.saver_enforce_fsync, broker.saver_interval) == (True, 30 * SECOND)

@@ -65,7 +65,7 @@ class Server:
         )
         self.memory.on_shortage = self.connections.free_reply_memory
         self.listener = TcpListener(
-            TcpSettings(port=0, socket=options or SocketSettings()),
+            TcpSettings(port=0, socket=options),
             services,
             self.connections,
             open_session=self._open,

@@ -15,9 +15,9 @@ from courser.handlers.subscriptions import Subscriptions
 from courser.model.clock import Clock
 from courser.model.identifiers import Identifier
 from courser.model.messaging import Balanced, Transport
+from courser.model.setting_kinds import Address
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
-from courser.server.configuration.kinds import Address
 from courser.server.configuration.loading import load
 from courser.server.configuration.settings import ServerSettings, settings_of
 from courser.server.listeners import Dependencies, Listeners

@@ -3,12 +3,35 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from courser.archive import configuration_keys as keys
-from courser.archive.settings import ArchiveMoment, ArchiveSettings, StoreKind, StoreSettings
-from courser.configuration.key import Key
+from courser.archive.settings import (
+    ARCHIVE_KEYS,
+    ARCHIVE_KIND,
+    ARCHIVER_ENABLED,
+    STORE_KEYS,
+    TABLE,
+    ArchiveSettings,
+    StoreKind,
+    StoreSettings,
+)
+from courser.configuration.key import AnyKey, fields_with_keys, key_of
 from courser.configuration.key_index import KeyIndex
 from courser.configuration.loading import Configuration, load
 from courser.errors import ConfigurationRefused
+
+_NEEDED = {
+    StoreKind.DISK: (),
+    StoreKind.S3: ("bucket",),
+    StoreKind.GCS: ("bucket",),
+    StoreKind.AZURE: ("account", "bucket"),
+}
+"""The settings that a kind needs."""
+
+
+def place_keys() -> Iterator[AnyKey]:
+    """The keys that say where the archive is: all that a reader needs."""
+    yield from (key_of(ArchiveSettings, "cluster"), *fields_with_keys(StoreSettings).values())
+    for keys in STORE_KEYS.values():
+        yield from keys.values()
 
 
 def load_archiver(path: Path | None, environment: Mapping[str, str], settings: Sequence[str]) -> Configuration:
@@ -17,59 +40,24 @@ def load_archiver(path: Path | None, environment: Mapping[str, str], settings: S
     Raises:
         ConfigurationRefused: lists every problem.
     """
-    own = [value for value in vars(keys).values() if isinstance(value, Key)]
-    return load(KeyIndex((*own, *keys.STOCK_KEYS)), path, environment, settings, table=keys.TABLE)
+    return load(KeyIndex(ARCHIVE_KEYS), path, environment, settings, table=TABLE)
 
 
 def store_settings(configuration: Configuration) -> StoreSettings:
     """The store, whether or not anything is missing."""
-    kind = StoreKind(configuration[keys.ARCHIVE_KIND])
-    timeout = configuration[keys.ARCHIVE_TIMEOUT]
-    match kind:
-        case StoreKind.DISK:
-            return StoreSettings(path=configuration[keys.ARCHIVE_PATH], request_timeout=timeout)
-        case StoreKind.S3:
-            return StoreSettings(
-                kind=kind,
-                bucket=configuration[keys.S3_BUCKET],
-                key_prefix=configuration[keys.S3_KEY_PREFIX],
-                region=configuration[keys.S3_REGION],
-                endpoint=configuration[keys.S3_ENDPOINT],
-                access_key_id=configuration[keys.S3_ACCESS_KEY_ID],
-                secret_access_key=configuration[keys.S3_SECRET_ACCESS_KEY],
-                path_style=configuration[keys.S3_PATH_STYLE],
-                request_timeout=timeout,
-            )
-        case StoreKind.GCS:
-            return StoreSettings(
-                kind=kind,
-                bucket=configuration[keys.GCS_BUCKET],
-                key_prefix=configuration[keys.GCS_KEY_PREFIX],
-                credentials_file=configuration[keys.GCS_CREDENTIALS_FILE],
-                endpoint=configuration[keys.GCS_ENDPOINT],
-                request_timeout=timeout,
-            )
-        case StoreKind.AZURE:
-            return StoreSettings(
-                kind=kind,
-                bucket=configuration[keys.AZURE_CONTAINER],
-                key_prefix=configuration[keys.AZURE_KEY_PREFIX],
-                account=configuration[keys.AZURE_ACCOUNT],
-                secret_access_key=configuration[keys.AZURE_ACCESS_KEY],
-                endpoint=configuration[keys.AZURE_ENDPOINT],
-                request_timeout=timeout,
-            )
+    keys = STORE_KEYS[configuration[ARCHIVE_KIND]]
+    return configuration.fill(StoreSettings, **{name: configuration[key] for name, key in keys.items()})
 
 
 def store_problems(configuration: Configuration) -> Iterator[str]:
     """What is missing to use the store."""
-    kind = StoreKind(configuration[keys.ARCHIVE_KIND])
-    for needed in keys.BUCKETS[kind]:
-        if not configuration[needed]:
-            yield f"{needed.path} is required if {keys.ARCHIVE_KIND.path} is {kind.value}"
-    has_id = bool(configuration[keys.S3_ACCESS_KEY_ID])
-    if kind is StoreKind.S3 and has_id != bool(configuration[keys.S3_SECRET_ACCESS_KEY]):
-        missing = keys.S3_SECRET_ACCESS_KEY if has_id else keys.S3_ACCESS_KEY_ID
+    kind = configuration[ARCHIVE_KIND]
+    keys, store = STORE_KEYS[kind], store_settings(configuration)
+    for name in _NEEDED[kind]:
+        if not getattr(store, name):
+            yield f"{keys[name].path} is required if {ARCHIVE_KIND.path} is {kind.value}"
+    if kind is StoreKind.S3 and bool(store.access_key_id) != bool(store.secret_access_key):
+        missing = keys["secret_access_key" if store.access_key_id else "access_key_id"]
         yield f"{missing.path} is required: an access key has two parts"
 
 
@@ -86,20 +74,7 @@ def usable_store(configuration: Configuration) -> StoreSettings:
 
 def archive_settings(configuration: Configuration, last_run_timeout: int) -> ArchiveSettings | None:
     """The archiver; None if it is disabled. ``last_run_timeout``: microseconds that a stop waits for its last run."""
-    if not configuration[keys.ARCHIVER_ENABLED]:
+    if not configuration[ARCHIVER_ENABLED]:
         return None
-    return ArchiveSettings(
-        store=store_settings(configuration),
-        moment=ArchiveMoment(configuration[keys.ARCHIVE_AT]),
-        protects_expired=configuration[keys.ARCHIVE_EXPIRED],
-        interval=configuration[keys.ARCHIVE_INTERVAL],
-        active_interval=configuration[keys.ACTIVE_INTERVAL],
-        bandwidth=configuration[keys.ARCHIVE_BANDWIDTH],
-        part_size=configuration[keys.ARCHIVE_PART_SIZE],
-        retention=configuration[keys.ARCHIVE_RETENTION],
-        cache_size=configuration[keys.ARCHIVE_CACHE_SIZE],
-        last_run_timeout=last_run_timeout,
-        cluster=configuration[keys.ARCHIVE_CLUSTER],
-        take_over=configuration[keys.TAKE_OVER],
-        restore_on_start=configuration[keys.RESTORE_ON_START],
-    )
+    store = store_settings(configuration)
+    return configuration.fill(ArchiveSettings, store=store, last_run_timeout=last_run_timeout)

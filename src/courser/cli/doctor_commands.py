@@ -20,15 +20,24 @@ from courser.cli.terminal import say
 from courser.configuration.key import Key
 from courser.configuration.loading import Configuration
 from courser.errors import AddressRefused, ConfigurationRefused
+from courser.model.setting_kinds import Address
 from courser.records.frame_walk import is_compiled
-from courser.server.configuration import http_keys, keys
 from courser.server.configuration.checks import warnings
-from courser.server.configuration.kinds import Address
+from courser.server.configuration.settings import PATH
 from courser.server.entry_point import Wishes, load_configuration
 from courser.server.system_limits import check_address
 from courser.spark.java import JavaMissing, find_java
 from courser.spark.preparing import installed_version, requirements_of
 from courser.storage.paths import LOCK
+from courser.transports.settings import (
+    HTTP_ADDRESS,
+    HTTP_ENABLED,
+    QUIC_ADDRESS,
+    QUIC_ENABLED,
+    TCP_ADDRESS,
+    WEBSOCKET_ADDRESS,
+    WEBSOCKET_ENABLED,
+)
 
 _COLUMNS = (Column("check"), Column("state"), Column("finding"), Column("advice"))
 _COLUMNS_AT_TERMINAL = _COLUMNS[:3]
@@ -61,7 +70,7 @@ def doctor_command(*, path: Path | None, settings: tuple[str, ...], data: Path |
         configuration = load_configuration(Wishes(environment=os.environ, path=path, settings=settings))
     except ConfigurationRefused as refusal:
         raise refused(refusal) from refusal
-    directory = data or configuration[keys.PATH]
+    directory = data or configuration[PATH]
     findings = list(_examine(configuration, Path(directory)))
     worst = [CheckState.OK, CheckState.WARNING, CheckState.PROBLEM][max(_severity(finding) for finding in findings)]
     is_terminal = output == "table" and sys.stdout.isatty()
@@ -111,7 +120,7 @@ def _examine(configuration: Configuration, directory: Path) -> Iterator[CheckRes
     yield checks.check_file_limit(*facts.file_limits())
     yield from checks.check_write_back(facts.kernel_number("vm/dirty_ratio"))
     yield checks.check_memory(facts.available_memory())
-    yield _examine_port(configuration[keys.TCP_ADDRESS])
+    yield _examine_port(configuration[TCP_ADDRESS])
     yield from _examine_other_ports(configuration)
     yield from _examine_spark()
     for warning in (*configuration.warnings, *warnings(configuration)):
@@ -170,15 +179,15 @@ def _examine_port(address: Address) -> CheckResult:
 
 
 def _examine_other_ports(configuration: Configuration) -> Iterator[CheckResult]:
-    if _refusal(configuration, keys.TCP_ADDRESS) is not None:
+    if _refusal(configuration, TCP_ADDRESS) is not None:
         # Whatever uses the TCP port probably uses these too, and is reported already.
         return
-    if configuration[keys.WEBSOCKET_ENABLED]:
-        yield _examine_other_port("WebSocket port", configuration, keys.WEBSOCKET_ADDRESS)
-    if configuration[keys.QUIC_ENABLED]:
-        yield _examine_other_port("QUIC port", configuration, keys.QUIC_ADDRESS)
-    if configuration[http_keys.HTTP_ENABLED]:
-        yield _examine_other_port("HTTP port", configuration, http_keys.HTTP_ADDRESS)
+    if configuration[WEBSOCKET_ENABLED]:
+        yield _examine_other_port("WebSocket port", configuration, WEBSOCKET_ADDRESS)
+    if configuration[QUIC_ENABLED]:
+        yield _examine_other_port("QUIC port", configuration, QUIC_ADDRESS)
+    if configuration[HTTP_ENABLED]:
+        yield _examine_other_port("HTTP port", configuration, HTTP_ADDRESS)
 
 
 def _examine_other_port(name: str, configuration: Configuration, key: Key[Address]) -> CheckResult:
@@ -192,7 +201,7 @@ def _examine_other_port(name: str, configuration: Configuration, key: Key[Addres
 def _refusal(configuration: Configuration, key: Key[Address]) -> AddressRefused | None:
     """Why a server could not listen on an address; None if it could."""
     try:
-        check_address(configuration[key], key.path, is_udp=key is keys.QUIC_ADDRESS)
+        check_address(configuration[key], key.path, is_udp=key is QUIC_ADDRESS)
     except AddressRefused as refusal:
         return refusal
     return None

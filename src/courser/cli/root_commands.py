@@ -13,7 +13,7 @@ from courser.cli.records import emit_deed
 from courser.cli.server_options import examples
 from courser.cli.terminal import ask_new_password, write
 from courser.errors import CommandRejected, ConfigurationRefused, CourserError, StartRefused
-from courser.server.configuration import keys
+from courser.server.configuration.settings import PATH
 from courser.server.entry_point import Wishes, load_configuration
 from courser.server.root_user import generate_password, reset_root_password
 
@@ -67,6 +67,6 @@ def reset_root_command(
 
 def _configured(path: Path | None, settings: tuple[str, ...]) -> Path:
     try:
-        return Path(load_configuration(Wishes(environment=os.environ, path=path, settings=settings))[keys.PATH])
+        return Path(load_configuration(Wishes(environment=os.environ, path=path, settings=settings))[PATH])
     except ConfigurationRefused as refusal:
         raise refused(refusal) from refusal

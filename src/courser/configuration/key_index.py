@@ -4,12 +4,8 @@ import re
 from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
 from functools import cached_property
-from typing import Any, TypeAlias
 
-from courser.configuration.key import Key, variable_name
-
-AnyKey: TypeAlias = Key[Any]
-"""A key whose value type does not matter."""
+from courser.configuration.key import AnyKey, variable_name
 
 _ROW_VARIABLE = re.compile(r"(?P<list>\w+?)_(?P<row>[0-9]{1,4})_(?P<field>[A-Z_]+)")
 """A field of a list of tables: HTTP_JWT_TRUSTED_ISSUERS_0_ISSUER."""

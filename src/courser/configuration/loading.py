@@ -8,12 +8,14 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, TypeVar, cast
 
-from courser.configuration.key import Key, KeyStatus, variable_name
-from courser.configuration.key_index import AnyKey, KeyIndex
+from courser.configuration.key import AnyKey, Key, KeyStatus, fields_with_keys, variable_name
+from courser.configuration.key_index import KeyIndex
 from courser.errors import ConfigurationRefused
 from courser.model.setting_kinds import Value, quoted
+
+Settings = TypeVar("Settings")
 
 OUR_PREFIX = "COURSER_"
 IGGY_PREFIX = "IGGY_"
@@ -66,6 +68,11 @@ class Configuration:
     def __getitem__(self, key: Key[Value]) -> Value:
         assignment = self._assignments.get(key.path)
         return key.default if assignment is None else cast(Value, assignment.value)
+
+    def fill(self, settings: type[Settings], **others: Any) -> Settings:
+        """Make settings: fields with keys have their values. ``others`` are the fields that are made otherwise."""
+        values = {name: self[key] for name, key in fields_with_keys(settings).items()}
+        return settings(**values | others)
 
     def is_set(self, key: AnyKey) -> bool:
         """Whether any source set the key."""

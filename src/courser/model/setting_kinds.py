@@ -6,17 +6,22 @@ not accept; ``SettingKind.expected`` is the text for the user.
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from courser.model.quantities import (
+    EXPIRY_EXPECTED,
+    NEVER,
     SIZE_EXPECTED,
+    TOPIC_SIZE_EXPECTED,
     format_byte_size,
     format_duration,
     parse_byte_size,
     parse_duration,
+    parse_expiry,
+    parse_max_topic_size,
 )
 
 Value = TypeVar("Value")
@@ -142,6 +147,43 @@ def duration(low: int = 0, *, or_zero: bool = False) -> SettingKind[int]:
     return SettingKind("duration", expected, from_toml, from_text, lambda value: quoted(format_duration(value)))
 
 
+def _expiry_from_text(text: str) -> int:
+    expiry = parse_expiry(text)
+    if expiry is None:
+        # This is the server's default itself, so "server_default" would refer to itself.
+        raise ValueError(text)
+    return expiry
+
+
+def _expiry_to_toml(value: int) -> str:
+    return quoted("none" if value == NEVER else format_duration(value))
+
+
+EXPIRY = SettingKind(
+    "expiry", EXPIRY_EXPECTED, lambda value: _expiry_from_text(checked_text(value)), _expiry_from_text, _expiry_to_toml
+)
+
+
+def topic_size(low: int) -> SettingKind[int]:
+    """Bytes of a topic, at least ``low``, or ``NEVER``."""
+
+    def from_text(text: str) -> int:
+        limit = parse_max_topic_size(text)
+        if limit is None or limit < low:
+            raise ValueError(text)
+        return limit
+
+    def from_toml(value: object) -> int:
+        return from_text(str(value) if isinstance(value, int) and not isinstance(value, bool) else checked_text(value))
+
+    def to_toml(value: int) -> str:
+        return quoted("unlimited" if value == NEVER else format_byte_size(value))
+
+    return SettingKind(
+        "size", f"{TOPIC_SIZE_EXPECTED}, and at least {format_byte_size(low)}", from_toml, from_text, to_toml
+    )
+
+
 # --- texts --------------------------------------------------------------------------------------------
 
 
@@ -181,16 +223,83 @@ OPTIONAL_TEXT = SettingKind("text", "a text", checked_text, checked_text, quoted
 """May be empty: as in stock files, where it means that there is none."""
 
 
+def named(values: Mapping[str, Value]) -> SettingKind[Value]:
+    """One of a list of words, each of which stands for a value."""
+
+    def from_text(text: str) -> Value:
+        word = text.strip().lower()
+        if word not in values:
+            raise ValueError(text)
+        return values[word]
+
+    def to_toml(value: Value) -> str:
+        return next(quoted(word) for word, meant in values.items() if meant == value)
+
+    *others, last = map(quoted, values)
+    expected = f"{', '.join(others)} or {last}"
+    return SettingKind("word", expected, lambda value: from_text(checked_text(value)), from_text, to_toml)
+
+
 def choice(*words: str) -> SettingKind[str]:
     """One of a list of words."""
+    return named({word: word for word in words})
 
-    def from_text(text: str) -> str:
-        if text.strip().lower() not in words:
-            raise ValueError(text)
-        return text.strip().lower()
 
-    expected = ", ".join(quoted(word) for word in words[:-1]) + f" or {quoted(words[-1])}"
-    return SettingKind("word", expected, lambda value: from_text(checked_text(value)), from_text, quoted)
+def _words_from_toml(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        return _words_from_text(checked_text(value))
+    # Stock files have empty texts in their lists.
+    return tuple(word for word in (checked_text(item).strip() for item in value) if word)
+
+
+def _words_from_text(text: str) -> tuple[str, ...]:
+    words = (word.strip().strip('"') for word in text.strip().removeprefix("[").removesuffix("]").split(","))
+    return tuple(word for word in words if word)
+
+
+WORDS: SettingKind[tuple[str, ...]] = SettingKind(
+    "list",
+    'a list of texts such as ["GET", "POST"], or a text with commas',
+    _words_from_toml,
+    _words_from_text,
+    lambda value: "[" + ", ".join(map(quoted, value)) + "]",
+)
+
+
+# --- addresses -------------------------------------------------------------------------------------------
+
+_PORT_MAX = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _address(value: object) -> Address:
+    host, colon, port = checked_words(value).strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(value)
+    if not colon or not host or " " in host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > _PORT_MAX:
+        raise ValueError(value)
+    return Address(host, int(port))
+
+
+ADDRESS = SettingKind(
+    "address",
+    f'host and port such as "127.0.0.1:8090" or "[::1]:8090", with a port from 0 to {_PORT_MAX}',
+    _address,
+    _address,
+    lambda value: quoted(str(value)),
+)
 
 
 # --- values that are not checked ----------------------------------------------------------------------

@@ -15,7 +15,7 @@ from courser.handlers.dispatcher import Dispatcher
 from courser.handlers.subscriptions import Subscriptions
 from courser.model.clock import Clock
 from courser.model.messaging import Transport
-from courser.server.configuration.kinds import Address
+from courser.model.setting_kinds import Address
 from courser.server.configuration.settings import ServerSettings, TlsSettings
 from courser.server.system_limits import check_address
 from courser.transports.connections import Connections

@@ -24,11 +24,11 @@ from courser.errors import CourserError, DiskFull, StartRefused
 from courser.handlers.dispatcher import Dispatcher
 from courser.handlers.subscriptions import Subscriptions
 from courser.model.messaging import Transport
+from courser.model.setting_kinds import Address
 from courser.records.encryption import key_name
 from courser.server.assembly import calm_process, make_codec_chooser, make_connections, make_services
 from courser.server.background import BackgroundTasks, keep_background_tasks
 from courser.server.configuration.effective import list_settings, to_toml
-from courser.server.configuration.kinds import Address
 from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Dependencies, Listeners, name_of
 from courser.server.logs import Logs

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 from courser.errors import AddressRefused, StartRefused
-from courser.server.configuration.kinds import Address
+from courser.model.setting_kinds import Address
 from courser.storage.paths import PARTITIONS, STREAMS, TOPICS
 
 FILES_OF_THE_SERVER = 64

@@ -34,8 +34,7 @@ from courser.broker.access.sessions import Session
 from courser.broker.partition.waiting import Waiting
 from courser.errors import CourserError
 from courser.model.metrics import Family
-from courser.server.configuration.settings import TelemetrySettings
-from courser.server.configuration.telemetry_keys import GRPC
+from courser.server.configuration.settings import GRPC, TelemetrySettings
 from courser.server.log_format import facts_of
 from courser.server.telemetry_metrics import metric_of, metrics_data
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from courser.archive.configuration_keys import ARCHIVE_CLUSTER, PLACE_KEYS, TABLE
-from courser.archive.configured import load_archiver, usable_store
-from courser.archive.settings import StoreSettings
+from courser.archive.configured import load_archiver, place_keys, usable_store
+from courser.archive.settings import TABLE, ArchiveSettings, StoreSettings
 from courser.configuration.environment import configuration_path, with_file
+from courser.configuration.key import key_of
 from courser.errors import ConfigurationRefused
 from courser.spark.options import ARCHIVE_PREFIX, OptionRefused
 
@@ -33,7 +33,7 @@ def archive_access(
     Raises:
         OptionRefused: one of them is unknown or invalid, or something is missing.
     """
-    places = {path.removeprefix(TABLE) for key in PLACE_KEYS for path in key.spellings if path.startswith(TABLE)}
+    places = {path.removeprefix(TABLE) for key in place_keys() for path in key.spellings if path.startswith(TABLE)}
     if others := sorted(given.keys() - places):
         known = ", ".join(f"{ARCHIVE_PREFIX}{name}" for name in sorted(places))
         raise OptionRefused(f'unknown option "{ARCHIVE_PREFIX}{others[0]}"; the options of the archive are {known}')
@@ -46,7 +46,7 @@ def archive_access(
     except ConfigurationRefused as refusal:
         raise OptionRefused("; ".join(map(_as_option, refusal.problems))) from None
     # Tasks may have another working directory.
-    return ArchiveAccess(replace(store, path=store.path.absolute()), configuration[ARCHIVE_CLUSTER])
+    return ArchiveAccess(replace(store, path=store.path.absolute()), configuration[key_of(ArchiveSettings, "cluster")])
 
 
 def _as_option(problem: str) -> str:

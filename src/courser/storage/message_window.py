@@ -14,6 +14,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from courser.configuration.key import setting
+from courser.model import setting_kinds as kinds
+from courser.model.quantities import SECOND
 from courser.records import layout
 from courser.records.frames import FrameLayout, frame_fields, layout_of
 
@@ -38,9 +41,18 @@ _unpack_id = struct.Struct("<QQ").unpack_from
 class Deduplication:
     """How long the id of a message is remembered."""
 
-    count_max: int
-    """Ids of one partition."""
-    age_max: int
+    count_max: int = setting(
+        "system.message_deduplication.max_entries",
+        kinds.integer(1, 10_000_000),
+        10_000,
+        "ids that a partition remembers, at 48 to 64 bytes each",
+    )
+    age_max: int = setting(
+        "system.message_deduplication.expiry",
+        kinds.duration(SECOND),
+        60 * SECOND,
+        "how long a partition remembers an id",
+    )
     """Microseconds."""
 
 

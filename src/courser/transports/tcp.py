@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from courser.broker.access.sessions import Session
 from courser.model.messaging import Transport
+from courser.model.quantities import SECOND
 from courser.transports.connections import Connections, Conversation
 from courser.transports.plain_door import PlainDoor, open_sockets
 from courser.transports.services import Services
@@ -135,14 +136,16 @@ def _peer_of(transport: asyncio.Transport) -> tuple[str, int]:
     return host, port
 
 
-def _set_options(transport: asyncio.Transport, settings: SocketSettings) -> None:
+def _set_options(transport: asyncio.Transport, settings: SocketSettings | None) -> None:
     connection: socket.socket = transport.get_extra_info("socket")
     # Set in any case, because event loops enable the first one by default.
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, settings.nodelay)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, settings.keepalive)
-    if settings.receive_buffer_size is not None:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_size)
-    if settings.send_buffer_size is not None:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_size)
-    if settings.linger is not None:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, settings.linger))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, settings is None or settings.nodelay)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, settings is not None and settings.keepalive)
+    if settings is None:
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_size)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_size)
+    if settings.linger:
+        # In whole seconds. A linger of zero would make the kernel drop replies in flight.
+        seconds = -(-settings.linger // SECOND)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, seconds))

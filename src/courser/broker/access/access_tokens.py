@@ -15,7 +15,7 @@ import logging
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from uuid import UUID
 import msgspec
 import xxhash
 
+from courser.broker.access.access_token_settings import AccessTokenSettings
 from courser.catalog.entities import User
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode, StartRefused, StorageFailure
@@ -39,7 +40,6 @@ _log = logging.getLogger(__name__)
 _SECOND = 1_000_000
 _KEY_SIZE = 32
 _HASHES = {"HS256": hashlib.sha256, "HS384": hashlib.sha384, "HS512": hashlib.sha512}
-ALGORITHMS = tuple(_HASHES)
 _NEVER_SECONDS = 1_000_000_000
 """How long a token is valid that never expires, as in Iggy: 31 years."""
 TOKEN_LENGTH_MAX = 4096
@@ -49,35 +49,6 @@ _REVOKED = struct.Struct("<16sQQ")
 """The id of a token, its expiry in seconds, and the XXH3 of both."""
 _SPARE_COUNT = 4096
 """Entries of expired tokens beyond which the list is written anew."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrustedIssuer:
-    """Somebody else whose tokens are accepted."""
-
-    issuer: str
-    jwks_url: str
-    """Where its public keys are."""
-    audience: str
-    user_id: int = 0
-    """The user that all its tokens stand for. The default is Iggy's; tokens for user 0, root, are refused."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessTokenSettings:
-    """What an operator can set about access tokens. Times are in microseconds."""
-
-    algorithm: str = "HS256"
-    issuer: str = "iggy.apache.org"
-    audience: str = "iggy.apache.org"
-    valid_issuers: tuple[str, ...] = ("iggy.apache.org",)
-    valid_audiences: tuple[str, ...] = ("iggy.apache.org",)
-    expiry: int = 3600 * _SECOND
-    clock_skew: int = 5 * _SECOND
-    not_before: int = 0
-    secret: bytes = field(default=b"", repr=False)
-    """Empty: a key that is created at the first start and kept in the data directory."""
-    trusted_issuers: tuple[TrustedIssuer, ...] = ()
 
 
 class _Claims(msgspec.Struct, omit_defaults=True):

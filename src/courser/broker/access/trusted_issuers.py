@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
+from courser.broker.access.access_token_settings import TrustedIssuer
 from courser.broker.access.access_tokens import (
     TOKEN_LENGTH_MAX,
     Access,
     AccessTokens,
-    TrustedIssuer,
     decode_part,
     invalid_token,
 )

@@ -9,7 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from courser.api.replies import OptionDescription, OptionList, TopicDurability
-from courser.broker.settings import BrokerSettings
+from courser.broker.settings import TOPIC_SIZE_MIN, BrokerSettings
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.durability import PERSISTED, Durability, DurabilityPolicy
 from courser.model.quantities import NEVER
@@ -19,9 +19,6 @@ from courser.records.layout import Compression
 from courser.records.stored_body import PLAIN, Encoding
 from courser.storage.settings import SEGMENT_SIZE_LIMIT, LogSettings
 
-_MIB = 1024 * 1024
-TOPIC_SIZE_MIN = 16 * _MIB
-"""Bytes: the smallest size limit of a topic, and the smallest segment size of a topic that has a limit."""
 _UNBOUNDED = 2**62
 """A bound that is never reached."""
 _SEGMENT_AGE_USUAL = LogSettings().segment_age_max

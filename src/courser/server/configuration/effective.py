@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from courser.api.operating_replies import Setting
-from courser.configuration.key import KeyStatus
-from courser.configuration.key_index import AnyKey
+from courser.configuration.key import AnyKey, KeyStatus
 from courser.configuration.loading import FROM_DEFAULT, Configuration
 
 

@@ -4,6 +4,8 @@ import logging
 import re
 from dataclasses import dataclass
 
+from courser.model.setting_kinds import SettingKind, checked_text, quoted
+
 _OFF = logging.CRITICAL + 10
 _LEVELS = {
     "trace": logging.DEBUG,
@@ -55,3 +57,10 @@ def parse_log_levels(text: str) -> LogLevels:
         else:
             raise ValueError(text)
     return LogLevels(",".join(parts), root, tuple(sorted(modules.items())))
+
+
+def _levels(value: object) -> LogLevels:
+    return parse_log_levels(checked_text(value))
+
+
+LOG_LEVELS = SettingKind("log levels", LOG_LEVELS_EXPECTED, _levels, _levels, lambda value: quoted(value.text))

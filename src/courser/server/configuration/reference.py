@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from courser.configuration.key import KeyStatus
-from courser.configuration.key_index import AnyKey
+from courser.configuration.key import AnyKey, KeyStatus
 from courser.server.configuration.loading import all_keys
 
 

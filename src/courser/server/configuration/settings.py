@@ -1,51 +1,138 @@
-"""The settings of a server, grouped by component: frozen values made from the configuration."""
+"""The settings of a server, grouped by component: frozen values made from the configuration.
 
-import base64
+Here are those of the server itself, each with its key. Those of the components are stated in the components.
+"""
+
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from courser.archive.configured import archive_settings
-from courser.broker.access.access_tokens import AccessTokenSettings
-from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
+from courser.broker.access.access_token_settings import AccessTokenSettings, access_token_settings
+from courser.broker.settings import BrokerSettings, broker_settings
+from courser.configuration.key import Key, key_of, setting, value_of
 from courser.configuration.loading import Configuration
+from courser.model import setting_kinds as kinds
 from courser.model.quantities import SECOND
-from courser.model.topic_options import COMPRESSIONS
+from courser.model.setting_kinds import SettingKind, quoted
 from courser.records.encryption import KeyRing, parse_key
 from courser.records.stored_body import Encryption
-from courser.server.configuration import at_rest_keys, http_keys, keys, telemetry_keys
-from courser.server.configuration.kinds import ALL_CORES
-from courser.server.configuration.log_levels import LogLevels
-from courser.storage.message_window import Deduplication
-from courser.storage.segment_index import IndexCache
+from courser.server.configuration.log_levels import LOG_LEVELS, LogLevels, parse_log_levels
 from courser.transports.settings import (
+    QUIC_ENABLED,
     ConnectionSettings,
-    ConsoleSettings,
-    CorsSettings,
     HttpSettings,
     QuicSettings,
-    SocketSettings,
     TcpSettings,
+    http_settings,
+    quic_settings,
+    tcp_settings,
+    websocket_settings,
 )
 
+_HOUR = 3600 * SECOND
+_DAY = 24 * _HOUR
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggingSettings:
-    """What is logged, and where."""
+PROCESS_COUNT_MAX = 64
+"""Each process has a channel to each other one."""
 
-    directory: Path | None
-    """The directory of log files; None if the server writes none."""
-    levels: LogLevels
-    is_json: bool
-    file_size_max: int
-    """Bytes; 0 means no limit, as for ``total_size_max``."""
-    total_size_max: int
-    retention: int
-    """Microseconds; 0 means forever."""
-    check_interval: int
-    """Microseconds."""
-    sysinfo_interval: int
-    """Microseconds; 0 means never."""
+ALL_CORES = 0
+"""The number of processes that stands for ``auto``."""
+
+
+def processes(high: int) -> SettingKind[int]:
+    """A number of processes, or ``auto``: one for each processor core that the server may use."""
+    number = kinds.integer(1, high)
+
+    def from_text(text: str) -> int:
+        return ALL_CORES if text.strip().lower() == "auto" else number.from_text(text)
+
+    def from_toml(value: object) -> int:
+        return from_text(value) if isinstance(value, str) else number.from_toml(value)
+
+    def to_toml(value: int) -> str:
+        return quoted("auto") if value == ALL_CORES else str(value)
+
+    return SettingKind("number", f'{number.expected}, or "auto"', from_toml, from_text, to_toml)
+
+
+# --- directories and processes ------------------------------------------------------------------------
+
+PATH = Key(
+    "system.path",
+    kinds.PATH,
+    kinds.PATH.from_text("local_data"),
+    "the data directory; relative to the working directory",
+)
+RUNTIME_PATH = Key(
+    "system.runtime.path",
+    kinds.PATH,
+    kinds.PATH.from_text("runtime"),
+    "the directory in which the server writes `current_config.toml` at start; relative to `system.path`",
+)
+PROCESS_COUNT = Key(
+    "server.processes",
+    processes(PROCESS_COUNT_MAX),
+    1,
+    "processes that share the work, each with some of the topics; `auto` for one per processor core",
+)
+# --- encryption ---------------------------------------------------------------------------------------
+
+ENCRYPTION_ENABLED = Key(
+    "system.encryption.enabled",
+    kinds.BOOL,
+    False,
+    "whether to encrypt new messages on disk (AES-256-GCM)",
+)
+ENCRYPTION_KEY = Key(
+    "system.encryption.key",
+    kinds.OPTIONAL_TEXT,
+    "",
+    "the key that encrypts new messages: 32 random bytes in base64",
+    is_secret=True,
+)
+OLD_ENCRYPTION_KEYS: Key[tuple[str, ...]] = Key(
+    "system.encryption.old_keys",
+    kinds.WORDS,
+    (),
+    "earlier keys, which still decrypt older messages",
+    is_secret=True,
+)
+
+# --- TLS ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TlsKeys:
+    """The keys of a table about TLS."""
+
+    table: str
+    enabled: Key[bool]
+    is_self_signed: Key[bool]
+    certificate_file: Key[Path | None]
+    key_file: Key[Path | None]
+
+
+def _tls_keys(table: str, transport: str, enabled: Key[bool] | None = None) -> TlsKeys:
+    return TlsKeys(
+        table,
+        enabled or Key(f"{table}.enabled", kinds.BOOL, False, f"whether {transport} is encrypted"),
+        Key(
+            f"{table}.self_signed",
+            kinds.BOOL,
+            True,
+            "whether to generate a certificate at start if `cert_file` does not exist",
+        ),
+        Key(f"{table}.cert_file", kinds.FILE, None, "the certificate, with its chain, as PEM"),
+        Key(f"{table}.key_file", kinds.FILE, None, "its private key, as PEM"),
+    )
+
+
+TCP_TLS = _tls_keys("tcp.tls", "TCP")
+WEBSOCKET_TLS = _tls_keys("websocket.tls", "WebSocket")
+QUIC_CERTIFICATE = _tls_keys("quic.certificate", "QUIC", QUIC_ENABLED)
+HTTP_TLS = _tls_keys("http.tls", "HTTP")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,35 +143,151 @@ class TlsSettings:
     key_file: Path | None
     is_self_signed: bool
     """Whether to generate one if the file does not exist."""
-    table: str = "tcp.tls"
+    table: str = TCP_TLS.table
     """The table of the configuration that these settings come from, for messages."""
+
+
+# --- logging ------------------------------------------------------------------------------------------
+
+LOG_PATH = Key(
+    "system.logging.path",
+    kinds.PATH,
+    kinds.PATH.from_text("logs"),
+    "the directory of log files; relative to `system.path`",
+)
+LOG_LEVEL = Key(
+    "system.logging.level",
+    LOG_LEVELS,
+    parse_log_levels("info"),
+    "log levels by module: `info,courser.broker=debug`; `COURSER_LOG` and `RUST_LOG` override it",
+)
+LOG_FILE_ENABLED = Key(
+    "system.logging.file_enabled",
+    kinds.BOOL,
+    True,
+    "whether to write the log to files in addition to stderr",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggingSettings:
+    """What is logged, and where."""
+
+    directory: Path | None
+    """The directory of log files; None if the server writes none."""
+    levels: LogLevels
+    is_json: bool = setting(
+        "system.logging.format",
+        kinds.named({"text": False, "json": True}),
+        False,
+        "text lines, or one JSON object per line",
+    )
+    file_size_max: int = setting(
+        "system.logging.max_file_size",
+        kinds.size(),
+        500_000_000,
+        "bytes after which the server starts a new log file; 0 means never",
+        aliases=("system.logging.max_size",),
+    )
+    total_size_max: int = setting(
+        "system.logging.max_total_size",
+        kinds.size(),
+        4_000_000_000,
+        "maximum bytes of all log files; beyond it the oldest are deleted; 0 means no limit",
+    )
+    check_interval: int = setting(
+        "system.logging.rotation_check_interval",
+        kinds.duration(SECOND),
+        _HOUR,
+        "time between two checks for log files to delete",
+    )
+    retention: int = setting(
+        "system.logging.retention",
+        kinds.duration(SECOND, or_zero=True),
+        7 * _DAY,
+        "age at which old log files are deleted; 0 means never",
+    )
+    sysinfo_interval: int = setting(
+        "system.logging.sysinfo_print_interval",
+        kinds.duration(SECOND, or_zero=True),
+        60 * SECOND,
+        "time between two log lines about memory, CPU and connections; 0 means never (Iggy: 10s)",
+    )
+
+
+# --- OpenTelemetry ------------------------------------------------------------------------------------
+
+HTTP, GRPC = "http", "grpc"
+
+
+def _url(value: object) -> str:
+    if isinstance(value, str):
+        parts = urlsplit(value)
+        if not value or (parts.scheme in ("http", "https") and parts.hostname):
+            return value
+    raise ValueError(value)
+
+
+_URL = SettingKind("URL", "an `http://` or `https://` URL, or an empty text", _url, _url, quoted)
+
+
+def _transport(signal: str, note: str = "") -> str:
+    description = f"the protocol of OTLP; `grpc` needs the extra `otel-grpc`{note}"
+    return setting(f"telemetry.{signal}.transport", kinds.choice(HTTP, GRPC), HTTP, description)
+
+
+def _endpoint(signal: str, what: str) -> str:
+    default = f"http://localhost:7281/v1/{signal}"
+    return setting(f"telemetry.{signal}.endpoint", _URL, default, f"where to send {what}; empty means nowhere")
+
+
+TELEMETRY_ENABLED = Key(
+    "telemetry.enabled",
+    kinds.BOOL,
+    False,
+    "whether to export traces, metrics and logs with OpenTelemetry; needs the extra `otel`",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
     """What to export with OpenTelemetry. An empty endpoint: nothing of this."""
 
-    service_name: str
-    traces_transport: str = telemetry_keys.HTTP
-    traces_endpoint: str
-    one_in: int
-    """One request in this many is traced."""
-    logs_transport: str = telemetry_keys.HTTP
-    logs_endpoint: str
-    metrics_transport: str = telemetry_keys.HTTP
-    metrics_endpoint: str
-    metrics_interval: int
-    """Microseconds."""
+    service_name: str = setting(
+        "telemetry.service_name", kinds.TEXT, "courser", "the name of this server in what it exports (Iggy: iggy)"
+    )
+    traces_transport: str = _transport("traces", " (Iggy: grpc)")
+    traces_endpoint: str = _endpoint("traces", "traces")
+    one_in: int = setting(
+        "telemetry.traces.one_in",
+        kinds.integer(1, 1_000_000_000),
+        100,
+        "one request in this many is traced, chosen at random",
+    )
+    logs_transport: str = _transport("logs", " (Iggy: grpc)")
+    logs_endpoint: str = _endpoint("logs", "the log")
+    metrics_transport: str = _transport("metrics")
+    metrics_endpoint: str = _endpoint("metrics", "metrics")
+    metrics_interval: int = setting(
+        "telemetry.metrics.interval", kinds.duration(SECOND), 60 * SECOND, "time between two exports of metrics"
+    )
+
+
+# --- the server ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """All settings of one server."""
+    """All settings of one server. Durations are in microseconds."""
 
-    data_directory: Path
+    data_directory: Path = value_of(PATH)
     runtime_directory: Path
-    shutdown_timeout: int
-    """Microseconds."""
+    shutdown_timeout: int = setting(
+        "system.shutdown_timeout",
+        kinds.duration(),
+        10 * SECOND,
+        "how long a stop waits for requests in progress before it closes their connections",
+    )
     process_count: int
     logging: LoggingSettings
     broker: BrokerSettings
@@ -108,249 +311,61 @@ class ServerSettings:
 
 def settings_of(configuration: Configuration, *, log_levels: LogLevels | None = None) -> ServerSettings:
     """Make the settings from the configuration. ``log_levels``, from COURSER_LOG or RUST_LOG, take precedence."""
-    data_directory = configuration[keys.PATH]
-    return ServerSettings(
-        data_directory=data_directory,
-        runtime_directory=data_directory / configuration[keys.RUNTIME_PATH],
-        shutdown_timeout=configuration[keys.SHUTDOWN_TIMEOUT],
+    return configuration.fill(
+        ServerSettings,
+        runtime_directory=configuration[PATH] / configuration[RUNTIME_PATH],
         process_count=_process_count(configuration),
-        logging=_logging(configuration, data_directory, log_levels),
-        broker=_broker(configuration),
-        connections=_connections(configuration),
-        tcp=_tcp(configuration),
-        tls=_tls(configuration, keys.TCP_TLS),
-        websocket=_websocket(configuration),
-        websocket_tls=_tls(configuration, keys.WEBSOCKET_TLS),
-        quic=_quic(configuration),
-        quic_certificate=_certificate(configuration, keys.QUIC_CERTIFICATE),
-        http=_http(configuration),
-        http_tls=_tls(configuration, http_keys.HTTP_TLS),
-        access_tokens=_access_tokens(configuration),
-        telemetry=_telemetry(configuration),
+        logging=_logging(configuration, log_levels),
+        broker=broker_settings(
+            configuration,
+            encryption=_encryption(configuration),
+            keys=_key_ring(configuration),
+            archive=archive_settings(configuration, configuration[key_of(ServerSettings, "shutdown_timeout")]),
+        ),
+        connections=configuration.fill(ConnectionSettings),
+        tcp=tcp_settings(configuration),
+        tls=_tls(configuration, TCP_TLS),
+        websocket=websocket_settings(configuration),
+        websocket_tls=_tls(configuration, WEBSOCKET_TLS),
+        quic=quic_settings(configuration),
+        quic_certificate=_certificate(configuration, QUIC_CERTIFICATE),
+        http=http_settings(configuration),
+        http_tls=_tls(configuration, HTTP_TLS),
+        access_tokens=access_token_settings(configuration),
+        telemetry=configuration.fill(TelemetrySettings) if configuration[TELEMETRY_ENABLED] else None,
     )
 
 
 def _process_count(configuration: Configuration) -> int:
-    count = configuration[keys.PROCESS_COUNT]
-    return min(len(os.sched_getaffinity(0)), keys.PROCESS_COUNT_MAX) if count == ALL_CORES else count
+    count = configuration[PROCESS_COUNT]
+    return min(len(os.sched_getaffinity(0)), PROCESS_COUNT_MAX) if count == ALL_CORES else count
 
 
-def _logging(configuration: Configuration, data_directory: Path, log_levels: LogLevels | None) -> LoggingSettings:
-    has_files = configuration[keys.LOG_FILE_ENABLED]
-    return LoggingSettings(
-        directory=data_directory / configuration[keys.LOG_PATH] if has_files else None,
-        levels=log_levels or configuration[keys.LOG_LEVEL],
-        is_json=configuration[keys.LOG_FORMAT] == "json",
-        file_size_max=configuration[keys.LOG_FILE_SIZE_MAX],
-        total_size_max=configuration[keys.LOG_TOTAL_SIZE_MAX],
-        retention=configuration[keys.LOG_RETENTION],
-        check_interval=configuration[keys.LOG_CHECK_INTERVAL],
-        sysinfo_interval=configuration[keys.SYSINFO_INTERVAL],
-    )
-
-
-def _broker(configuration: Configuration) -> BrokerSettings:
-    usual = USUAL_TOPIC_OPTIONS
-    topic_defaults = type(usual)(
-        message_expiry=configuration[keys.MESSAGE_EXPIRY],
-        max_topic_size=configuration[keys.MAX_TOPIC_SIZE],
-        compression=COMPRESSIONS[configuration[at_rest_keys.COMPRESSION]],
-        replication_factor=usual.replication_factor,
-        segment_size=configuration[keys.SEGMENT_SIZE],
-        enforce_fsync=configuration[keys.ENFORCE_FSYNC],
-        messages_required_to_save=configuration[keys.MESSAGES_REQUIRED_TO_SAVE],
-        size_of_messages_required_to_save=configuration[keys.SIZE_REQUIRED_TO_SAVE],
-        preallocate_segments=usual.preallocate_segments,
-        durability=usual.durability,
-        consumer_offset_durability=usual.consumer_offset_durability,
-        keep_latest_by_key=usual.keep_latest_by_key,
-    )
-    # One index holds offsets and times: it is cached if either is requested.
-    caches_times = configuration[keys.CACHE_TIME_INDEXES]
-    return BrokerSettings(
-        topic_defaults=topic_defaults,
-        saver_interval=configuration[keys.SAVER_INTERVAL] if configuration[keys.SAVER_ENABLED] else None,
-        saver_enforce_fsync=configuration[keys.SAVER_ENFORCE_FSYNC],
-        index_interval=configuration[keys.INDEX_INTERVAL],
-        index_cache=IndexCache.ALL if caches_times else configuration[keys.CACHE_INDEXES],
-        delete_oldest_segments=configuration[keys.DELETE_OLDEST_SEGMENTS],
-        cleaner_enabled=configuration[keys.CLEANER_ENABLED],
-        cleaner_interval=configuration[keys.CLEANER_INTERVAL],
-        condensing_percent=configuration[keys.CONDENSING_PERCENT],
-        tombstone_delay=configuration[keys.TOMBSTONE_DELAY],
-        condensing_rate=configuration[keys.CONDENSING_RATE],
-        free_space_min=configuration[keys.FREE_SPACE_MIN],
-        scrub_rate=configuration[keys.SCRUBBER_RATE] if configuration[keys.SCRUBBER_ENABLED] else 0,
-        scrub_interval=configuration[keys.SCRUBBER_INTERVAL],
-        heartbeat_enabled=configuration[keys.HEARTBEAT_ENABLED],
-        heartbeat_interval=configuration[keys.HEARTBEAT_INTERVAL],
-        group_count_max=configuration[keys.GROUP_COUNT_MAX],
-        token_count_max=configuration[keys.TOKEN_COUNT_MAX],
-        token_cleaner_enabled=configuration[keys.TOKEN_CLEANER_ENABLED],
-        token_cleaner_interval=configuration[keys.TOKEN_CLEANER_INTERVAL],
-        poll_size_max=configuration[keys.POLL_SIZE_MAX],
-        reply_memory=configuration[keys.REPLY_MEMORY],
-        validate_checksum=configuration[keys.VALIDATE_CHECKSUM],
-        verify_frames=configuration[keys.VERIFY_FRAMES],
-        recreate_missing_state=configuration[keys.RECREATE_MISSING_STATE],
-        staging_size_max=configuration[keys.STAGING_SIZE_MAX],
-        staging_expiry=configuration[keys.STAGING_EXPIRY],
-        series_count_max=configuration[http_keys.METRICS_SERIES_MAX],
-        archive=archive_settings(configuration, configuration[keys.SHUTDOWN_TIMEOUT]),
-        disk_thread_count=configuration[keys.DISK_THREAD_COUNT],
-        encryption=_encryption(configuration),
-        keys=key_ring(configuration),
-        deduplication=_deduplication(configuration),
-    )
-
-
-def _deduplication(configuration: Configuration) -> Deduplication | None:
-    if not configuration[at_rest_keys.DEDUPLICATION_ENABLED]:
-        return None
-    return Deduplication(
-        count_max=configuration[at_rest_keys.DEDUPLICATION_COUNT],
-        age_max=configuration[at_rest_keys.DEDUPLICATION_EXPIRY],
-    )
+def _logging(configuration: Configuration, log_levels: LogLevels | None) -> LoggingSettings:
+    directory = configuration[PATH] / configuration[LOG_PATH] if configuration[LOG_FILE_ENABLED] else None
+    return configuration.fill(LoggingSettings, directory=directory, levels=log_levels or configuration[LOG_LEVEL])
 
 
 def _encryption(configuration: Configuration) -> Encryption | None:
-    if not configuration[at_rest_keys.ENCRYPTION_ENABLED]:
+    if not configuration[ENCRYPTION_ENABLED]:
         return None
-    return Encryption(parse_key(configuration[at_rest_keys.ENCRYPTION_KEY]), os.urandom)
+    return Encryption(parse_key(configuration[ENCRYPTION_KEY]), os.urandom)
 
 
-def key_ring(configuration: Configuration) -> KeyRing:
+def _key_ring(configuration: Configuration) -> KeyRing:
     """The keys that decrypt stored messages. One that encrypts nothing any more may still be needed to read."""
-    current, old = configuration[at_rest_keys.ENCRYPTION_KEY], configuration[at_rest_keys.OLD_ENCRYPTION_KEYS]
+    current, old = configuration[ENCRYPTION_KEY], configuration[OLD_ENCRYPTION_KEYS]
     return KeyRing(parse_key(text) for text in (current, *old) if text)
 
 
-def _connections(configuration: Configuration) -> ConnectionSettings:
-    dialects = configuration[keys.CLASSIC_DIALECTS]
-    return ConnectionSettings(
-        connection_count_max=configuration[keys.CONNECTION_COUNT_MAX],
-        login_deadline=configuration[keys.LOGIN_DEADLINE],
-        idle_deadline=configuration[keys.IDLE_DEADLINE],
-        frame_deadline=configuration[keys.FRAME_DEADLINE],
-        frame_rate_min=configuration[keys.FRAME_RATE_MIN],
-        send_deadline=configuration[keys.SEND_DEADLINE],
-        login_frame_size_max=configuration[keys.LOGIN_FRAME_SIZE_MAX],
-        frame_size_max=configuration[keys.FRAME_SIZE_MAX],
-        request_memory=configuration[keys.REQUEST_MEMORY],
-        reply_memory=configuration[keys.REPLY_MEMORY],
-        classic_dialect=configuration[keys.CLASSIC_DIALECT],
-        classic_dialects=dict(dialects),
-    )
-
-
-def _tcp(configuration: Configuration) -> TcpSettings:
-    address = configuration[keys.TCP_ADDRESS]
-    return TcpSettings(host=address.host, port=address.port, socket=_socket(configuration))
-
-
-def _socket(configuration: Configuration) -> SocketSettings:
-    if not configuration[keys.SOCKET_OVERRIDE]:
-        return SocketSettings()
-    linger = configuration[keys.SOCKET_LINGER]
-    return SocketSettings(
-        receive_buffer_size=configuration[keys.SOCKET_RECEIVE_SIZE],
-        send_buffer_size=configuration[keys.SOCKET_SEND_SIZE],
-        keepalive=configuration[keys.SOCKET_KEEPALIVE],
-        nodelay=configuration[keys.SOCKET_NODELAY],
-        # A linger of zero would make the kernel drop replies in flight.
-        linger=-(-linger // SECOND) if linger else None,
-    )
-
-
-def _websocket(configuration: Configuration) -> TcpSettings | None:
-    if not configuration[keys.WEBSOCKET_ENABLED]:
-        return None
-    address = configuration[keys.WEBSOCKET_ADDRESS]
-    return TcpSettings(host=address.host, port=address.port)
-
-
-def _tls(configuration: Configuration, tls: keys.TlsKeys) -> TlsSettings | None:
+def _tls(configuration: Configuration, tls: TlsKeys) -> TlsSettings | None:
     return _certificate(configuration, tls) if configuration[tls.enabled] else None
 
 
-def _certificate(configuration: Configuration, tls: keys.TlsKeys) -> TlsSettings:
+def _certificate(configuration: Configuration, tls: TlsKeys) -> TlsSettings:
     return TlsSettings(
         certificate_file=configuration[tls.certificate_file],
         key_file=configuration[tls.key_file],
         is_self_signed=configuration[tls.is_self_signed],
         table=tls.table,
-    )
-
-
-def _quic(configuration: Configuration) -> QuicSettings | None:
-    if not configuration[keys.QUIC_ENABLED]:
-        return None
-    address = configuration[keys.QUIC_ADDRESS]
-    return QuicSettings(host=address.host, port=address.port, idle_timeout=configuration[keys.QUIC_IDLE_TIMEOUT])
-
-
-# --- HTTP ---
-
-
-def _http(configuration: Configuration) -> HttpSettings | None:
-    if not configuration[http_keys.HTTP_ENABLED]:
-        return None
-    address = configuration[http_keys.HTTP_ADDRESS]
-    return HttpSettings(
-        host=address.host,
-        port=address.port,
-        request_size_max=configuration[http_keys.REQUEST_SIZE_MAX],
-        metrics_path=configuration[http_keys.METRICS_ENDPOINT] if configuration[http_keys.METRICS_ENABLED] else None,
-        cors=_cors(configuration) if configuration[http_keys.CORS_ENABLED] else None,
-        console=_console(configuration) if configuration[http_keys.UI_ENABLED] else None,
-    )
-
-
-def _console(configuration: Configuration) -> ConsoleSettings:
-    return ConsoleSettings(
-        is_read_only=configuration[http_keys.UI_READ_ONLY], base_path=configuration[http_keys.UI_BASE_PATH]
-    )
-
-
-def _cors(configuration: Configuration) -> CorsSettings:
-    return CorsSettings(
-        origins=configuration[http_keys.CORS_ORIGINS],
-        methods=configuration[http_keys.CORS_METHODS],
-        headers=configuration[http_keys.CORS_HEADERS],
-        exposed_headers=configuration[http_keys.CORS_EXPOSED],
-        allows_credentials=configuration[http_keys.CORS_CREDENTIALS],
-        allows_private_network=configuration[http_keys.CORS_PRIVATE_NETWORK],
-    )
-
-
-def _telemetry(configuration: Configuration) -> TelemetrySettings | None:
-    if not configuration[telemetry_keys.TELEMETRY_ENABLED]:
-        return None
-    return TelemetrySettings(
-        service_name=configuration[telemetry_keys.SERVICE_NAME],
-        traces_transport=configuration[telemetry_keys.TRACES_TRANSPORT],
-        traces_endpoint=configuration[telemetry_keys.TRACES_ENDPOINT],
-        one_in=configuration[telemetry_keys.TRACES_SAMPLE],
-        logs_transport=configuration[telemetry_keys.LOGS_TRANSPORT],
-        logs_endpoint=configuration[telemetry_keys.LOGS_ENDPOINT],
-        metrics_transport=configuration[telemetry_keys.METRICS_TRANSPORT],
-        metrics_endpoint=configuration[telemetry_keys.METRICS_ENDPOINT],
-        metrics_interval=configuration[telemetry_keys.METRICS_INTERVAL],
-    )
-
-
-def _access_tokens(configuration: Configuration) -> AccessTokenSettings:
-    secret = configuration[http_keys.JWT_ENCODING_SECRET] or configuration[http_keys.JWT_DECODING_SECRET]
-    is_base64 = configuration[http_keys.JWT_BASE64_SECRET]
-    return AccessTokenSettings(
-        algorithm=configuration[http_keys.JWT_ALGORITHM].upper(),
-        issuer=configuration[http_keys.JWT_ISSUER],
-        audience=configuration[http_keys.JWT_AUDIENCE],
-        valid_issuers=configuration[http_keys.JWT_VALID_ISSUERS],
-        valid_audiences=configuration[http_keys.JWT_VALID_AUDIENCES],
-        expiry=configuration[http_keys.JWT_EXPIRY],
-        clock_skew=configuration[http_keys.JWT_CLOCK_SKEW],
-        not_before=configuration[http_keys.JWT_NOT_BEFORE],
-        trusted_issuers=configuration[http_keys.JWT_TRUSTED_ISSUERS],
-        secret=base64.b64decode(secret, validate=True) if is_base64 else secret.encode(),
     )
