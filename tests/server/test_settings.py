@@ -2,9 +2,14 @@
 
 import base64
 import os
+from dataclasses import dataclass
 
 import pytest
 
+from courser.configuration import loading
+from courser.configuration.key import key_of, keys_in, setting
+from courser.configuration.key_index import KeyIndex
+from courser.model import setting_kinds as kinds
 from courser.server.configuration.loading import LIVE_KEYS, load
 from courser.server.configuration.log_levels import parse_log_levels
 from courser.server.configuration.settings import LOG_LEVEL, settings_of
@@ -236,3 +241,24 @@ def test_as_many_processes_as_cores_can_be_asked_for() -> None:
     assert settings_of(load(settings=["server.processes=auto"])).process_count == min(cores, 64)
     assert settings_of(load(settings=["server.processes=3"])).process_count == 3
     assert settings_of(load()).process_count == 1
+
+
+@dataclass(frozen=True)
+class Pretended:
+    """Settings of a part that there is not."""
+
+    secret: str = setting("part.secret", kinds.OPTIONAL_TEXT, "", "a secret", is_secret=True)
+    delay: int = setting("part.delay", kinds.duration(), 7, "a delay", aliases=("part.pause",))
+    other: int = 0
+
+
+def test_one_field_states_a_key() -> None:
+    assert Pretended() == Pretended(secret="", delay=7, other=0)
+    keys = list(keys_in({"Pretended": Pretended, "__name__": __name__}))
+    assert [key.path for key in keys] == ["part.secret", "part.delay"]
+    configuration = loading.load(KeyIndex(keys), settings=["part.secret=canary", "part.pause=3s"])
+    filled = configuration.fill(Pretended, other=1)
+    assert filled == Pretended(secret="canary", delay=3_000_000, other=1)
+    assert "canary" not in repr(filled)
+    assert key_of(Pretended, "delay").spellings == ("part.delay", "part.pause")
+    assert list(keys_in({"Pretended": Pretended, "__name__": "imports.it"})) == []
