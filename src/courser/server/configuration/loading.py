@@ -33,7 +33,7 @@ _ORDER = (
     *("data_maintenance.archiver.gcs", "data_maintenance.archiver.azure"),
     *("data_maintenance.messages.archiver_enabled", "data_maintenance.state", "telemetry"),
 )
-"""The tables in the order of the printed configuration, and keys apart from the others of their table. Others follow."""
+"""The tables, and keys apart from the others of their table, in the order of the printed configuration."""
 
 
 def _place(key: AnyKey) -> int:
