@@ -13,7 +13,7 @@ from benchmarks.harness import Bench, Row
 from benchmarks.samples import Shape
 from benchmarks.spark import SEGMENT_SIZE, STREAM, WARM_UP_COUNT, Topic, drop, fill_topic, running_session, seconds_of
 from courser.archive.objects import Piece
-from courser.archive.reader import ArchiveReader, choose_cluster, open_store
+from courser.archive.reader import ArchiveReader, choose_cluster, open_archive_store
 from courser.archive.restore_plan import RestoreSelection, plan_restore
 from courser.archive.settings import StoreKind, StoreSettings
 from courser.bench.private_server import private_server
@@ -43,7 +43,7 @@ def _settings(place: StoreSettings) -> dict[str, str]:
 
 def _objects(place: StoreSettings) -> list[tuple[str, Piece]]:
     """The keys of all objects with messages."""
-    store = open_store(place, LocalFileSystem(), bytes(16), may_create=False)
+    store = open_archive_store(place, LocalFileSystem(), bytes(16))
     reader = ArchiveReader(store, choose_cluster(store))
     plan = plan_restore(reader, RestoreSelection())
     return [(reader.keys.base + piece.key, piece) for found in plan.partitions for piece in found.manifest.pieces]

@@ -1,6 +1,7 @@
 """The archive writer: every kill, every lost reply, and servers that replace each other."""
 
 import random
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ from courser.archive import writer
 from courser.archive.claiming import read_state
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveTakenOver
 from courser.archive.keys import segment_name
-from courser.archive.objects import Manifest, Piece, decode_body, encode_body
+from courser.archive.objects import Manifest, Piece, RelativeKey, decode_body, encode_body
 from courser.archive.reader import ArchiveReader
 from courser.archive.writer import ConfirmedLog, confirmed_log
 from courser.storage.ledger import SegmentFacts
@@ -77,9 +78,9 @@ def test_a_run_does_not_walk_again_what_is_archived(monkeypatch: pytest.MonkeyPa
         compared.append(piece.base_offset)
         return is_copy_of(piece, segment)
 
-    def walk(manifest: Manifest) -> ConfirmedLog:
+    def walk(manifest: Manifest, seen: AbstractSet[RelativeKey]) -> ConfirmedLog:
         walked.append(manifest)
-        return confirmed_log(manifest)
+        return confirmed_log(manifest, seen)
 
     monkeypatch.setattr(Piece, "is_copy_of", compare)
     monkeypatch.setattr(writer, "confirmed_log", walk)

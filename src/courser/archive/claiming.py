@@ -6,6 +6,9 @@ nothing more.
 
 The data directory remembers the cluster, the last epoch and the nonce of the claim (the file ``archive_state``). The
 nonce is written before the claim is made: after a crash in between, the next start recognizes its own seal.
+
+A store that has neither the marker of the cluster nor the last seal is not the one that was claimed: its disk is not
+mounted, or somebody has emptied or replaced it. Then nothing is written there (``ArchiveGone``).
 """
 
 import struct
@@ -13,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from courser import __version__
-from courser.archive.errors import ArchiveFailure, ArchiveTakenOver, ArchiveTooNew
+from courser.archive.errors import ArchiveGone, ArchiveTakenOver, ArchiveTooNew
 from courser.archive.keys import ArchiveKeys, number_of_seal
 from courser.archive.objects import ObjectKind, Origin, Seal, decode_body, encode_body, encode_object
 from courser.archive.store import Creation, Store, create_surely, read_if_there
@@ -107,10 +110,11 @@ def claim(
 
     Raises:
         ArchiveTakenOver: another server had an epoch after the last one of this directory.
-        ArchiveFailure: the store did not answer, or the archive is gone. May be repeated.
+        ArchiveGone: the store has no archive of this directory, and had one.
+        ArchiveFailure: the store did not answer. May be repeated.
     """
     keys = ArchiveKeys(state.cluster)
-    _mark_cluster(store, keys, nonce, may_be_new=take_over or not state.epoch)
+    _mark_cluster(store, keys, nonce)
     current = newest_epoch(store, keys, state.epoch)
     if current > state.epoch and not take_over and not _is_own(store, keys, state, current):
         raise ArchiveTakenOver(store.name, current, state.epoch)
@@ -124,32 +128,56 @@ def claim(
     return claimed
 
 
-def check_epoch(store: Store, keys: ArchiveKeys, epoch: int) -> None:
-    """Check that nobody has ended this epoch. Raises ``ArchiveTakenOver``."""
-    if store.find(keys.seal(epoch)) is not None:
-        raise ArchiveTakenOver(store.name, newest_epoch(store, keys, epoch), epoch)
+def check_known(store: Store, state: ArchiveState) -> None:
+    """Before a claim, and before anything is written: check that a store has the archive of a data directory.
+
+    Raises:
+        ArchiveGone: it has not, or it has an older state of it than the directory knows.
+    """
+    keys = ArchiveKeys(state.cluster)
+    if not state.epoch or (store.find(keys.marker) and store.find(keys.seal(state.epoch - 1))):
+        return
+    # What is written there now would be missing from the archive later, and deleted here.
+    reason = (
+        "it has no archive of this server, or an older state of it; check that the right disk is mounted, or that "
+        "this is the right bucket; to begin a new archive there, start once with "
+        "--set data_maintenance.archiver.take_over=true"
+    )
+    raise ArchiveGone(store.name, reason)
 
 
-def _is_own(store: Store, keys: ArchiveKeys, state: ArchiveState, current: int) -> bool:
-    """Whether the only new epoch is the one that this directory claimed before it crashed."""
-    if current != state.epoch + 1:
-        return False
-    key = keys.seal(state.epoch)
+def check_claim(store: Store, state: ArchiveState) -> None:
+    """Check that the epoch of ``state``, which this process has claimed, is its own, and that nobody has ended it.
+
+    Raises:
+        ArchiveGone: this is not the store in which it was claimed.
+        ArchiveTakenOver: another server has ended the epoch.
+    """
+    keys = ArchiveKeys(state.cluster)
+    if store.find(keys.marker) is None:
+        raise ArchiveGone(store.name, "it has no archive of this server any more; was it emptied or replaced?")
+    if not _has_seal_of(store, keys, state):
+        raise ArchiveGone(store.name, "it has not what this server has claimed there; was it set back or replaced?")
+    if store.find(keys.seal(state.epoch)) is not None:
+        raise ArchiveTakenOver(store.name, newest_epoch(store, keys, state.epoch), state.epoch)
+    # Last: all that was found is there only if it is the same store.
+    store.check_place()
+
+
+def _has_seal_of(store: Store, keys: ArchiveKeys, state: ArchiveState) -> bool:
+    """Whether the seal with which the epoch of ``state`` began has its nonce."""
+    key = keys.seal(state.epoch - 1)
     data = read_if_there(store, key)
     return data is not None and decode_body(data, key, Seal)[0].nonce == state.nonce
 
 
-def _mark_cluster(store: Store, keys: ArchiveKeys, nonce: bytes, *, may_be_new: bool) -> None:
+def _is_own(store: Store, keys: ArchiveKeys, state: ArchiveState, current: int) -> bool:
+    """Whether the only new epoch is the one that this directory claimed before it crashed."""
+    return current == state.epoch + 1 and _has_seal_of(store, keys, replace(state, epoch=current))
+
+
+def _mark_cluster(store: Store, keys: ArchiveKeys, nonce: bytes) -> None:
     """Say that there is such a cluster. Whoever says so first, it means the same."""
-    if store.find(keys.marker) is not None:
-        return
-    if not may_be_new:
-        # What is written there now would be missing from the archive later, and deleted here.
-        reason = (
-            f"{store.name} has no archive of this server, but had one; check that the right disk is mounted, or that "
-            "this is the right bucket; to begin a new archive there, start once with "
-            "--set data_maintenance.archiver.take_over=true"
-        )
-        raise ArchiveFailure("find", keys.marker, reason)
-    origin = Origin(cluster=keys.cluster, epoch=0, nonce=nonce)
-    create_surely(store, keys.marker, encode_object(ObjectKind.CLUSTER, keys.marker, origin, b""))
+    if store.find(keys.marker) is None:
+        origin = Origin(cluster=keys.cluster, epoch=0, nonce=nonce)
+        create_surely(store, keys.marker, encode_object(ObjectKind.CLUSTER, keys.marker, origin, b""))

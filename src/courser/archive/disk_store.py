@@ -2,6 +2,10 @@
 
 An object is a file. It is written and synced under a temporary name, and then linked to its name: a link fails if the
 name is taken, and a power cut leaves the whole object or nothing.
+
+If the disk is unmounted, its mount point is left: an empty directory that takes files, or none at all. So each write
+checks before and after it that the directory is the one that was recognized. After a change in between, the object may
+be in the wrong place, but it does not count.
 """
 
 import itertools
@@ -10,17 +14,17 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from courser.archive.errors import ArchiveFailure, ObjectMissing
+from courser.archive.errors import ArchiveFailure, ArchiveGone, ObjectMissing
 from courser.archive.store import StoredObject
 from courser.errors import StorageFailure
 from courser.model.buffers import Buffer
 from courser.storage.durable_files import list_if_there, make_directories, sync_directory, sync_file, unlink_if_there
-from courser.storage.files import EntryKind, File, FileSystem, read_exactly, read_into, write_all
+from courser.storage.files import DirectoryIdentity, EntryKind, File, FileSystem, read_exactly, read_into, write_all
 from courser.storage.paths import TEMPORARY_SUFFIX
 
 
 class DiskStore:
-    """Implements ``Store`` below ``directory``, which must exist."""
+    """Implements ``Store`` below ``directory``, which it never makes."""
 
     def __init__(self, file_system: FileSystem, directory: Path, nonce: bytes) -> None:
         """``nonce`` keeps the temporary files of several processes apart."""
@@ -28,6 +32,8 @@ class DiskStore:
         self._directory = directory
         self._made: set[Path] = set()
         """Directories that are durable. To sync those of every object again costs more than to write a small one."""
+        self._place: tuple[DirectoryIdentity, int] | None = None
+        """What ``directory`` was when it was recognized, and the number of its device; None: anything goes."""
         self._names = (f".{nonce.hex()}-{number}{TEMPORARY_SUFFIX}" for number in itertools.count())
 
     @property
@@ -45,30 +51,65 @@ class DiskStore:
         """It writes one after the other."""
         return False
 
+    def recognize(self) -> None:
+        """Take the directory that is there now for the right one."""
+        self._made.clear()
+        self._place = self._look()
+
+    def check_place(self) -> None:
+        """Raise ``ArchiveGone`` if another directory is there, or none."""
+        if self._place is not None and self._look() != self._place:
+            raise ArchiveGone(
+                self.name, "another directory than the one that was claimed is there; is its disk mounted?"
+            )
+
+    def _look(self) -> tuple[DirectoryIdentity, int]:
+        try:
+            found = self._file_system.identity(self._directory)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise ArchiveGone(self.name, "there is no such directory; is its disk mounted?") from error
+        except OSError as error:
+            raise ArchiveFailure("find", self.name, _reason(error)) from error
+        return found, found.device
+
+    def _failure(self, operation: str, key: str, error: OSError | StorageFailure) -> ArchiveFailure:
+        """What to raise for an error, which may be that of a directory that is gone."""
+        self.check_place()
+        return ArchiveFailure(operation, key, _reason(error))
+
+    def _missing(self, key: str) -> ObjectMissing:
+        """What to raise for an object that was not found. It is missing only if this is the right directory."""
+        self.check_place()
+        return ObjectMissing(key)
+
     def put_new(self, key: str, data: bytes) -> bool:
         """Create an object; False if it exists."""
         try:
             return self._put(key, [data])
         except (OSError, StorageFailure) as error:
-            raise ArchiveFailure("create", key, _reason(error)) from error
+            raise self._failure("create", key, error) from error
 
     def upload(self, key: str, parts: Iterable[Buffer]) -> None:
         """Create a large object."""
         try:
             self._put(key, parts)
         except (OSError, StorageFailure) as error:
-            raise ArchiveFailure("upload", key, _reason(error)) from error
+            raise self._failure("upload", key, error) from error
 
     def _put(self, key: str, parts: Iterable[Buffer]) -> bool:
         path = self._path(key)
         temporary = path.parent / next(self._names)
+        self.check_place()
         file = self._create(temporary)
         try:
             size = 0
             for part in parts:
                 size += write_all(file, size, [part])
             sync_file(file)
-            return self._name(temporary, path)
+            is_new = self._name(temporary, path)
+            # Only now: the disk may have been unmounted meanwhile, and this is then its mount point.
+            self.check_place()
+            return is_new
         finally:
             file.close()
             unlink_if_there(self._file_system, temporary)
@@ -80,7 +121,8 @@ class DiskStore:
             try:
                 return self._file_system.open(path, writable=True, create=True)
             except FileNotFoundError:
-                # Somebody has removed it: another disk may be mounted there now.
+                # Somebody has removed it, or this is not the disk any more.
+                self.check_place()
                 self._made.clear()
         levels = (directory, *directory.parents)
         known = next(level for level in levels if level in self._made or level == self._directory)
@@ -106,7 +148,7 @@ class DiskStore:
             data = read_exactly(file, 0, file.size())
             file.close()
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise ObjectMissing(key) from error
+            raise self._missing(key) from error
         except OSError as error:
             raise ArchiveFailure("read", key, _reason(error)) from error
         return bytes(data or b"")
@@ -128,7 +170,7 @@ class DiskStore:
         try:
             return self._file_system.open(self._path(key))
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise ObjectMissing(key) from error
+            raise self._missing(key) from error
         except OSError as error:
             raise ArchiveFailure("read", key, _reason(error)) from error
 
@@ -139,6 +181,7 @@ class DiskStore:
             size = file.size()
             file.close()
         except (FileNotFoundError, NotADirectoryError):
+            self.check_place()
             return None
         except OSError as error:
             raise ArchiveFailure("find", key, _reason(error)) from error
@@ -148,6 +191,7 @@ class DiskStore:
         """All objects below a directory."""
         try:
             yield from self._walk(PurePosixPath(prefix))
+            self.check_place()
         except (OSError, StorageFailure) as error:
             raise ArchiveFailure("list", prefix, _reason(error)) from error
 
@@ -165,6 +209,7 @@ class DiskStore:
         """The names of directories."""
         try:
             entries = list_if_there(self._file_system, self._path(prefix))
+            self.check_place()
         except StorageFailure as error:
             raise ArchiveFailure("list", prefix, _reason(error)) from error
         return sorted(entry.name for entry in entries if entry.kind is EntryKind.DIRECTORY)
@@ -172,6 +217,7 @@ class DiskStore:
     def delete(self, key: str) -> None:
         """Remove the file."""
         path = self._path(key)
+        self.check_place()
         try:
             if unlink_if_there(self._file_system, path):
                 sync_directory(self._file_system, path.parent)

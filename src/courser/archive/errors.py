@@ -31,6 +31,19 @@ class ArchiveMissing(ArchiveFailure):
     """The store answered: the archive that is wanted is not there, or is still empty."""
 
 
+class ArchiveGone(ArchiveFailure):
+    """The store is not the one that was claimed: another disk is mounted, or none, or the bucket was emptied.
+
+    Nothing may be written there, and nothing that was confirmed counts until it is found again.
+    """
+
+    def __init__(self, store: str, reason: str) -> None:
+        super().__init__("find", store, reason)
+
+    def __str__(self) -> str:
+        return f"the archive is gone from {self.key}: {self.reason}"
+
+
 class ArchiveInterrupted(ArchiveFailure):
     """The server stops. Nothing is wrong with the archive."""
 

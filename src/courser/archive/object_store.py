@@ -58,6 +58,12 @@ class ObjectStore:
         except (BaseError, ValueError, TypeError) as error:
             raise StoreRefused(self.name, _reason(error)) from error
 
+    def recognize(self) -> None:
+        """A bucket is known by its objects alone."""
+
+    def check_place(self) -> None:
+        """A bucket is known by its objects alone."""
+
     def put_new(self, key: str, data: bytes) -> bool:
         """Create an object; False if the store says that it exists."""
         return self._create(key, data)

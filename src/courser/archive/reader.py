@@ -48,26 +48,37 @@ _end_offset = attrgetter("end_offset")
 _place = attrgetter("place")
 
 
-def open_store(settings: StoreSettings, file_system: FileSystem, nonce: bytes, *, may_create: bool = True) -> Store:
-    """Open a store. ``nonce`` is that of this process. Who only reads does not create the directory.
+def open_store(settings: StoreSettings, file_system: FileSystem, nonce: bytes) -> Store:
+    """Open a store. ``nonce`` is that of this process. It is used only when something is asked of it.
 
     Raises:
-        StoreRefused: the settings are invalid, or the directory cannot be used.
-        ArchiveMissing: there is no directory, and it may not be created.
+        StoreRefused: the settings are invalid.
     """
     if settings.kind is not StoreKind.DISK:
         # The library has threads of its own: only who needs it loads it.
         from courser.archive.object_store import ObjectStore  # noqa: PLC0415
 
         return ObjectStore(settings)
+    return DiskStore(file_system, settings.path, nonce)
+
+
+def open_archive_store(settings: StoreSettings, file_system: FileSystem, nonce: bytes) -> Store:
+    """Open a store that somebody only reads. Raises ``ArchiveMissing`` if its directory is not there."""
+    if settings.kind is StoreKind.DISK and not settings.path.is_dir():
+        raise ArchiveMissing("find", str(settings.path), "there is no archive, because there is no such directory")
+    return open_store(settings, file_system, nonce)
+
+
+def make_place(settings: StoreSettings) -> None:
+    """Make the directory of a store, for a server that has no archive yet.
+
+    Never later: if it is missing then, its disk is not mounted. Raises ``StoreRefused``.
+    """
     try:
-        if may_create:
+        if settings.kind is StoreKind.DISK:
             settings.path.mkdir(0o700, parents=True, exist_ok=True)
-        elif not settings.path.is_dir():
-            raise ArchiveMissing("find", str(settings.path), "there is no archive, because there is no such directory")
     except OSError as error:
         raise StoreRefused(str(settings.path), error.strerror or str(error)) from error
-    return DiskStore(file_system, settings.path, nonce)
 
 
 def find_clusters(store: Store) -> list[bytes]:

@@ -60,6 +60,15 @@ class Store(Protocol):
     def keeps_parts(self) -> bool:
         """Whether an upload still needs a part when it asks for the next one."""
 
+    def recognize(self) -> None:
+        """Take the store that is there now for the right one. From now on, nothing is written to any other.
+
+        Raises ``ArchiveGone`` if there is none.
+        """
+
+    def check_place(self) -> None:
+        """Raise ``ArchiveGone`` if the store that was recognized is not there. Who reads its objects knows more."""
+
     def put_new(self, key: str, data: bytes) -> bool:
         """Create a small object. Return False if the store says that it exists, whoever made it.
 
@@ -180,6 +189,14 @@ class StoppableStore:
     def _check(self, key: str) -> None:
         if self._stop.is_set():
             raise ArchiveInterrupted(key)
+
+    def recognize(self) -> None:
+        """Take the store that is there now for the right one."""
+        self._ask(self.name, self._store.recognize)
+
+    def check_place(self) -> None:
+        """Raise ``ArchiveGone`` if it is not there."""
+        self._ask(self.name, self._store.check_place)
 
     def put_new(self, key: str, data: bytes) -> bool:
         """Create a small object."""

@@ -4,6 +4,10 @@ Everything becomes valid with the root. A run may be killed at any step: what it
 and used again, and nothing that a root names is ever changed. A segment counts as archived after a root names it and
 the epoch was still this writer's after that: a server that takes over later has then seen this root.
 
+Nothing is believed of a store before it is proved to be the one that was claimed, at the begin of a run and before
+anything is confirmed. If it is not, the archive is gone (``ArchiveGone``): nothing is written or confirmed until it is
+claimed again, and after that, an object counts only once it was seen in it.
+
 The batches of a segment are checked before it is uploaded. A sealed segment that was condensed after it was archived is
 archived again under another key, and its object takes the place of the old one.
 
@@ -12,16 +16,18 @@ All methods block. One thread uses a writer.
 
 import logging
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
 
 from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
 from courser.archive.checking import LocalDamage, check_batches
-from courser.archive.claiming import ArchiveState, check_epoch, claim, read_state
-from courser.archive.errors import ArchiveFailure
+from courser.archive.claiming import ArchiveState, check_claim, check_known, claim, read_state
+from courser.archive.errors import ArchiveFailure, ArchiveGone
 from courser.archive.keys import ArchiveKeys, segment_name
 from courser.archive.manifests import (
     empty_manifest,
@@ -60,7 +66,7 @@ _NONCE_SIZE = 8
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedLog:
-    """What is archived of a partition for good."""
+    """What is archived of a partition for good, and was seen in the store since it was claimed."""
 
     segments: frozenset[tuple[int, int]]
     """First offset and size of the sealed segments, as the server has them."""
@@ -106,13 +112,24 @@ class _Head:
     still come. So a key is never used for other bytes."""
     spent: list[RelativeKey] = field(default_factory=list)
     """Keys of objects that have other bytes than those that were wanted under their name."""
+    _seen: set[RelativeKey] = field(default_factory=set)
+    """Objects that the store was found to have since it was claimed."""
     _confirmed: ConfirmedLog | None = None
 
     def confirmed(self) -> ConfirmedLog:
         """What is archived once a root names the manifest. Each manifest is walked once, however many roots name it."""
         if self._confirmed is None or self._confirmed.manifest is not self.manifest:
-            self._confirmed = confirmed_log(self.manifest)
+            self._confirmed = confirmed_log(self.manifest, self._seen)
         return self._confirmed
+
+    def has_seen(self, piece: Piece) -> bool:
+        """Whether the store was found to have an object."""
+        return piece.key in self._seen
+
+    def note_seen(self, piece: Piece) -> None:
+        """The store has an object."""
+        self._seen.add(piece.key)
+        self._confirmed = None
 
     def forget_key(self) -> None:
         """The manifest has changed: no object has it."""
@@ -151,8 +168,10 @@ class ArchiveWriter:
         self._nonce = draw(16)
         self._is_claimed = False
         """Whether the epoch is this writer's ..."""
-        self._is_open = False
+        self._is_current = False
         """... and what the archive has was read, too."""
+        self._is_open = False
+        """Whether it was read at least once: what it has is known also while it is gone."""
         self._root_number = 0
         self._heads: dict[PartitionIdentity, _Head] = {}
         self._root: Root | None = None
@@ -192,18 +211,35 @@ class ArchiveWriter:
     # --- start ---
 
     def begin(self) -> None:
-        """Check the store, claim an epoch, and read what the archive has.
+        """Claim an epoch, and read what the archive has. If that was done before, prove that this is the same store.
 
         Raises:
             StoreRefused: the store ignores conditions.
             ArchiveTakenOver: another server writes this archive.
+            ArchiveGone: another store is there, or none. Then the next call begins again.
             ArchiveFailure: the store did not answer.
         """
-        if self._is_open:
-            return
-        if not self._is_claimed:
-            probe(self._store, self._keys.probe(self._draw(16)), self._nonce)
-            self._claim()
+        try:
+            if not self._is_claimed:
+                self._claim()
+            if not self._is_current:
+                self._read()
+            self._prove()
+        except ArchiveGone:
+            self._lose()
+            raise
+
+    def _prove(self) -> None:
+        check_claim(self._store, self._state)
+
+    def _lose(self) -> None:
+        """The archive is gone. If it comes back, what it has may be another state of it, or another server's."""
+        self._is_claimed = self._is_current = False
+        self._metadata_op = -1
+
+    def _read(self) -> None:
+        """Read what the archive has. What was known before is forgotten, at the end: readers go by it meanwhile."""
+        heads: dict[PartitionIdentity, _Head] = {}
         reader = ArchiveReader(self._store, self._state.cluster)
         # Only now: a root that the last owner wrote before the claim is visible, and it does not trust a later one.
         damaged: list[ArchiveFailure] = []
@@ -211,21 +247,28 @@ class ArchiveWriter:
         for damage in damaged:
             _log.error("%s; using the root before it, and the newest manifests", damage)
         if found is not None:
-            self._root = found.root
             for partition in found.root.partitions:
                 newest = reader.newest_manifest(partition.identity) if damaged else None
                 if newest is None and partition.manifest_key:
                     newest = reader.find_manifest(partition)
                 if newest is not None:
-                    self._heads[partition.identity] = _Head(newest.manifest, key=newest.key, checksum=newest.checksum)
-        self._is_open = True
+                    heads[partition.identity] = _Head(newest.manifest, key=newest.key, checksum=newest.checksum)
+        self._heads, self._root, self._root_number = heads, None if found is None else found.root, 0
+        self._uncommitted_size = 0
+        self._is_open = self._is_current = True
 
     def _claim(self) -> None:
+        self._store.recognize()
         # A claim that failed before may have been made after all. Then only the directory knows its nonce.
         state = read_state(self._file_system, self._data_directory) or self._state
         directory, nonce = self._data_directory, self._nonce
+        if not self._take_over:
+            check_known(self._store, state)
+        probe(self._store, self._keys.probe(self._draw(16)), nonce)
         self._state = claim(self._store, self._file_system, directory, state, nonce, take_over=self._take_over)
         self._is_claimed = True
+        # Once: if the archive is gone later, nobody has asked for a new one in its place.
+        self._take_over = False
 
     # --- a run ---
 
@@ -234,9 +277,17 @@ class ArchiveWriter:
 
         Raises:
             ArchiveTakenOver: another server writes this archive now.
+            ArchiveGone: this is not the store that was claimed. What was confirmed before does not count any more.
             ArchiveFailure: the store refused or did not answer. What was confirmed before stays confirmed.
         """
-        assert self._is_open, "begin comes first"
+        assert self._is_current, "begin comes first"
+        try:
+            self._run(capture)
+        except ArchiveGone:
+            self._lose()
+            raise
+
+    def _run(self, capture: Capture) -> None:
         self.damages = []
         known = {partition.identity for partition in capture.partitions}
         # Partitions that were deleted do not come back.
@@ -279,7 +330,7 @@ class ArchiveWriter:
     def _archive_sealed(self, partition: CapturedPartition, head: _Head, segment: CapturedSegment) -> None:
         facts = segment.facts
         parts = pieces_of(head.manifest, facts.base_offset)
-        if any(piece.is_copy_of(facts) for piece in parts):
+        if any(piece.is_copy_of(facts) and self._is_there(head, piece) for piece in parts):
             return
         better = [damage for damage in segment.damages if any(piece.has_position(damage.position) for piece in parts)]
         if better:
@@ -291,7 +342,9 @@ class ArchiveWriter:
     def _archive_part(self, partition: CapturedPartition, head: _Head, segment: CapturedSegment) -> None:
         """Add what a segment that is still written, or is damaged, has more than its archived pieces."""
         facts = segment.facts
-        pieces = pieces_of(head.manifest, facts.base_offset)
+        # What comes after an object that is missing is archived again.
+        named = pieces_of(head.manifest, facts.base_offset)
+        pieces = list(takewhile(lambda piece: self._is_there(head, piece), named))
         if any(piece.is_whole for piece in pieces):
             if pieces[-1].end_offset >= facts.end_offset:
                 # The segment was sealed after the capture that was archived last, or damaged after it was archived.
@@ -319,6 +372,15 @@ class ArchiveWriter:
             facts.batch_count - before.batch_count,
         )
         self._add(head, self._put(partition, head, segment, rest, position=position, is_whole=False))
+
+    def _is_there(self, head: _Head, piece: Piece) -> bool:
+        """Whether the store has an object that the manifest names. Each is looked for once."""
+        if not head.has_seen(piece):
+            found = self._store.find(self._keys.base + piece.key)
+            if found is None or found.size != piece.size:
+                return False
+            head.note_seen(piece)
+        return True
 
     def _reopened(self, partition: CapturedPartition, head: _Head, sealed: Piece) -> list[Piece]:
         """The part of a segment that another server had restored and sealed, and that this one goes on writing."""
@@ -399,6 +461,7 @@ class ArchiveWriter:
             index_digest=index_digest,
         )
         head.uploaded[place] = piece
+        head.note_seen(piece)
         self._uncommitted_size += facts.size
         return piece
 
@@ -481,9 +544,7 @@ class ArchiveWriter:
             metadata_checksum=self._metadata_checksum,
             partitions=partitions,
         )
-        if self._root is not None and self._is_same(root):
-            check_epoch(self._store, self._keys, self._state.epoch)
-        else:
+        if not self._is_same(root):
             key = self._keys.root(self._state.epoch, self._root_number)
             data = encode_body(root, key, self._origin(capture, self._root_number))
             creation = create_surely(self._store, key, data)
@@ -491,7 +552,7 @@ class ArchiveWriter:
             self._root_number += 1
             self._check(creation, key, data)
             self._root = root
-            check_epoch(self._store, self._keys, self._state.epoch)
+        self._prove()
         self._uncommitted_size = 0
         for head in self._heads.values():
             head.uploaded.clear()
@@ -568,10 +629,12 @@ class ArchiveWriter:
         return key.removeprefix(self._keys.base)
 
 
-def confirmed_log(manifest: Manifest) -> ConfirmedLog:
+def confirmed_log(manifest: Manifest, seen: AbstractSet[RelativeKey]) -> ConfirmedLog:
     """What is archived of a partition, once a root names this manifest."""
+    unseen = {piece.base_offset for piece in manifest.pieces if piece.key not in seen}
+    found = [piece for piece in manifest.pieces if piece.base_offset not in unseen]
     return ConfirmedLog(
-        frozenset((piece.base_offset, piece.size) for piece in manifest.pieces if piece.is_whole),
-        {piece.base_offset: piece.end_offset for piece in manifest.pieces},
+        frozenset((piece.base_offset, piece.size) for piece in found if piece.is_whole),
+        {piece.base_offset: piece.end_offset for piece in found},
         manifest,
     )

@@ -14,7 +14,7 @@ import click
 from courser.archive.care import Verification, newest_intact_root, plan_removals, remove
 from courser.archive.configured import usable_store
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveTooNew
-from courser.archive.reader import ArchiveReader, choose_cluster, open_store
+from courser.archive.reader import ArchiveReader, choose_cluster, open_archive_store
 from courser.archive.restore_plan import RestorePlan, RestoreSelection, plan_restore
 from courser.archive.restoring import RestoreProgress, Restorer
 from courser.cli.cells import size_text
@@ -80,7 +80,7 @@ def _explained() -> Iterator[None]:
 
 def _reader(path: Path | None, settings: tuple[str, ...], cluster: str) -> ArchiveReader:
     configuration = load_configuration(Wishes(environment=os.environ, path=path, settings=settings))
-    store = open_store(usable_store(configuration), LocalFileSystem(), os.urandom(16), may_create=False)
+    store = open_archive_store(usable_store(configuration), LocalFileSystem(), os.urandom(16))
     return ArchiveReader(store, choose_cluster(store, cluster))
 
 

@@ -24,6 +24,7 @@ class ArchiveServices:
         return {
             "archive_news": self._news,
             "archive_told": self._told,
+            "archive_retract": self._retract,
             "archive_refuse_writes": self._refuse_writes,
             "archive_prepare": self._prepare,
             "archive_capture": self._capture,
@@ -36,6 +37,9 @@ class ArchiveServices:
 
     def _told(self, _: Peer) -> None:
         """Nothing to do: all that was told before is known when this is answered."""
+
+    def _retract(self, _: Peer) -> None:
+        self._archive.retract()
 
     def _refuse_writes(self, _: Peer, reason: str) -> None:
         self._archive.refuse_writes(reason)

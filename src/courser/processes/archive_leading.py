@@ -13,11 +13,10 @@ from typing import Any
 
 from courser.archive.capture import CapturedPartition
 from courser.archive.errors import ArchiveFailure
-from courser.archive.objects import Manifest
-from courser.archive.writer import Confirmed
+from courser.archive.writer import Confirmed, ConfirmedLog
 from courser.broker.archive.archive_share import AwaitedSegment, FoundDamage
 from courser.broker.archive.archiving import Archiver
-from courser.broker.archive.followed_archive import ArchiveNews, encode_manifest
+from courser.broker.archive.followed_archive import ArchiveNews, PartitionNews, confirmed_news, news_of
 from courser.catalog.directories import identity_of
 from courser.catalog.state import CatalogState
 from courser.errors import CourserError
@@ -45,8 +44,8 @@ class ArchiveLead:
         self._owners: dict[PartitionIdentity, int] = {}
         """As of the last capture."""
         self._confirmed: Confirmed = {}
-        self._sent: dict[PartitionIdentity, Manifest] = {}
-        """Which confirmed manifest the owner of a partition has."""
+        self._sent: dict[PartitionIdentity, ConfirmedLog] = {}
+        """What the owner of a partition knows to be confirmed."""
         self._informed: set[int] = set()
         """The processes that know what the archive had when it was read."""
         self._refusal: str | None = None
@@ -89,25 +88,21 @@ class ArchiveLead:
     def _tell_all(self, peer: Peer) -> None:
         assert self._archiver is not None, "checked before"
         self._informed.add(peer.number)
-        confirmed: list[tuple[PartitionIdentity, Manifest]] = []
-        known: list[tuple[PartitionIdentity, Manifest]] = []
+        news: list[PartitionNews] = []
         for identity in self._partitions_of(peer.number):
             found = self._confirmed.get(identity)
             if found is not None:
-                confirmed.append((identity, found.manifest))
-                self._sent[identity] = found.manifest
+                news.append(confirmed_news(identity, found))
+                self._sent[identity] = found
             elif (archive := self._archiver.find(identity)) is not None:
-                known.append((identity, archive.manifest))
-        self._tell(peer, known, is_confirmed=False)
-        self._tell(peer, confirmed, is_confirmed=True)
+                news.append(news_of(identity, archive.manifest))
+        self._tell(peer, news)
 
-    def _tell(self, peer: Peer, rows: Sequence[tuple[PartitionIdentity, Manifest]], *, is_confirmed: bool) -> None:
+    def _tell(self, peer: Peer, news: Sequence[PartitionNews]) -> None:
         assert self._archiver is not None, "checked before"
-        for start in range(0, max(len(rows), 1), _NEWS_COUNT_MAX):
-            encoded = [
-                (identity, encode_manifest(manifest)) for identity, manifest in rows[start : start + _NEWS_COUNT_MAX]
-            ]
-            peer.note("archive_news", ArchiveNews(self._archiver.cluster, tuple(encoded), is_confirmed))
+        for start in range(0, max(len(news), 1), _NEWS_COUNT_MAX):
+            part = tuple(news[start : start + _NEWS_COUNT_MAX])
+            peer.note("archive_news", ArchiveNews(self._archiver.cluster, part))
 
     def _partitions_of(self, number: int) -> Iterable[PartitionIdentity]:
         assert self._state is not None, "the metadata is open"
@@ -120,15 +115,21 @@ class ArchiveLead:
     def confirm(self, confirmed: Confirmed) -> None:
         """See ``OtherArchiveShares``."""
         self._confirmed = confirmed
-        news: dict[int, list[tuple[PartitionIdentity, Manifest]]] = {}
+        news: dict[int, list[PartitionNews]] = {}
         for identity, log in confirmed.items():
             owner = self._owners.get(identity, FIRST)
-            if owner != FIRST and self._sent.get(identity) is not log.manifest:
-                self._sent[identity] = log.manifest
-                news.setdefault(owner, []).append((identity, log.manifest))
+            if owner != FIRST and self._sent.get(identity) is not log:
+                self._sent[identity] = log
+                news.setdefault(owner, []).append(confirmed_news(identity, log))
         for owner, rows in news.items():
             if (peer := self._told.get(owner)) is not None:
-                self._tell(peer, rows, is_confirmed=True)
+                self._tell(peer, rows)
+
+    def retract(self) -> None:
+        """See ``OtherArchiveShares``."""
+        self._confirmed, self._sent = {}, {}
+        for peer in self._told.values():
+            peer.note("archive_retract")
 
     def refuse_writes(self, reason: str) -> None:
         """See ``OtherArchiveShares``."""
@@ -161,7 +162,7 @@ class ArchiveLead:
             captured += partitions
             owners |= dict.fromkeys((partition.identity for partition in partitions), peer.number)
         self._owners = owners
-        self._sent = {identity: manifest for identity, manifest in self._sent.items() if identity in owners}
+        self._sent = {identity: log for identity, log in self._sent.items() if identity in owners}
         return times, tuple(captured)
 
     async def report_damages(self, damages: Sequence[FoundDamage]) -> None:

@@ -11,7 +11,7 @@ from threading import RLock
 
 from courser.archive.errors import ArchiveMissing
 from courser.archive.objects import PartitionRoot
-from courser.archive.reader import ArchiveReader, FoundRoot, PartitionArchive, choose_cluster, open_store
+from courser.archive.reader import ArchiveReader, FoundRoot, PartitionArchive, choose_cluster, open_archive_store
 from courser.archive.restore_plan import catalog_of
 from courser.catalog.entities import Partition, Topic
 from courser.catalog.state import CatalogState
@@ -27,7 +27,7 @@ class OpenArchive:
     """An archive. Calls may come from several threads."""
 
     def __init__(self, access: ArchiveAccess, clock: Callable[[], float] = time.monotonic) -> None:
-        self.store = open_store(access.store, LocalFileSystem(), os.urandom(16), may_create=False)
+        self.store = open_archive_store(access.store, LocalFileSystem(), os.urandom(16))
         self._reader = ArchiveReader(self.store, choose_cluster(self.store, access.cluster))
         self._clock = clock
         self._lock = RLock()

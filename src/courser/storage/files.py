@@ -6,7 +6,7 @@ that forgets it corrupts a log (see ``write_all``).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
@@ -40,6 +40,8 @@ class DirectoryIdentity:
     mount_id: int
     """Unique per mount and never reused; 0 where the kernel cannot tell."""
     inode: int
+    device: int = field(default=0, compare=False)
+    """Not part of what a session remembers: it may have another number after a start of the kernel."""
 
 
 class File(Protocol):

@@ -215,10 +215,10 @@ class LocalFileSystem:
 
     def identity(self, path: Path) -> DirectoryIdentity:
         """Who this directory is right now. A mount id of 0 says "cannot tell", also if the boot id is unknown."""
-        inode = path.stat().st_ino
+        found = path.stat()
         boot_id = _read_boot_id(self._boot_id_path)
         mount_id = _read_mount_id(self._library, path) if boot_id != _BOOT_ID_UNKNOWN else 0
-        return DirectoryIdentity(boot_id=boot_id, mount_id=mount_id, inode=inode)
+        return DirectoryIdentity(boot_id=boot_id, mount_id=mount_id, inode=found.st_ino, device=found.st_dev)
 
     def free_space(self, path: Path) -> int:
         """Free bytes of the disk that a directory is on."""

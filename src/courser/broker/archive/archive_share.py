@@ -110,6 +110,9 @@ class OtherArchiveShares(Protocol):
     def confirm(self, confirmed: Confirmed) -> None:
         """What is archived of all partitions. From now on their owners may delete it."""
 
+    def retract(self) -> None:
+        """The archive is gone: nothing counts as archived until it is confirmed again."""
+
     def refuse_writes(self, reason: str) -> None:
         """See ``ArchiveShare``. A process that is started later refuses them, too."""
 

@@ -2,7 +2,8 @@
 
 A run takes a capture of the broker on the event loop, and the writer uploads it (``archive/writer``). If the store is
 down, nothing happens to clients: local segments stay, and the archiver tries again, with growing pauses. If another
-server has taken over the archive, this one refuses all writes: they would be lost.
+server has taken over the archive, this one refuses all writes: they would be lost. If the archive is gone, because its
+disk is not mounted or its bucket was emptied, nothing counts as archived until it is back and was looked at.
 """
 
 import asyncio
@@ -15,9 +16,9 @@ from time import clock_gettime, pthread_getcpuclockid
 
 from courser.archive.capture import Capture
 from courser.archive.claiming import ArchiveState, read_state, write_state
-from courser.archive.errors import ArchiveFailure, ArchiveInterrupted, ArchiveTakenOver, StoreRefused
+from courser.archive.errors import ArchiveFailure, ArchiveGone, ArchiveInterrupted, ArchiveTakenOver, StoreRefused
 from courser.archive.pacing import Pace
-from courser.archive.reader import ArchiveReader, PartitionArchive, open_store
+from courser.archive.reader import ArchiveReader, PartitionArchive, make_place, open_store
 from courser.archive.settings import ArchiveMoment, ArchiveSettings
 from courser.archive.store import StoppableStore, Store
 from courser.archive.writer import ArchiveCounters, ArchiveWriter, Confirmed
@@ -79,21 +80,26 @@ class Archiver:
         """When the segments that are still written are archived next, by the monotonic clock."""
         self._loop = asyncio.get_running_loop()
         self._is_fenced = False
+        self._is_gone = False
         self.share = ArchiveShare(data, registry, settings, self, thread=self._thread, pause=pause)
         """The partitions of this process."""
         self.guard = self.share.guard
+        state = self._state(draw)
         try:
+            if store is None and (settings.take_over or not state.epoch):
+                make_place(settings.store)
             opened = store or open_store(settings.store, data.file_system, draw(16))
         except StoreRefused as refusal:
             raise StartRefused(data.path, str(refusal), "check data_maintenance.archiver") from refusal
         client_time = partial(clock_gettime, pthread_getcpuclockid(get_ident()))
+        self._place = opened.name
         self.pace = Pace(settings.bandwidth, stop=self._stop, client_time=client_time)
         """How fast it works, and whether it gives way to clients."""
         self._writer = ArchiveWriter(
             StoppableStore(opened, self._stop),
             data.file_system,
             data.path,
-            self._state(draw),
+            state,
             draw=draw,
             pace=self.pace,
             part_size=settings.part_size,
@@ -126,9 +132,14 @@ class Archiver:
         """Whether another server has taken over the archive."""
         return self._is_fenced
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the store is not the one that was claimed, as of the last run."""
+        return self._is_gone
+
     def reader(self) -> ArchiveReader | None:
-        """Reads the archive as a whole; None if the store has not answered yet, or another server has taken it over."""
-        return None if self._is_fenced else self._writer.reader()
+        """Reads the archive as a whole; None if it is gone or not known yet, or another server has taken it over."""
+        return None if self._is_fenced or self._is_gone else self._writer.reader()
 
     @property
     def is_known(self) -> bool:
@@ -189,6 +200,8 @@ class Archiver:
             raise StartRefused(self._data.path, fence.reason, fence.remedy) from fence
         except StoreRefused as refusal:
             raise StartRefused(self._data.path, str(refusal), "use another store") from refusal
+        except ArchiveGone as failure:
+            self._note_gone(failure)
         except (ArchiveFailure, StorageFailure) as failure:
             _log.warning("the archive cannot be claimed; archiving starts when it can reason=%s", failure)
             self._failure = str(failure)
@@ -237,17 +250,34 @@ class Archiver:
                 # Not of the store alone: a claim also writes to the disk of the server, which may be full.
                 self._note_failure(failure)
             else:
-                if self._failure is not None:
-                    _log.info("archiving works again")
-                self._failure = None
+                self._note_success()
                 return True
             return False
 
     def _note_failure(self, failure: CourserError) -> None:
         self.counters.failure_count += 1
+        if isinstance(failure, ArchiveGone):
+            self._note_gone(failure)
+            return
         if self._failure is None:
             _log.warning("archiving failed; it will be tried again reason=%s", failure)
         self._failure = str(failure)
+
+    def _note_gone(self, failure: ArchiveGone) -> None:
+        """Nothing counts as archived any more. What comes back may be an older copy: all of it is looked at first."""
+        if not self._is_gone:
+            _log.error("%s; nothing is archived, and no local segment counts as archived, until it is back", failure)
+        self._failure, self._is_gone = str(failure), True
+        self.guard.confirm({})
+        if self._others is not None:
+            self._others.retract()
+
+    def _note_success(self) -> None:
+        if self._is_gone:
+            _log.warning("the archive is back; archiving works again store=%s", self._place)
+        elif self._failure is not None:
+            _log.info("archiving works again")
+        self._failure, self._is_gone = None, False
 
     async def _archive(self, with_active: bool | None, *, is_final: bool) -> None:
         await self._loop.run_in_executor(self._thread, self._writer.begin)

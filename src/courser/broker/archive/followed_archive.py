@@ -19,7 +19,7 @@ from courser.archive.objects import Manifest
 from courser.archive.reader import PartitionArchive, open_store
 from courser.archive.settings import ArchiveSettings
 from courser.archive.store import StoppableStore
-from courser.archive.writer import ArchiveCounters, Confirmed, confirmed_log
+from courser.archive.writer import ArchiveCounters, Confirmed, ConfirmedLog
 from courser.broker.archive.archive_share import ArchiveShare
 from courser.broker.partition.partition_registry import PartitionRegistry
 from courser.errors import StartRefused
@@ -35,19 +35,36 @@ _decode = msgspec.msgpack.Decoder(Manifest).decode
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionNews:
+    """What the archive has of a partition."""
+
+    identity: PartitionIdentity
+    manifest: bytes
+    """Encoded."""
+    is_confirmed: bool
+    """Whether a root of this server names it: only then may anything be deleted because of it. What may is below."""
+    segments: frozenset[tuple[int, int]] = frozenset()
+    ends: tuple[tuple[int, int], ...] = ()
+    """See ``ConfirmedLog``."""
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveNews:
     """What the archive has of some partitions."""
 
     cluster: bytes
-    manifests: tuple[tuple[PartitionIdentity, bytes], ...]
-    """Encoded."""
-    is_confirmed: bool
-    """Whether a root of this server names them: only then may anything be deleted because of them."""
+    partitions: tuple[PartitionNews, ...]
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
-    """A manifest, as ``ArchiveNews`` carries it."""
-    return _encode(manifest)
+def news_of(identity: PartitionIdentity, manifest: Manifest) -> PartitionNews:
+    """The archive has this, but it is not confirmed."""
+    return PartitionNews(identity, _encode(manifest), is_confirmed=False)
+
+
+def confirmed_news(identity: PartitionIdentity, log: ConfirmedLog) -> PartitionNews:
+    """The archive has this, and it is confirmed."""
+    ends = tuple(log.ends.items())
+    return PartitionNews(identity, _encode(log.manifest), is_confirmed=True, segments=log.segments, ends=ends)
 
 
 class FollowedArchive:
@@ -113,10 +130,14 @@ class FollowedArchive:
     def learn(self, news: ArchiveNews) -> None:
         """More is archived, or all that was archived before this process was started."""
         self._keys = ArchiveKeys(news.cluster)
-        for identity, data in news.manifests:
-            manifest = self._manifests[identity] = _decode(data)
-            if news.is_confirmed:
-                self._confirmed[identity] = confirmed_log(manifest)
+        for found in news.partitions:
+            manifest = self._manifests[found.identity] = _decode(found.manifest)
+            if found.is_confirmed:
+                self._confirmed[found.identity] = ConfirmedLog(found.segments, dict(found.ends), manifest)
+
+    def retract(self) -> None:
+        """The archive is gone: nothing counts as archived until it is confirmed again."""
+        self._confirmed.clear()
 
     async def capture(self, *, with_active: bool) -> tuple[CapturedPartition, ...]:
         """All partitions of this process."""
