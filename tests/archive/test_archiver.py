@@ -161,7 +161,7 @@ async def test_messages_that_arrive_during_a_purge_stay(tmp_path: Path) -> None:
         await client.purge_topic("shop/orders")
         assert await texts(client) == []
     reader = ArchiveReader(store, find_clusters(store)[0])
-    ends = {piece.end_offset for found in reader.roots() for piece in pieces_of(reader, found)}
+    ends = {piece.end_offset for found in reader.listed_backwards() for piece in pieces_of(reader, found)}
     assert max(ends) == 3, "every message was archived before it was deleted"
 
 

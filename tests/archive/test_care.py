@@ -123,7 +123,7 @@ def test_a_prune_that_is_interrupted_leaves_a_good_archive() -> None:
         store = archive_with_pieces()
         reader = ArchiveReader(store, CLUSTER)
         remove(reader, plan_removals(reader, 300)[:done], lambda _: None)
-        for found in reader.roots():
+        for found in reader.listed_backwards():
             assert not list(Verification(reader, found, reads_bytes=True).findings())
 
 

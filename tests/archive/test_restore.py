@@ -251,7 +251,7 @@ async def test_a_restore_up_to_a_time_leaves_out_later_messages_and_changes(tmp_
         assert await texts(client) == [(0, b"first"), (1, b"second")]
         assert [stream.name for stream in await client.get_streams()] == ["shop"]
     reader = ArchiveReader(store, find_clusters(store)[0])
-    for found in reader.roots():
+    for found in reader.listed_backwards():
         around = reader.roots_around(found.root.time)
         assert [root.root.time for root in around if root is not None] == [found.root.time] * 2
     with pytest.raises(ArchiveFailure, match="after that time"):

@@ -128,17 +128,20 @@ def plan_removals(reader: ArchiveReader, since: int) -> list[Removal]:
     """What to remove so that restores to times from ``since`` on stay possible, in the order of removal.
 
     Raises:
-        ArchiveFailure: the store does not answer, or a root or manifest is damaged: then nothing may be removed.
+        ArchiveFailure: the store does not answer, or a root to keep, or a manifest of one, is damaged: then nothing
+            may be removed.
     """
     newest = reader.newest_root()
     if newest is None:
         return []
-    roots = list(reader.roots())
-    before = [found for found in roots if found.root.time <= since]
-    # The root before that time has the metadata as of then.
-    first = (before[-1].epoch, before[-1].number) if before else (0, 0)
-    kept = [found for found in roots if (found.epoch, found.number) >= first]
-    named = _names_of(reader, [*kept, newest])
+    kept, first = [newest], (0, 0)
+    for found in reader.listed_backwards():
+        kept.append(found)
+        if found.root.time <= since:
+            # It has the metadata as of that time. Those before it go unread: a damaged one keeps nothing.
+            first = found.place
+            break
+    named = _names_of(reader, kept)
     return [*_old_roots(reader, first, newest), *_Unnamed(reader, newest, named).find()]
 
 

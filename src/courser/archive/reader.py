@@ -262,9 +262,9 @@ class ArchiveReader:
                 _log.error("%s; using the manifest before it", damage)
         return None
 
-    def roots(self) -> Iterator[FoundRoot]:
-        """All roots that the store lists, oldest first. Raises ``ArchiveDamaged``."""
-        for place in self._listed_roots():
+    def listed_backwards(self) -> Iterator[FoundRoot]:
+        """All roots that the store lists, newest first. Raises ``ArchiveDamaged``."""
+        for place in reversed(self._listed_roots()):
             with suppress(ObjectMissing):
                 yield self._root_at(place)
 
