@@ -21,9 +21,10 @@ from courser.archive.store import Creation, create, probe
 from courser.archive.uploading import Range, upload
 from courser.broker.archive.archive_share import Backlog
 from courser.storage.local_files import LocalFileSystem
-from tests.archive.brokers import archiver_of, backlog_of, fill, partition_of, running, settings_of, texts
+from tests.archive.brokers import HOUR, archiver_of, backlog_of, fill, partition_of, running, settings_of, texts
 from tests.archive.seaweed import ACCESS_KEY, READER_KEY, READER_SECRET, SECRET_KEY, SeaweedServer
 from tests.archive.test_restore import digest, load
+from tests.fakes.clocks import ManualClock
 from tests.servers import PATIENCE, RunningServer
 
 PART = 5 * 1024 * 1024
@@ -163,6 +164,38 @@ async def test_a_server_catches_up_after_its_store_was_down(server: SeaweedServe
         assert await backlog_of(broker) == Backlog()
     logs = [key for key in server.objects(bucket) if key.endswith(".log")]
     assert len(logs) == 2, "nothing is uploaded twice"
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+async def test_a_bucket_that_was_emptied_or_removed_is_gone_until_it_is_back(
+    server: SeaweedServer, bucket: str, tmp_path: Path, is_removed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    settings = settings_of(store=server.settings(bucket), expiry=HOUR)
+    async with running(tmp_path, settings, clock=clock) as (broker, client):
+        await fill(broker, client, "a")
+        assert await archiver_of(broker).run_once()
+        saved = {key: server.client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in server.objects(bucket)}
+        for key in saved:
+            server.client.delete_object(Bucket=bucket, Key=key)
+        if is_removed:
+            server.client.delete_bucket(Bucket=bucket)
+        await fill(broker, client, "b")
+        assert not await archiver_of(broker).run_once()
+        assert archiver_of(broker).is_gone
+        assert sum("the archive is gone" in record.getMessage() for record in caplog.records) == 1
+        clock.advance(2 * HOUR)
+        await broker.broker.retention.clean_all()
+        assert len(partition_of(broker).log.segments) == 2
+        if is_removed:
+            server.client.create_bucket(Bucket=bucket)
+        assert server.objects(bucket) == {}, "nothing is written there"
+        for key, data in saved.items():
+            server.client.put_object(Bucket=bucket, Key=key, Body=data)
+        assert await archiver_of(broker).run_once()
+        await broker.broker.retention.clean_all()
+        assert len(partition_of(broker).log.segments) == 0
+        assert [payload for _, payload in await texts(client)] == [b"a", b"b"]
 
 
 async def test_a_server_that_was_killed_comes_back_from_the_bucket_as_another_process(

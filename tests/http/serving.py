@@ -228,6 +228,7 @@ async def http_listener(
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,
         problems=DiskWatch(broker.partitions, broker.pool, lambda: (1, 0)).problems,
+        notices=broker.notices,
         read_metrics=broker.scrapes.text,
         metrics=broker.metrics,
         memory=memory,

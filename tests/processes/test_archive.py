@@ -179,6 +179,46 @@ async def test_a_purge_waits_for_the_archive_in_every_process(tmp_path: Path) ->
                 assert len(await read(client, topic, 4)) == 4
 
 
+async def test_no_process_deletes_anything_while_the_archive_is_gone(tmp_path: Path) -> None:
+    archive, away = tmp_path / "archive", tmp_path / "away"
+    with RunningServer(tmp_path / "server", settings=settings_of(archive)) as server:
+        async with client_of(server) as client:
+            topics = await make_topics(client)
+            await send(client, topics, range(9))
+            for topic in topics:
+                await until_deletable(client, topic, 1)
+            archive.rename(away)
+            archive.mkdir()
+            while not figure(await client.get_metrics(), "courser_archive_gone"):  # noqa: ASYNC110 - the server's work
+                await asyncio.sleep(0.01)
+            before = [await local_count(client, topic) for topic in topics]
+            for topic in topics:
+                await client.delete_segments(topic, partition_id=0, segments_count=1)
+            assert [await local_count(client, topic) for topic in topics] == before
+            assert list(archive.iterdir()) == [], "nothing is written there"
+            archive.rmdir()
+            away.rename(archive)
+            for topic in topics:
+                await until_deletable(client, topic, 1)
+                assert await read(client, topic) == [payload(number) for number in range(9)]
+            assert not figure(await client.get_metrics(), "courser_archive_gone")
+        assert server.stop() == 0
+
+
+async def until_deletable(client: Client, topic: str, count: int) -> None:
+    """Delete so many segments, as soon as they are archived."""
+    wanted = await local_count(client, topic) - count
+    while await local_count(client, topic) > wanted:
+        await client.delete_segments(topic, partition_id=0, segments_count=count)
+        await asyncio.sleep(0.01)
+
+
+async def local_count(client: Client, topic: str) -> int:
+    """How many segments of a topic are on the disk of the server."""
+    segments = (await client.get_segments(topic, partition_id=0)).segments
+    return sum(found.location != "remote" for found in segments)
+
+
 def count_of(archive: Path) -> int:
     """The archived logs."""
     return sum(1 for path in archive.rglob("*.log*") if path.is_file())

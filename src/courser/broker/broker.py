@@ -451,6 +451,10 @@ class Broker:
             (here if self.partitions.owns(*address) else elsewhere).append(address)
         await self.archiver.archive_topics(map(self.partitions.at, here), elsewhere)
 
+    def notices(self) -> list[str]:
+        """What is wrong although clients get what they ask for."""
+        return [self.archiver.failure or ""] if self.archiver is not None and self.archiver.is_gone else []
+
     def user_updated(self, user: User) -> None:
         """A user may be inactive now: then it leaves its groups, and others get its partitions."""
         if not user.is_active:

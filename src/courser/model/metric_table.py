@@ -134,6 +134,11 @@ ARCHIVE_OLDEST_AGE = Metric(
     "courser_archive_oldest_age_seconds", _GAUGE, "Age of the oldest message in a sealed segment that is not archived."
 )
 
+ARCHIVE_GONE = Metric(
+    "courser_archive_gone",
+    _GAUGE,
+    "1 while the store is not the one that the server has claimed, such as an empty mount point, else 0.",
+)
 ARCHIVE_READS = Metric("courser_archive_reads_total", _COUNTER, "Reads of messages that only the archive has.")
 ARCHIVE_CACHE_HITS = Metric(
     "courser_archive_cache_hits_total", _COUNTER, "Blocks of archived messages that were in memory when needed."
@@ -286,6 +291,7 @@ SECTIONS = (
             ARCHIVE_PRUNED_BYTES,
             ARCHIVE_BACKLOG,
             ARCHIVE_OLDEST_AGE,
+            ARCHIVE_GONE,
             ARCHIVE_READS,
             ARCHIVE_CACHE_HITS,
             ARCHIVE_CACHE_MISSES,

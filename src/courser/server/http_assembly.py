@@ -53,6 +53,7 @@ async def make_http_services(
         reply_sent=broker.reply_sent,
         reply_unread=broker.reply_unread,
         problems=broker.disk_watch.problems,
+        notices=broker.notices,
         metrics=broker.metrics,
         read_metrics=broker.scrapes.text,
         memory=services.memory,

@@ -368,7 +368,9 @@ class HttpApplication:
 
     async def _answer_ready(self, _: Exchange, _values: Mapping[str, str], _access: Access | None) -> Answer:
         problems = await self._services.problems()
-        return text_answer(_UNAVAILABLE, "\n".join(problems)) if problems else text_answer(_OK, "ready")
+        if problems:
+            return text_answer(_UNAVAILABLE, "\n".join(problems))
+        return text_answer(_OK, "\n".join(("ready", *self._services.notices())))
 
     async def _answer_metrics(self, _: Exchange, _values: Mapping[str, str], _access: Access | None) -> Answer:
         return Answer(_OK, (await self._services.read_metrics()).encode(), prometheus.CONTENT_TYPE)

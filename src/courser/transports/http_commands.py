@@ -45,6 +45,8 @@ class HttpServices:
     """A reply of so many bytes is on its way."""
     problems: Callable[[], Awaitable[list[str]]]
     """Why the server is not ready; empty if it is."""
+    notices: Callable[[], list[str]]
+    """What is wrong although the server is ready."""
     metrics: Registry
     read_metrics: Callable[[], Awaitable[str]]
     """All metrics as text."""

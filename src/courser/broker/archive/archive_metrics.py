@@ -24,6 +24,7 @@ def register_archive_metrics(registry: Registry, share: "ArchiveShare | None") -
             m.ARCHIVE_FAILURES,
             m.ARCHIVE_BACKLOG,
             m.ARCHIVE_OLDEST_AGE,
+            m.ARCHIVE_GONE,
         )
         return
     counters = share.counters
@@ -33,6 +34,7 @@ def register_archive_metrics(registry: Registry, share: "ArchiveShare | None") -
     registry.surveys.append(share.survey)
     registry.value_of(m.ARCHIVE_BACKLOG, lambda: share.backlog.size)
     registry.value_of(m.ARCHIVE_OLDEST_AGE, share.oldest_age)
+    registry.value_of(m.ARCHIVE_GONE, lambda: int(share.is_gone))
 
 
 def register_read_metrics(registry: Registry, past: "TieredReads | None") -> None:

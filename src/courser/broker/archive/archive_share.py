@@ -48,6 +48,10 @@ class KnownArchive(Protocol):
         """Whether it was read since the start."""
 
     @property
+    def is_gone(self) -> bool:
+        """Whether the store is not the one that was claimed, if that is known."""
+
+    @property
     def failure(self) -> str | None:
         """Why it cannot be used now, if that is known."""
 
@@ -162,6 +166,11 @@ class ArchiveShare:
     def counters(self) -> ArchiveCounters:
         """What was done since the start."""
         return self._archive.counters
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the store is not the one that was claimed, if that is known here."""
+        return self._archive.is_gone
 
     def archive_of(self, log: PartitionLog) -> PartitionArchive | None:
         """Where the archived messages of a partition are; None if there are none. Its methods block.

@@ -108,6 +108,11 @@ class FollowedArchive:
         return self._keys is not None
 
     @property
+    def is_gone(self) -> bool:
+        """The first process knows it."""
+        return False
+
+    @property
     def failure(self) -> str | None:
         """The first process knows it."""
         return None
