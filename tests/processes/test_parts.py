@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -215,8 +216,30 @@ async def test_a_channel_says_that_too_much_waits_for_the_other_end() -> None:
         channel.send((NOTE, "large", (piece,)))
     channel.send((NOTE, "large", (piece,)))
     assert channel.is_congested
+    # It is asked for each request, and there may be a million pieces: no walk over them.
+    pieces, channel._left = channel._left, NotWalked(channel._left)
+    assert channel.is_congested
+    channel._left = pieces
+    received, is_read = list[object](), asyncio.Event()
+
+    def take(message: object) -> None:
+        received.append(message)
+        if len(received) == 5:
+            is_read.set()
+
+    other = Channel(theirs, take, lambda: None)
+    async with asyncio.timeout(60):
+        await is_read.wait()
+    assert (channel.is_congested, channel._left_size) == (False, 0)
     channel.close()
-    theirs.close()
+    other.close()
+
+
+class NotWalked(deque[memoryview]):
+    """Fails if somebody looks at all that is in it."""
+
+    def __iter__(self) -> Iterator[memoryview]:
+        raise AssertionError("a walk over all pieces")
 
 
 async def test_a_channel_tells_once_that_the_other_end_is_gone() -> None:

@@ -29,10 +29,19 @@ PAUSE = 0.001
 class Stage:
     """A first process with one other, whose processes are parts of this one. Each lasts as long as a test wants."""
 
-    def __init__(self, patience: Patience = USUAL_PATIENCE) -> None:
+    def __init__(
+        self, patience: Patience = USUAL_PATIENCE, *, process_count: int = 2, retry_pause: float = PAUSE
+    ) -> None:
         self.companions = Companions(
-            Links(FIRST, 2), self._start, cast("Any", None), first_pause=PAUSE, patience=patience
+            Links(FIRST, process_count),
+            self._start,
+            cast("Any", None),
+            first_pause=PAUSE,
+            retry_pause=retry_pause,
+            patience=patience,
         )
+        self.start_failures: list[OSError] = []
+        """Why processes cannot be started, one try after the other."""
         self.started: list[Peer] = []
         """The ends of the processes, in the order in which they were started."""
         self.alive = 0
@@ -53,6 +62,8 @@ class Stage:
         self._news = asyncio.Event()
 
     def _start(self, number: int) -> Child:
+        if self.start_failures:
+            raise self.start_failures.pop()
         (channel, their_channel), (handles, their_handles) = socket_pair(), handle_pair()
         services: Services = {
             "open": lambda peer, _: self.on_open(peer),

@@ -66,6 +66,8 @@ class Channel:
         """Messages that are sent at the end of this turn."""
         self._left: deque[memoryview] = deque()
         """What the kernel has not taken yet; copies."""
+        self._left_size = 0
+        """Bytes of that."""
         self.is_open = True
         self.region: RequestRegion | None = None
         """That of this process, once the other end has it mapped."""
@@ -122,6 +124,7 @@ class Channel:
             if not self._left:
                 self._loop.add_writer(self._socket, self._write_left)
             self._left.append(memoryview(bytes(memoryview(piece)[sent:])))
+            self._left_size += len(piece) - sent
             sent = 0
 
     def _send_pieces(self, pieces: list[Any]) -> int:
@@ -150,6 +153,7 @@ class Channel:
             except OSError:
                 self.lose()
                 return
+            self._left_size -= sent
             if sent < len(piece):
                 self._left[0] = piece[sent:]
                 return
@@ -159,7 +163,8 @@ class Channel:
     @property
     def is_congested(self) -> bool:
         """Whether the other end does not read what was sent to it."""
-        return bool(self._left) and sum(map(len, self._left)) > UNREAD_SIZE_MAX
+        # Asked for each request that is forwarded: there may be a great many pieces.
+        return self._left_size > UNREAD_SIZE_MAX
 
     # --- receiving ---
 
@@ -253,6 +258,7 @@ class Channel:
         self.is_open = False
         self._small.clear()
         self._left.clear()
+        self._left_size = 0
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
         self._socket.close()

@@ -22,11 +22,28 @@ def handle_pair() -> tuple[socket.socket, socket.socket]:
     return ends
 
 
+def are_left(count: int) -> bool:
+    """Whether this process may have so many more descriptors."""
+    found: list[int] = []
+    try:
+        for _ in range(count):
+            found.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))  # noqa: PERF401 - those before a failure count
+    except OSError:
+        return False
+    finally:
+        for descriptor in found:
+            os.close(descriptor)
+    return True
+
+
 class Handles:
     """One end. Use it on one event loop."""
 
     def __init__(self, end: socket.socket, services: Mapping[str, Callable[..., None]]) -> None:
-        """Each of the ``services`` gets the descriptors of a message, which are then its own, and the arguments."""
+        """Each of the ``services`` gets the descriptors of a message, which are then its own, and the arguments.
+
+        It gets no descriptors if this process has as many as it may have: the kernel drops those that do not fit.
+        """
         end.setblocking(False)
         self._socket = end
         self._services = services
@@ -40,7 +57,7 @@ class Handles:
         Raises:
             OSError: the other process is gone, or the message does not fit.
         """
-        data, buffers = encode((name, arguments))
+        data, buffers = encode((name, arguments, len(descriptors)))
         assert not buffers, "what is sent here is small"
         if len(data) > _MESSAGE_SIZE_MAX:
             raise OSError(f"a message of {len(data)} bytes is too large")
@@ -56,7 +73,11 @@ class Handles:
         if not data:
             self.close()
             return
-        name, arguments = _decoded(data)
+        name, arguments, count = _decoded(data)
+        if len(descriptors) < count:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            descriptors = []
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
         self._services[name](descriptors, *arguments)
@@ -69,9 +90,9 @@ class Handles:
             self._socket.close()
 
 
-def _decoded(data: bytes) -> tuple[str, tuple[Any, ...]]:
+def _decoded(data: bytes) -> tuple[str, tuple[Any, ...], int]:
     try:
-        name, arguments = decode(memoryview(data), ())
+        name, arguments, count = decode(memoryview(data), ())
     except pickle.UnpicklingError as error:
         raise AssertionError("both ends are the same program") from error
-    return name, arguments
+    return name, arguments, count

@@ -46,6 +46,8 @@ _log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.2
 _PAUSE_MAX = 30.0
 """Seconds before a process that ended is started again. The pause doubles each time."""
+_RETRY_PAUSE = 1.0
+"""Seconds before the next try to do what there was no descriptor for."""
 _HEALTHY_AFTER = 60.0
 """Seconds that a process has to live before the pause is reset."""
 
@@ -60,13 +62,16 @@ class Companions:
         settings: BrokerSettings,
         *,
         first_pause: float = _FIRST_PAUSE,
+        retry_pause: float = _RETRY_PAUSE,
         patience: Patience = USUAL_PATIENCE,
     ) -> None:
         """``start`` starts the process with a number. ``settings`` are those of further processes.
 
-        ``first_pause``: seconds before a process that ended is started again. ``patience`` is that with silent ones.
+        ``first_pause``: seconds before a process that ended is started again; ``retry_pause``: before the next try of
+        what there was no descriptor for. ``patience`` is that with silent ones.
         """
         self._first_pause = first_pause
+        self._retry_pause = retry_pause
         self._patience = patience
         self.links = links
         self._start = start
@@ -87,6 +92,7 @@ class Companions:
         """Told of a process that is ready to accept connections, once this one is."""
         self.archive_shares = ArchiveLead(links, self.take_over)
         self.services.update(self.archive_shares.services)
+        self.services["link_again"] = lambda peer, number: self._link_again(peer.number, number)
         self._broker: Broker | None = None
         self._lost: frozenset[Path] = frozenset()
         self._restarts: dict[int, asyncio.Task[None]] = {}
@@ -165,8 +171,26 @@ class Companions:
         found: frozenset[PartitionIdentity] = await self.connected[number].call("open", orders)
         return found
 
+    def _link_or_retry(self, one: int, other: int) -> None:
+        """Connect two further processes, now or when there are descriptors for it."""
+        try:
+            self._link(one, other)
+        except OSError as error:
+            _log.error("could not connect processes %d and %d; trying again: %s", one, other, error)
+            self._link_later(one, other)
+
+    def _link_later(self, one: int, other: int) -> None:
+        asyncio.get_running_loop().call_later(self._retry_pause, self._link_again, one, other)
+
+    def _link_again(self, one: int, other: int) -> None:
+        """Connect two processes again, one of which says that it is not connected."""
+        if not self._is_open:
+            self._link_later(one, other)
+        elif {one, other} <= self.links.peers.keys() and not self._is_closing:
+            self._link_or_retry(one, other)
+        # Else one of them is started again, and connected with all others then.
+
     def _link(self, one: int, other: int) -> None:
-        """Connect two further processes."""
         channels, handles = socket_pair(), handle_pair()
         try:
             for number, their_number, ends in (
@@ -216,7 +240,7 @@ class Companions:
             await self._children[number].ended()
             await self._pause(number)
             try:
-                self._connect(self._start(number))
+                self._connect(self._start_again(number))
                 # Not while changes wait for it: it loads its modules first.
                 await self.connected[number].call(HEARTBEAT)
                 is_ready = await broker.catalog.between_changes(partial(self._get_ready, number))
@@ -229,6 +253,14 @@ class Companions:
                 _log.exception("process %d could not be started again", number)
         self._ready_times[number] = loop.time()
         del self._restarts[number]
+
+    def _start_again(self, number: int) -> Child:
+        try:
+            return self._start(number)
+        except OSError:
+            # There is no memory or no descriptor for it. It has not ended: a long pause would help nobody.
+            self._pauses[number] = min(self._pauses[number], self._retry_pause)
+            raise
 
     def _disconnect(self, number: int) -> None:
         """What is asked of a process fails from now on."""
@@ -261,7 +293,7 @@ class Companions:
         await self._open(number, store.state.encode(), StopKind.KILLED, broker.data.unopened)
         await self.archive_shares.introduce(peer)
         for other in self.links:
-            self._link(number, other.number)
+            self._link_or_retry(number, other.number)
         if not peer.is_open:
             return False
         self.links.add(peer)

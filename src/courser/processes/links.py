@@ -22,6 +22,8 @@ class Links:
         """Of the others, ready or not; without those whose partitions this process has taken over."""
         self.peers: dict[int, Peer] = {}
         """Those that are ready for requests."""
+        self.without_channel: set[int] = set()
+        """Processes that are there, but this one has no descriptor left for a channel to them."""
         self._changed: asyncio.Future[None] | None = None
         """Done when a process comes back, for those who wait for one."""
         self._is_stopping = False
@@ -36,6 +38,7 @@ class Links:
     def add(self, peer: Peer) -> None:
         """A process is ready for requests."""
         self.peers[peer.number] = peer
+        self.without_channel.discard(peer.number)
         self._wake_all()
 
     def remove(self, peer: Peer) -> None:
@@ -57,7 +60,7 @@ class Links:
         """A process that is there. Raises ``CommandRejected`` (20010) while it is being restarted."""
         peer = self.peers.get(number)
         if peer is None:
-            raise _restarting()
+            raise _unconnected() if number in self.without_channel else _restarting()
         return peer
 
     async def wait_for(self, number: int) -> Peer:
@@ -82,4 +85,12 @@ def _wake(changed: "asyncio.Future[None]") -> None:
 
 def _restarting() -> CommandRejected:
     reason = "the process of the server that owns this topic is being restarted; try again"
+    return CommandRejected(ErrorCode.SERVER_BUSY, reason)
+
+
+def _unconnected() -> CommandRejected:
+    reason = (
+        "this process of the server has as many files and connections open as it may have, and cannot reach the one "
+        "that owns this topic; try again, or raise the limit of open files (LimitNOFILE, ulimit -n)"
+    )
     return CommandRejected(ErrorCode.SERVER_BUSY, reason)

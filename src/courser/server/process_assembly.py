@@ -115,8 +115,8 @@ def map_memory_of_others(peer_of: Callable[[int], Peer | None]) -> dict[str, Cal
 
     def map_memory(descriptors: Sequence[int], number: int) -> None:
         peer = peer_of(number)
-        if peer is None:
-            # It has ended meanwhile.
+        if peer is None or not descriptors:
+            # It has ended meanwhile; or no descriptor is left here, and its large requests come through the channel.
             for descriptor in descriptors:
                 os.close(descriptor)
         else:

@@ -22,7 +22,7 @@ from courser.processes.archive_following import ArchiveServices
 from courser.processes.children import end_with_parent
 from courser.processes.encoding import COMMAND
 from courser.processes.following import FirstProcess, FollowingServices, OpeningOrders, open_follower
-from courser.processes.handles import Handles
+from courser.processes.handles import Handles, are_left
 from courser.processes.links import Links
 from courser.processes.mirrors import Mirrors
 from courser.processes.moving import Moves
@@ -57,6 +57,11 @@ if TYPE_CHECKING:
     from courser.server.telemetry import Begin, Telemetry
 
 _log = logging.getLogger(__name__)
+
+_LINK_DESCRIPTOR_COUNT = 8
+"""Descriptors that a channel to another process needs, with a few for what happens at the same time."""
+_LINK_PAUSE = 0.5
+"""Seconds between looks whether there are so many."""
 
 
 class _Forwarder(logging.Handler):
@@ -172,6 +177,12 @@ class Worker:
 
     def _link(self, descriptors: Sequence[int], number: int) -> None:
         """A channel to another further process."""
+        if not descriptors:
+            # The other ends are closed with them. Whoever was connected to its predecessor notices that by itself.
+            _log.error("no descriptor is left for a channel to process %d; trying again when there is", number)
+            self._links.without_channel.add(number)
+            self._link_when_possible(number)
+            return
         channel, handles = (socket.socket(fileno=descriptor) for descriptor in descriptors)
         self._given_up.pop(number, None)
         if (predecessor := self._links.peers.get(number)) is not None:
@@ -182,8 +193,18 @@ class Worker:
         if (old := self._handles.pop(number, None)) is not None:
             old.close()
         self._handles[number] = Handles(handles, self._handle_services)
+        if number in self._links.without_channel:
+            _log.info("connected to process %d again", number)
         self._links.add(peer)
         self._share_memory(number)
+
+    def _link_when_possible(self, number: int) -> None:
+        if number not in self._links.without_channel:
+            return
+        if are_left(_LINK_DESCRIPTOR_COUNT):
+            self._first.note("link_again", number)
+        else:
+            asyncio.get_running_loop().call_later(_LINK_PAUSE, self._link_when_possible, number)
 
     def _make_peer(self, number: int, channel: socket.socket) -> Peer:
         return Peer(
