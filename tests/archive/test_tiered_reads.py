@@ -182,6 +182,36 @@ async def test_a_wrong_copy_is_fetched_again_and_damage_is_reported(tmp_path: Pa
         assert await texts(client) == ALL, "the wrong copy is not kept"
 
 
+@pytest.mark.parametrize("kind", ["bucket", "directory"])
+async def test_an_object_that_vanished_is_an_error_and_hides_no_other_message(tmp_path: Path, kind: str) -> None:
+    store = fake_store() if kind == "bucket" else None
+    settings, objects = settings_of(tmp_path / "archive"), tmp_path / "archive"
+    async with running(tmp_path / "server", settings, store) as (broker, client):
+        await fill(broker, client, *LETTERS)
+        await archive_and_trim(broker, 4)
+        if store is None:
+            (path,) = objects.rglob(f"{1:020d}-*.log")
+            path.unlink()
+        else:
+            del store.objects[segments_in(store)[1]]
+        for skip_missing in (False, True):
+            for strategy in (PollingStrategy.First(), PollingStrategy.Offset(0)):
+                assert await poll(client, strategy, skip_missing=skip_missing) == ALL[:1], "what comes before it"
+            for _ in range(2):
+                with pytest.raises(RequestFailed, match="there is no such object") as failure:
+                    await poll(client, PollingStrategy.Offset(1), skip_missing=skip_missing)
+                assert failure.value.code is ErrorCode.ARCHIVE_FAILURE
+            assert await poll(client, PollingStrategy.Offset(2), skip_missing=skip_missing) == ALL[2:]
+        # A consumer that commits what it gets stops there, until somebody brings the object back, or moves it on.
+        consumed = [await client.poll_messages("shop/orders", None, 0, count=100, auto_commit=True)]
+        assert [message.offset for message in consumed[0]] == [0]
+        with pytest.raises(RequestFailed):
+            await client.poll_messages("shop/orders", None, 0, count=100, auto_commit=True)
+        await client.store_consumer_offset("shop/orders", partition_id=0, offset=1)
+        consumed.append(await client.poll_messages("shop/orders", None, 0, count=100, auto_commit=True))
+        assert [message.offset for message in consumed[1]] == [2, 3, 4, 5]
+
+
 async def test_what_was_purged_is_gone(tmp_path: Path) -> None:
     async with running(tmp_path, settings_of(), fake_store()) as (broker, client):
         await fill(broker, client, *LETTERS)

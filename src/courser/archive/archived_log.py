@@ -7,9 +7,11 @@ checksums. All methods block and may raise ``ArchiveFailure``.
 import logging
 from bisect import bisect_right
 from collections import OrderedDict
+from contextlib import suppress
 from operator import attrgetter
 from threading import Lock
 
+from courser.archive.errors import ArchiveFailure
 from courser.archive.object_cache import CachedObject, ObjectCache, ObjectFile
 from courser.archive.objects import Piece
 from courser.archive.reader import PartitionArchive
@@ -180,8 +182,16 @@ class ArchivedLog:
                 continue
             assert found is not None
             piece_end = min(found.piece.end_offset, end_offset)
-            offset = self._read_piece(found.piece, offset, piece_end, collector, buffer, wait=wait)
-            self._read_ahead(found.piece, offset, wait=wait)
+            try:
+                offset = self._read_piece(found.piece, offset, piece_end, collector, buffer, wait=wait)
+            except ArchiveFailure:
+                if collector.message_count:
+                    # What can be read is returned first. The next read fails, and says why.
+                    break
+                raise
+            with suppress(ArchiveFailure):
+                # Who comes that far is told.
+                self._read_ahead(found.piece, offset, wait=wait)
             if offset < piece_end:
                 break
         return collector.result(offset)
