@@ -331,6 +331,31 @@ def test_what_retention_deleted_stays_in_the_archive() -> None:
     assert archived_bytes(store) == expected_bytes(0, 25)
 
 
+@pytest.mark.parametrize("bounds", [(0, 10), (0, 10, 20), (0, 25)])
+def test_a_manifest_never_shrinks_by_itself(bounds: tuple[int, ...], caplog: pytest.LogCaptureFixture) -> None:
+    """The partition has fewer messages than the archive, or others: its disk has lost some, or was set back."""
+    store, file_system, other = store_of(), disk(), replace(IDENTITY, partition_id=1)
+    for first, end in ((0, 10), (10, 25)):
+        plant_segment(file_system, first, end)
+    whole = captured((0, 10, 25))
+    Process(store, file_system, seed=1).run(capture(whole))
+    for first, end in pairwise(bounds):
+        plant_segment(file_system, first, end)
+    process = Process(store, file_system, seed=2)
+    behind = captured(bounds)
+    for _ in range(2):
+        process.run(capture(behind, replace(behind, identity=other, segments=()), metadata=None))
+    assert archived_bytes(store) == expected_bytes(0, 25)
+    assert process.confirmed[IDENTITY] == frozenset(), "nothing of it may be deleted"
+    assert process.writer.counters.failure_count == 2
+    assert caplog.text.count("lacks messages which the archive has") == 1
+    root = ArchiveReader(store, CLUSTER).newest_root()
+    assert root is not None
+    assert [found.next_offset for found in root.root.partitions] == [25, bounds[-1]], "the other goes on"
+    Process(store, file_system, seed=3, take_over=True).run(capture(behind))
+    assert archived_bytes(store) == expected_bytes(0, bounds[-1])
+
+
 def test_a_partition_that_cannot_be_read_does_not_stop_the_others() -> None:
     store, file_system = store_of(), disk()
     process = Process(store, file_system)

@@ -24,16 +24,10 @@ def empty_manifest(identity: PartitionIdentity, purge_count: int) -> Manifest:
 
 def without_the_gone(old: Manifest, partition: CapturedPartition) -> Manifest:
     """The manifest to continue: without what the partition no longer has, and with what it knows of gaps and damage."""
-    is_purged = partition.purge_count > old.purge_count
+    lost = {piece.key for piece in lost_pieces(old, partition)}
     # The partition forgets what it knew of messages that it no longer has. The archive still has them.
-    past_end = 0 if is_purged else partition.start_offset
-    kept = [
-        piece
-        for piece in old.pieces
-        if not (is_purged and piece.end_offset <= partition.start_offset)
-        and piece.end_offset <= partition.next_offset
-        and not _contradicts(piece, partition)
-    ]
+    past_end = 0 if partition.purge_count > old.purge_count else partition.start_offset
+    kept = [piece for piece in old.pieces if not _is_purged(piece, old, partition) and piece.key not in lost]
     return msgspec.structs.replace(
         old,
         purge_count=partition.purge_count,
@@ -53,6 +47,23 @@ def without_the_gone(old: Manifest, partition: CapturedPartition) -> Manifest:
             [correction for correction in old.corrections if correction[0] < past_end], partition.corrections
         ),
     )
+
+
+def lost_pieces(old: Manifest, partition: CapturedPartition) -> list[Piece]:
+    """The objects with messages that the partition should have, or have had, and that no purge has removed.
+
+    There are some only if the partition is not what it was: set back, or shortened by a failing disk.
+    """
+    return [
+        piece
+        for piece in old.pieces
+        if not _is_purged(piece, old, partition)
+        and (piece.end_offset > partition.next_offset or _contradicts(piece, partition))
+    ]
+
+
+def _is_purged(piece: Piece, old: Manifest, partition: CapturedPartition) -> bool:
+    return partition.purge_count > old.purge_count and piece.end_offset <= partition.start_offset
 
 
 def is_alike(before: CapturedPartition, now: CapturedPartition) -> bool:

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from courser.archive.keys import ArchiveKeys, segment_name
 from courser.archive.manifests import (
     empty_manifest,
     is_alike,
+    lost_pieces,
     pieces_of,
     versions_before,
     with_piece,
@@ -166,6 +167,10 @@ class ArchiveWriter:
         self._on_confirmed = on_confirmed
         self._keys = ArchiveKeys(state.cluster)
         self._nonce = draw(16)
+        self._may_lose = take_over
+        """Whether somebody has said that the server goes on without what only the archive has."""
+        self._behind: set[PartitionIdentity] = set()
+        """Partitions that lack messages which the archive has."""
         self._is_claimed = False
         """Whether the epoch is this writer's ..."""
         self._is_current = False
@@ -292,6 +297,7 @@ class ArchiveWriter:
         known = {partition.identity for partition in capture.partitions}
         # Partitions that were deleted do not come back.
         self._heads = {identity: head for identity, head in self._heads.items() if identity in known}
+        capture = replace(capture, partitions=tuple(map(self._unless_behind, capture.partitions)))
         self._put_metadata(capture)
         for partition in capture.partitions:
             if partition.is_lost:
@@ -303,6 +309,32 @@ class ArchiveWriter:
                 self.counters.failure_count += 1
                 _log.warning("could not archive partition=%s reason=%s", partition.directory, error)
         self._commit(capture)
+
+    def _unless_behind(self, partition: CapturedPartition) -> CapturedPartition:
+        """A partition that lacks archived messages counts as lost: its archive stays as it is, until somebody decides.
+
+        If it were archived as it is, the next manifest would not name what it lacks.
+        """
+        identity, head = partition.identity, self._heads.get(partition.identity)
+        if self._may_lose or partition.is_lost or head is None:
+            return partition
+        if head.seen is not None and is_alike(head.seen, partition):
+            return partition
+        lost = lost_pieces(head.manifest, partition)
+        if not lost:
+            self._behind.discard(identity)
+            return partition
+        self.counters.failure_count += 1
+        if identity not in self._behind:
+            self._behind.add(identity)
+            _log.error(
+                "not archiving a partition that lacks messages which the archive has partition=%s first=%d end=%d; "
+                "restore them, or go on without them: start once with --set data_maintenance.archiver.take_over=true",
+                partition.directory,
+                lost[0].first_offset,
+                lost[-1].end_offset,
+            )
+        return CapturedPartition(identity=identity, directory=partition.directory, is_lost=True, segments=())
 
     def _put_metadata(self, capture: Capture) -> None:
         if capture.metadata is None:
