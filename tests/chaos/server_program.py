@@ -15,6 +15,6 @@ if __name__ == "__main__":
     obey(control)
     # Further processes obey the same levers.
     crew.WORKER_MODULE = WORKER_MODULE
-    os.environ |= {CONTROL_VARIABLE: str(control), "PYTHONPATH": sys.path[0]}
+    os.environ |= {CONTROL_VARIABLE: str(control), "PYTHONPATH": os.pathsep.join(sys.path)}
     sys.argv = sys.argv[2:]
     main()
