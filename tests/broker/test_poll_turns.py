@@ -53,3 +53,23 @@ async def test_a_client_that_polls_little_does_not_wait_for_those_that_poll_much
         assert isinstance(scene.dispatcher.begin(light, small), r.Polled)
         replies = await asyncio.gather(*waiting)
         assert {reply.message_count for reply in replies if isinstance(reply, r.Polled)} == {1500}
+
+
+async def test_polls_that_get_memory_at_the_same_moment_are_served_a_few_in_each_turn(tmp_path: Path) -> None:
+    async with opened(tmp_path) as scene:
+        await add_topic(scene)
+        await scene.ask(scene.root, send_command(*["x" * 1000] * 100))
+        buffers, deaf = scene.broker.buffers, scene.connect(0)
+        buffers.unread(deaf, buffers.ledger.size_max, is_copied=True)
+        command = poll_command(PollingKind.FIRST, count=100)
+        polls = [scene.dispatcher.begin(scene.connect(0), command) for _ in range(30)]
+        futures = [poll.future for poll in polls if isinstance(poll, Waiting)]
+        assert len(futures) == 30
+        await asyncio.sleep(0)
+        assert not any(future.done() for future in futures)
+        buffers.drop(deaf)
+        counts = [0]
+        while counts[-1] < 30:
+            await asyncio.sleep(0)
+            counts.append(sum(future.done() for future in futures))
+        assert all(later - earlier <= 8 for earlier, later in pairwise(counts))

@@ -491,7 +491,7 @@ async def test_large_messages_are_read_one_after_another_when_replies_fill_their
         await asyncio.sleep(0)
         assert await texts(scene, small) == ["small"]
         assert not any(task.done() for task in waiting)
-        assert scene.broker.buffers.leased_size < 3 * MIB
+        assert scene.broker.buffers.ledger.size < 3 * MIB
         await scene.ask(scene.root, c.DeletePartitions("s", "t", 1))
         for session, task in zip(sessions, waiting, strict=False):
             scene.broker.reply_sent(session)

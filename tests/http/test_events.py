@@ -251,7 +251,7 @@ async def test_who_does_not_read_is_cut_off_with_little_memory(tmp_path: Path) -
 
             def is_over() -> bool:
                 nonlocal largest
-                largest = max(largest, server.broker.buffers.leased_size)
+                largest = max(largest, server.broker.buffers.ledger.size)
                 return not len(server.subscriptions)
 
             await until(is_over)

@@ -388,9 +388,9 @@ async def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
         assert (await root.ask("POST", path, large, content_type="application/octet-stream")).status == 201
         with socket.create_connection(("127.0.0.1", server.port)) as deaf:
             deaf.sendall(head_of(root, "GET", path))
-            await until(lambda: server.broker.buffers.leased_size > 36_000_000)
+            await until(lambda: server.broker.buffers.ledger.size > 36_000_000)
             await until(lambda: server.connections.count == 0)
-            assert server.broker.buffers.leased_size == 0
+            assert server.broker.buffers.ledger.size == 0
 
 
 # --- places ---

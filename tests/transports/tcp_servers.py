@@ -45,7 +45,7 @@ class Server:
         self.changed = asyncio.Event()
         self.gate = asyncio.Event()
         self.clients: list[Client] = []
-        self.memory = ReadBuffers(leased_size_max=settings.reply_memory)
+        self.memory = ReadBuffers(MemoryLedger(settings.reply_memory))
         self.services = services = Services(
             begin=lambda session, command: attempt(self._dispatch(session, command)),
             choose_codec=lambda head, session: EchoCodec(),

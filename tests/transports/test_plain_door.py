@@ -37,7 +37,7 @@ def doors() -> list[PlainDoor | TlsDoor]:
         ManualClock(),
         count_max=10,
         request_memory=MemoryLedger(settings.request_memory),
-        reply_memory=ReadBuffers(),
+        reply_memory=ReadBuffers(MemoryLedger(settings.reply_memory)),
     )
 
     def make() -> Any:

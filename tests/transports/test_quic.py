@@ -405,7 +405,7 @@ async def test_who_does_not_read_is_cut_off_in_time_and_others_are_served(certif
             server.clock.advance(SECOND + 1)
             server.connections.enforce_deadlines()
         await server.until(lambda: server.sessions[0] in server.closed)
-        assert server.memory.leased_size == 0
+        assert server.memory.ledger.size == 0
 
 
 async def test_a_stop_says_why(certificate: Certificate) -> None:

@@ -93,6 +93,6 @@ async def test_a_reply_to_a_client_that_has_gone_waits_for_nobody() -> None:
         connection.connection_lost(None)
         server.gate.set()
         await settle(20)
-        assert server.memory.leased_size == 0
+        assert server.memory.ledger.size == 0
         assert connection.loop is not None
         assert connection.loop.unsent_since is None

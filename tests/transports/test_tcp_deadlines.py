@@ -310,7 +310,7 @@ async def test_when_replies_fill_the_memory_those_who_read_most_slowly_go_at_onc
             await (await server.connect()).say(b"a round trip")
             server.clock.advance(SECOND)
             assert server.connections.cut_off_count == max(number - 1, 0), "nobody waits for a patrol"
-            assert server.memory.leased_size <= 70 * MIB
+            assert server.memory.ledger.size <= 70 * MIB
         await server.until(lambda: server.sessions[0] in server.closed)
 
 

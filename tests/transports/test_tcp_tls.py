@@ -78,8 +78,8 @@ async def test_over_tls_a_reply_that_is_not_read_counts_and_has_a_deadline(
         stuck.writer.write(frame(b"much%d" % (32 * MIB)))
         for _ in range(20):
             await other.say(b"a round trip")
-        assert server.memory.leased_size > 16 * MIB, "the kernel does not take so much"
-        assert server.memory.leased_size == server.memory.size_of(server.sessions[0])
+        assert server.memory.ledger.size > 16 * MIB, "the kernel does not take so much"
+        assert server.memory.ledger.size == server.memory.size_of(server.sessions[0])
         stuck_connection = next(each for each in server.connections if each.loop.session is server.sessions[0])  # type: ignore[union-attr]
         assert stuck_connection.loop is not None
         assert stuck_connection.loop.unsent_since is not None
@@ -87,7 +87,7 @@ async def test_over_tls_a_reply_that_is_not_read_counts_and_has_a_deadline(
             server.clock.advance(SECOND + 1)
             server.connections.enforce_deadlines()
         await server.until(lambda: server.sessions[0] in server.closed)
-        assert server.memory.leased_size == 0
+        assert server.memory.ledger.size == 0
 
 
 async def test_over_tls_large_replies_arrive_whole_and_in_order(
@@ -101,7 +101,7 @@ async def test_over_tls_large_replies_arrive_whole_and_in_order(
         assert await asyncio.wait_for(client.reader.readexactly(len(expected)), GRACE) == expected
         client.writer.write(frame(b"much%d" % (8 * MIB)))
         assert len(await asyncio.wait_for(client.reader.readuntil(b">"), GRACE)) == 8 * MIB + 2
-        assert server.memory.leased_size == 0
+        assert server.memory.ledger.size == 0
 
 
 async def test_over_tls_the_last_reply_is_sent_whole_before_a_stop(
@@ -113,7 +113,7 @@ async def test_over_tls_the_last_reply_is_sent_whole_before_a_stop(
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         client.writer.write(frame(b"much%d" % (32 * MIB)))
         async with asyncio.timeout(GRACE):
-            while not server.memory.leased_size:  # noqa: ASYNC110 - it is about to
+            while not server.memory.ledger.size:  # noqa: ASYNC110 - it is about to
                 await asyncio.sleep(0)
         stopping = asyncio.ensure_future(server.stop(GRACE))
         await asyncio.sleep(0)

@@ -318,7 +318,7 @@ async def test_who_does_not_read_is_cut_off_in_time_and_gets_no_pongs_meanwhile(
         stuck.reader._transport.pause_reading()  # type: ignore[attr-defined]
         stuck.writer.write(masked(frame(b"much%d" % (32 * MIB))))
         await server.until_unread()
-        size = server.memory.leased_size
+        size = server.memory.ledger.size
         assert size > 16 * MIB
         for _ in range(20):
             stuck.writer.write(masked(b"x" * 100, PING) * 100)
@@ -329,7 +329,7 @@ async def test_who_does_not_read_is_cut_off_in_time_and_gets_no_pongs_meanwhile(
             server.clock.advance(SECOND + 1)
             server.connections.enforce_deadlines()
         await server.until(lambda: server.sessions[0] in server.closed)
-        assert server.memory.leased_size == 0
+        assert server.memory.ledger.size == 0
         assert await say_raw(other, b"hello") == b"<hello>"
 
 

@@ -68,6 +68,7 @@ from courser.catalog.state import CatalogState
 from courser.errors import StorageFailure
 from courser.model import metric_table as m
 from courser.model.identifiers import TopicAddress
+from courser.model.memory_ledger import MemoryLedger
 from courser.model.metrics import Registry, Sample
 from courser.model.permissions import ALL_PERMISSIONS, Action
 from courser.records.stored_header import PartitionIdentity
@@ -182,7 +183,7 @@ class Broker:
         self.archive_share = self._make_archive_share(draw, archive_store)
         self.archive_pruner = self._make_archive_pruner()
         self.condenser = self._make_condenser()
-        self.buffers = ReadBuffers(leased_size_max=settings.reply_memory)
+        self.buffers = ReadBuffers(MemoryLedger(settings.reply_memory))
         self.reply_sent = self.buffers.give_back
         """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
         self.polls = Polls(self.catalog.state, self.partitions, self.groups, self.buffers, settings)

@@ -66,11 +66,13 @@ class MemoryNeeded(Exception):
 class ReadBuffer:
     """Memory for reads, which can be reused once the last result was sent. For one reader at a time."""
 
-    __slots__ = ("_block", "_used", "piece_size_max")
+    __slots__ = ("_block", "_used", "capacity", "piece_size_max")
 
     def __init__(self, size: int = DEFAULT_LIMITS.read_buffer_size) -> None:
         self._block = np.empty(size, np.uint8).data
         self._used = 0
+        self.capacity = size
+        """Bytes of memory."""
         self.piece_size_max = sys.maxsize
         """Bytes that may be taken at once. Whoever counts memory sets it before each read."""
 
@@ -86,9 +88,10 @@ class ReadBuffer:
     def take(self, size: int) -> memoryview:
         """``size`` bytes with arbitrary contents. Raises ``MemoryNeeded`` if they are more than the limit."""
         self.check(size)
-        if self._used + size > len(self._block):
+        if self._used + size > self.capacity:
             # Not a bytearray, which would be zeroed first. Earlier pieces keep their own block alive.
-            self._block = np.empty(max(size, 2 * len(self._block)), np.uint8).data
+            self._block = np.empty(max(size, 2 * self.capacity), np.uint8).data
+            self.capacity = len(self._block)
             self._used = 0
         piece = self._block[self._used : self._used + size]
         self._used += size
@@ -98,7 +101,7 @@ class ReadBuffer:
         """Extend the last piece taken to ``size`` bytes. Raises ``MemoryNeeded`` if they are more than the limit."""
         self.check(size)
         start = self._used - len(piece)
-        if start + size <= len(self._block):
+        if start + size <= self.capacity:
             self._used = start + size
             return self._block[start : start + size]
         larger = self.take(size)

@@ -222,6 +222,9 @@ class Polls:
         buffer, size_max = self._buffers.lease(session, size_max)
         if buffer is None:
             buffer = await self._buffers.lease_later(session, size_max)
+            # Many may get memory at the same moment.
+            await self._turns.wait()
+            _check_present(session, partition)
         start_offset = offset
         found: ReadResult | Waiting[ReadResult] | None
         result: ReadResult | None

@@ -19,6 +19,8 @@ _SHARED_SIZE_MAX = 2 * _MIB
 """Bytes of one result."""
 _HELD_SIZE_MAX = 8 * _MIB
 """Bytes of memory of all results: more would not stay in the caches of the processor."""
+_HELD_PART = 8
+"""At most one eighth of the memory for replies."""
 _HOLD_TIME = 0.05
 """Seconds that a result is kept after its last reader. Readers that are further apart do not ask for the same."""
 _FOLLOWED_COUNT = 8
@@ -60,6 +62,7 @@ class RecentReads:
         self._kept: dict[_Place, _Kept] = {}
         """The oldest first."""
         self._held_size = 0
+        self._held_size_max = min(_HELD_SIZE_MAX, buffers.ledger.size_max // _HELD_PART)
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -75,8 +78,9 @@ class RecentReads:
         if not kept.holds_for(partition):
             self._let_go((partition, question))
             return None
-        if kept.client_id == session.client_id or not self._buffers.share(session, kept.buffer):
+        if kept.client_id == session.client_id:
             return None
+        self._buffers.share(session, kept.buffer)
         kept.is_used = True
         partition.followed_count = _FOLLOWED_COUNT
         return kept.result
@@ -105,13 +109,13 @@ class RecentReads:
         buffer = self._buffers.hold(session)
         if buffer is None:
             return
-        if buffer.capacity > _HELD_SIZE_MAX:
+        if buffer.capacity > self._held_size_max:
             # A small result in a large buffer that was used before: it would push out all others, and then itself.
             self._buffers.release(buffer)
             return
         self._kept[place] = _Kept(result, session.client_id, buffer, visible_end)
         self._held_size += buffer.capacity
-        while self._held_size > _HELD_SIZE_MAX:
+        while self._held_size > self._held_size_max:
             self._let_go(next(iter(self._kept)))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_HOLD_TIME, self._look)
