@@ -1,6 +1,7 @@
 """The store of a running server goes away, is exchanged, comes back: only what is in the right one counts."""
 
 import logging
+import random
 import shutil
 from collections.abc import Iterable
 from enum import Enum
@@ -32,6 +33,7 @@ from tests.archive.writing import (
     plant_segment,
 )
 from tests.fakes.clocks import ManualClock
+from tests.fakes.files import FakeFileSystem
 
 
 class Left(Enum):
@@ -327,3 +329,48 @@ def test_a_directory_that_is_missing_is_never_made(tmp_path: Path) -> None:
     with pytest.raises(ArchiveGone, match="no such directory"):
         store.recognize()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_on_a_full_disk_confirms_nothing_and_goes_on_with_room() -> None:
+    failures: list[str] = []
+    room, is_refused = 0, True
+    while is_refused:
+        room += 400
+        archive, file_system = FakeFileSystem(random.Random(room)), disk(room)
+        archive.plant_directory(Path("/archive"))
+        for first, end in ((0, 10), (10, 25)):
+            plant_segment(file_system, first, end)
+        process = Process(DiskStore(archive, Path("/archive"), bytes(16)), file_system, seed=room)
+        process.run(capture(captured((0, 10))))
+        before = process.confirmed[IDENTITY]
+        archive.capacity = archive.used + room
+        try:
+            process.run(capture(captured((0, 10, 25))))
+            is_refused = False
+        except ArchiveFailure as failure:
+            failures.append(str(failure))
+        if is_refused:
+            assert process.confirmed[IDENTITY] == before
+            archive.capacity = None
+            process.run(capture(captured((0, 10, 25))))
+        assert process.confirmed[IDENTITY] == {(0, 10 * MESSAGE_SIZE), (10, 15 * MESSAGE_SIZE)}
+        assert archived_bytes(DiskStore(archive, Path("/archive"), bytes(16))) == expected_bytes(0, 25)
+    assert len(failures) > 5
+    assert all("No space left" in text and "gone" not in text for text in failures), failures
+
+
+async def test_who_only_looks_or_has_a_directory_of_its_own_claims_nothing(tmp_path: Path) -> None:
+    """A standby that follows, and a trial server with the same settings, do not end the epoch of the server."""
+    store = fake_store()
+    async with running(tmp_path / "server", settings_of(), store) as (broker, client):
+        await fill(broker, client, "a")
+        assert await archiver_of(broker).run_once()
+        for number in range(2):
+            restore(store, tmp_path / f"standby {number}" / "data")
+        async with running(tmp_path / "trial", settings_of(), store) as (trial, other):
+            await fill(trial, other, "b")
+            assert await archiver_of(trial).run_once()
+            await fill(broker, client, "c")
+            assert await archiver_of(broker).run_once()
+            assert archiver_of(trial).cluster != archiver_of(broker).cluster
+        assert not archiver_of(broker).is_fenced
