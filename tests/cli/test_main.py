@@ -287,4 +287,6 @@ def test_the_lazy_commands_are_all_there(group: LazyGroup) -> None:
         assert group.summaries[name].endswith(".")
     for alias, name in group.aliases.items():
         assert alias not in group.summaries
-        assert group.get_command(context, alias) is group.get_command(context, name)
+        command = group.get_command(context, alias)
+        assert command is not None
+        assert command.name == name

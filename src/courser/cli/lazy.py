@@ -1,6 +1,7 @@
 """Commands that are imported when they are called, so that help and completion do not wait for slow imports."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TypeAlias
 
@@ -10,6 +11,7 @@ from click.shell_completion import CompletionItem
 from courser.cli.failures import UnknownCommand, closest
 
 Completion: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+_REQUESTS_MODULE = "courser.cli.requests"
 _COMPLETION_MODULE = "courser.cli.completion"
 _NAME_WIDTH_MAX = 20
 """Columns of names in a help text; the summary of a longer name starts on the next line."""
@@ -26,12 +28,44 @@ def completed_by(name: str) -> Completion:
     return complete
 
 
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb that is one request. ``requests`` makes a command of it when it is called."""
+
+    command: str
+    """The name of the command's class in ``api.commands``. Its fields are the arguments."""
+    help: str
+    examples: tuple[str, ...]
+    summary: str = ""
+    """In the list of verbs. Empty: the first sentence of the help."""
+    confirm: str = ""
+    """What it asks about before it does it. Here and in ``done``, ``{place}`` and ``{name}`` stand for arguments."""
+    done: str = ""
+    """What it says after it has changed something. Empty: it shows the reply."""
+    effect: str = ""
+    """What the output for programs says of the things: that they are ``deleted``, or how many."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Arguments that are not called as the fields."""
+    sought: Mapping[str, str] = field(default_factory=dict)
+    """What those fields name that are not called as what they name, for the message about a missing one."""
+    empty: str = ""
+    """What it says instead of an empty table."""
+    also: tuple[str, ...] = ()
+    """Fields of the reply that the output for programs has in each record."""
+
+    @property
+    def in_short(self) -> str:
+        """The text in the list of verbs."""
+        return self.summary or self.help.split(".", 1)[0] + "."
+
+
 class LazyGroup(click.Group):
     """A group that knows the names and summaries of its commands, and the module that contains them.
 
-    The command ``log`` is the attribute ``log_command`` of that module. ``other_modules`` maps commands that are
-    elsewhere to their modules; ``groups`` are subgroups. ``aliases`` are short names; ``ls`` is one of every ``list``.
-    ``sections`` divide a long list of commands in the help text: a title, and the names below it.
+    The command ``log`` is the attribute ``log_command`` of that module, unless its summary is a ``Verb``.
+    ``other_modules`` maps commands that are elsewhere to their modules; ``groups`` are subgroups. ``aliases`` are short
+    names; ``ls`` is one of every ``list``. ``sections`` divide a long list of commands in the help text: a title, and
+    the names below it.
     """
 
     def __init__(
@@ -39,7 +73,7 @@ class LazyGroup(click.Group):
         name: str,
         *,
         commands_module: str,
-        summaries: Mapping[str, str],
+        summaries: Mapping[str, str | Verb],
         other_modules: Mapping[str, str] | None = None,
         groups: Mapping[str, click.Command] | None = None,
         aliases: Mapping[str, str] | None = None,
@@ -57,7 +91,8 @@ class LazyGroup(click.Group):
             callback=callback,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
-        self.summaries = dict(summaries)
+        self.verbs = {verb: row for verb, row in summaries.items() if isinstance(row, Verb)}
+        self.summaries = {verb: text.in_short if isinstance(text, Verb) else text for verb, text in summaries.items()}
         self.aliases = {**({"ls": "list"} if "list" in summaries else {}), **(aliases or {})}
         self.sections = dict(sections or {"Commands": tuple(summaries)})
         self._commands_module = commands_module
@@ -77,6 +112,10 @@ class LazyGroup(click.Group):
             return self._groups[name]
         if name not in self.summaries:
             return None
+        if name in self.verbs:
+            command = import_module(_REQUESTS_MODULE).request_command(name, self.verbs[name])
+            assert isinstance(command, click.Command)
+            return command
         module = import_module(self._other_modules.get(name, self._commands_module))
         command = getattr(module, f"{name.replace('-', '_')}_command")
         assert isinstance(command, click.Command)

@@ -1,13 +1,12 @@
-"""``courser partition``: add, delete, list and show the partitions of a topic."""
+"""``courser partition``: list and show the partitions of a topic."""
 
 import click
 
 from courser.cli.bounds import bounds_by_partition
 from courser.cli.connecting import ask_server
 from courser.cli.naming import PARTITION, TopicPath, Word, topic_argument
-from courser.cli.records import Record, emit_deed, emit_list, emit_thing
-from courser.cli.server_options import server_command, yes_option
-from courser.cli.terminal import confirm
+from courser.cli.records import Record, emit_list, emit_thing
+from courser.cli.server_options import server_command
 from courser.cli.topic_records import MAINTENANCE_SECTIONS, PARTITION_FIELDS, maintenance_record, partition_records
 from courser.client.client import Client
 
@@ -44,24 +43,6 @@ def get_command(*, place: TopicPath, output: str) -> None:
         return {**record, **maintenance_record(maintenance, partition_id)}
 
     emit_thing(PARTITION_FIELDS, ask_server(ask, place), output, MAINTENANCE_SECTIONS)
-
-
-@server_command("create", "courser partition create demo/orders 3")
-@topic_argument(_COUNT)
-def create_command(*, place: TopicPath, count: int, output: str) -> None:
-    """Add partitions to a topic. Afterwards, messages with a key may go to another partition than before."""
-    ask_server(lambda client: client.create_partitions(*place.names, count), place)
-    emit_deed(f'added {count} partitions to "{place}"', _record(place, created=count), output)
-
-
-@server_command("delete", "courser partition delete demo/orders 1 --yes")
-@topic_argument(_COUNT)
-@yes_option
-def delete_command(*, place: TopicPath, count: int, is_confirmed: bool, output: str) -> None:
-    """Delete the partitions with the highest ids and their messages. This cannot be undone."""
-    confirm(f'delete the last {count} partitions of "{place}" and their messages', is_confirmed=is_confirmed)
-    ask_server(lambda client: client.delete_partitions(*place.names, count), place)
-    emit_deed(f'deleted {count} partitions of "{place}"', _record(place, deleted=count), output)
 
 
 def _record(place: TopicPath, **counts: int) -> Record:

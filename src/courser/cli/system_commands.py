@@ -1,4 +1,4 @@
-"""``courser ping``, ``stats``, ``options``, ``cluster`` and ``snapshot``: the server as a whole."""
+"""``courser ping``, ``options`` and ``snapshot``: the server as a whole."""
 
 import asyncio
 import time
@@ -11,12 +11,12 @@ from courser.cli.cells import size_text
 from courser.cli.connecting import ask_server, find_target
 from courser.cli.explaining import explain
 from courser.cli.failures import Failure
-from courser.cli.records import Field, Record, as_size, as_time, emit_deed, emit_list, emit_thing, plain
+from courser.cli.records import Field, Record, emit_deed, emit_list, plain
 from courser.cli.server_options import server_command
 from courser.client.connection import open_connection
 from courser.client.targets import Target
 from courser.errors import CourserError
-from courser.model.quantities import NEVER, format_duration
+from courser.model.quantities import NEVER
 
 _SNAPSHOT_COMPRESSIONS = ("stored", "deflated", "bzip2", "zstd", "lzma", "xz")
 _SNAPSHOT_KINDS = {
@@ -31,46 +31,12 @@ _SNAPSHOT_KINDS = {
 """Names of the Iggy CLI, and those of the client."""
 
 
-def _as_percent(value: object) -> str:
-    return f"{value:.1f} %" if isinstance(value, float) else "-"
-
-
-def _as_run_time(value: object) -> str:
-    seconds = value // 1_000_000 if isinstance(value, int) else 0
-    return format_duration(seconds * 1_000_000)
-
-
-_STATS_FIELDS = (
-    Field("server_version", "version"),
-    Field("hostname"),
-    Field("os_name", "system"),
-    Field("kernel_version", "kernel"),
-    Field("process_id"),
-    Field("start_time", "started", text=as_time),
-    Field("run_time", "running for", text=_as_run_time),
-    Field("cpu_usage", "processor", text=_as_percent),
-    Field("memory_usage", "memory", text=as_size),
-    Field("available_memory", text=as_size),
-    Field("free_disk_space", text=as_size),
-    Field("total_disk_space", text=as_size),
-    Field("read_bytes", "read", text=as_size),
-    Field("written_bytes", "written", text=as_size),
-    Field("stream_count", "streams"),
-    Field("topic_count", "topics"),
-    Field("partition_count", "partitions"),
-    Field("segment_count", "segments"),
-    Field("message_count", "messages"),
-    Field("messages_size", "message size", text=as_size),
-    Field("client_count", "clients"),
-    Field("group_count", "consumer groups"),
-)
 _PING_FIELDS = (Field("number", is_number=True), Field("milliseconds", is_number=True), Field("address"))
 _OPTION_FIELDS = (
     Field("key"),
     Field("default", text=lambda value: "no limit" if value is None else plain(value)),
     Field("description"),
 )
-_NODE_FIELDS = (Field("name"), Field("ip", "address"), Field("tcp_port", "tcp", is_number=True))
 
 
 @server_command("ping", "courser ping", "courser ping --count 5 -o json")
@@ -101,12 +67,6 @@ async def _ping(target: Target, count: int) -> list[Record]:
     return records
 
 
-@server_command("stats", "courser stats", "courser stats -o json")
-def stats_command(*, output: str) -> None:
-    """Show statistics about the server: version, memory, disk, stored data."""
-    emit_thing(_STATS_FIELDS, asdict(ask_server(lambda client: client.get_stats())), output)
-
-
 @server_command("options", "courser options", "courser options user -o json")
 @click.argument("scope", type=click.Choice(("topic", "stream", "user")), default="topic")
 def options_command(*, scope: str, output: str) -> None:
@@ -114,13 +74,6 @@ def options_command(*, scope: str, output: str) -> None:
     options = ask_server(lambda client: client.describe_options(scope))
     records = [{**asdict(option), "default": None if option.default == NEVER else option.default} for option in options]
     emit_list(_OPTION_FIELDS, records, output, empty=f"a {scope} has no options")
-
-
-@server_command("cluster", "courser cluster", "courser cluster -o json")
-def cluster_command(*, output: str) -> None:
-    """List the servers of the cluster. There is always one."""
-    metadata = ask_server(lambda client: client.get_cluster_metadata())
-    emit_list(_NODE_FIELDS, map(asdict, metadata.nodes), output)
 
 
 @server_command("snapshot", "courser snapshot", "courser snapshot --snapshot-types server_logs --out-dir /tmp")

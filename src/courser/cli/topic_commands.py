@@ -1,4 +1,4 @@
-"""``courser topic``: create, show, change, purge and delete topics."""
+"""``courser topic``: create, show and change topics."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -10,8 +10,7 @@ from courser.cli.connecting import ask_server
 from courser.cli.naming import TopicPath, Word, stream_argument, topic_argument
 from courser.cli.quantity_words import COMPRESSION, OptionChoice, Quantity, expiry_of
 from courser.cli.records import Record, Section, emit_deed, emit_list, emit_thing
-from courser.cli.server_options import server_command, yes_option
-from courser.cli.terminal import confirm
+from courser.cli.server_options import server_command
 from courser.cli.topic_records import (
     MAINTENANCE_SECTIONS,
     PARTITION_FIELDS,
@@ -197,23 +196,3 @@ def _settings(flags: dict[str, object], compression: str | None, expiry: tuple[s
         settings.setdefault("message_expiry", expiry_of(expiry))
     # Each flag is named after its option.
     return cast("TopicSettings", settings)
-
-
-@server_command("delete", "courser topic delete demo/orders --yes")
-@topic_argument()
-@yes_option
-def delete_command(*, place: TopicPath, is_confirmed: bool, output: str) -> None:
-    """Delete a topic with all its messages. This cannot be undone."""
-    confirm(f'delete topic "{place}" with all its messages', is_confirmed=is_confirmed)
-    ask_server(lambda client: client.delete_topic(*place.names), place)
-    emit_deed(f'deleted topic "{place}"', {"stream": place.stream, "topic": place.topic, "deleted": True}, output)
-
-
-@server_command("purge", "courser topic purge demo/orders --yes")
-@topic_argument()
-@yes_option
-def purge_command(*, place: TopicPath, is_confirmed: bool, output: str) -> None:
-    """Delete all messages of a topic and its stored offsets. Offsets are not reused."""
-    confirm(f'delete all messages of topic "{place}"', is_confirmed=is_confirmed)
-    ask_server(lambda client: client.purge_topic(*place.names), place)
-    emit_deed(f'purged topic "{place}"', {"stream": place.stream, "topic": place.topic, "purged": True}, output)

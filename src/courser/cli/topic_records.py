@@ -4,7 +4,16 @@ from collections.abc import Mapping
 
 from msgspec.structs import asdict
 
-from courser.api.replies import PartitionBounds, PartitionInfo, TopicDurability, TopicInfo, TopicMaintenance
+from courser.api.replies import (
+    Damage,
+    Deletion,
+    PartitionBounds,
+    PartitionInfo,
+    TopicDurability,
+    TopicInfo,
+    TopicMaintenance,
+)
+from courser.cli.columns import columns_of
 from courser.cli.records import Field, Record, Section, as_size, as_time, plain
 from courser.model.durability import Durability
 from courser.model.quantities import NEVER, format_byte_size, format_duration
@@ -61,25 +70,7 @@ PARTITION_FIELDS = (
     Field("created_at", "created", text=as_time, rank=2),
 )
 
-DELETION_FIELDS = (
-    Field("deleted_at", "deleted", text=as_time),
-    Field("reason"),
-    Field("partition_id", "partition", is_number=True),
-    Field("first_offset", "first", is_number=True),
-    Field("next_offset", "next", is_number=True),
-    Field("message_count", "messages", is_number=True),
-    Field("size", text=as_size, is_number=True, rank=1),
-    Field("segment_count", "segments", is_number=True, rank=2),
-)
-DAMAGE_FIELDS = (
-    Field("partition_id", "damaged partition", is_number=True),
-    Field("first_offset", "first", is_number=True),
-    Field("next_offset", "next", is_number=True),
-    Field("segment_offset", "segment", is_number=True),
-    Field("position", is_number=True),
-    Field("size", text=as_size, is_number=True),
-)
-MAINTENANCE_SECTIONS = (Section("deletions", DELETION_FIELDS), Section("damages", DAMAGE_FIELDS))
+MAINTENANCE_SECTIONS = (Section("deletions", columns_of(Deletion)), Section("damages", columns_of(Damage)))
 
 
 def maintenance_record(maintenance: TopicMaintenance, partition_id: int | None = None) -> Record:

@@ -1,5 +1,7 @@
 """The tree of commands: their names, summaries and short names, and the modules that contain them.
 
+A verb that is one request is a row here; ``requests`` makes the command.
+
 This is all that ``courser --help`` needs: the modules are imported when a command is called.
 """
 
@@ -8,7 +10,7 @@ from collections.abc import Mapping
 import click
 
 from courser import __version__
-from courser.cli.lazy import LazyGroup
+from courser.cli.lazy import LazyGroup, Verb
 from courser.cli.server_options import server_parameters
 
 _EXIT_CODES = """\b
@@ -36,7 +38,7 @@ def _noun(
     name: str,
     module: str,
     description: str,
-    summaries: Mapping[str, str],
+    summaries: Mapping[str, str | Verb],
     *examples: str,
     aliases: Mapping[str, str] | None = None,
     other_modules: Mapping[str, str] | None = None,
@@ -59,12 +61,38 @@ _STREAM = _noun(
     "stream_commands",
     "Streams: groups of topics.",
     {
-        "list": "List all streams.",
+        "list": Verb(
+            "GetStreams",
+            "List all streams.",
+            ("courser stream list", "courser s l -o json"),
+            empty="no streams yet; create one with courser stream create NAME",
+        ),
         "get": "Show one stream and its topics.",
         "create": "Create a stream.",
-        "update": "Rename a stream.",
-        "delete": "Delete a stream with all its topics and messages.",
-        "purge": "Delete all messages of a stream.",
+        "update": Verb(
+            "UpdateStream",
+            "Rename a stream.",
+            ("courser stream update demo production",),
+            done='renamed stream "{place}" to "{name}"',
+            words={"name": "new_name"},
+        ),
+        "delete": Verb(
+            "DeleteStream",
+            "Delete a stream with all its topics and messages. This cannot be undone.",
+            ("courser stream delete demo --yes",),
+            confirm='delete stream "{place}" with all its topics and messages',
+            done='deleted stream "{place}"',
+            effect="deleted",
+        ),
+        "purge": Verb(
+            "PurgeStream",
+            "Delete all messages of a stream, but keep its topics. Offsets are not reused.",
+            ("courser stream purge demo --yes",),
+            summary="Delete all messages of a stream.",
+            confirm='delete all messages of stream "{place}"',
+            done='purged stream "{place}"',
+            effect="purged",
+        ),
     },
     "courser stream create demo",
     "courser s l",
@@ -78,8 +106,23 @@ _TOPIC = _noun(
         "get": "Show one topic: its settings, its partitions, deletions, damage.",
         "create": "Create a topic.",
         "update": "Change a topic's name or settings.",
-        "delete": "Delete a topic with all its messages.",
-        "purge": "Delete all messages of a topic.",
+        "delete": Verb(
+            "DeleteTopic",
+            "Delete a topic with all its messages. This cannot be undone.",
+            ("courser topic delete demo/orders --yes",),
+            confirm='delete topic "{place}" with all its messages',
+            done='deleted topic "{place}"',
+            effect="deleted",
+        ),
+        "purge": Verb(
+            "PurgeTopic",
+            "Delete all messages of a topic and its stored offsets. Offsets are not reused.",
+            ("courser topic purge demo/orders --yes",),
+            summary="Delete all messages of a topic.",
+            confirm='delete all messages of topic "{place}"',
+            done='purged topic "{place}"',
+            effect="purged",
+        ),
     },
     "courser topic create demo/orders 3",
     "courser topic get demo orders",
@@ -91,18 +134,48 @@ _PARTITION = _noun(
     {
         "list": "List the partitions of a topic and their offsets.",
         "get": "Show one partition: its offsets, deletions, damage.",
-        "create": "Add partitions to a topic.",
-        "delete": "Delete the partitions with the highest ids.",
+        "create": Verb(
+            "CreatePartitions",
+            "Add partitions to a topic. Afterwards, messages with a key may go to another partition than before.",
+            ("courser partition create demo/orders 3",),
+            done='added {count} partitions to "{place}"',
+            effect="created",
+        ),
+        "delete": Verb(
+            "DeletePartitions",
+            "Delete the partitions with the highest ids and their messages. This cannot be undone.",
+            ("courser partition delete demo/orders 1 --yes",),
+            summary="Delete the partitions with the highest ids.",
+            confirm='delete the last {count} partitions of "{place}" and their messages',
+            done='deleted {count} partitions of "{place}"',
+            effect="deleted",
+        ),
     },
     "courser partition create demo/orders 3",
 )
 _SEGMENT = _noun(
     "segment",
-    "segment_commands",
+    "",
     "Segments: the files that make up a partition.",
     {
-        "list": "List the segments of a partition, oldest first.",
-        "delete": "Delete the oldest segments that no consumer needs.",
+        "list": Verb(
+            "GetSegments",
+            "List the segments of a partition, oldest first.\n\n"
+            "The state is active (takes new messages), rolled, expired (the cleaner deletes it next) or archived "
+            "(the archive has confirmed it).",
+            ("courser segment list demo/orders 0", "courser seg l demo orders 0 -o json"),
+            also=("directory",),
+        ),
+        "delete": Verb(
+            "DeleteSegments",
+            "Delete the oldest sealed segments of a partition that no stored offset needs. This cannot be undone.\n\n"
+            "The newest segment is never deleted, nor are segments with messages that a consumer has not read yet. A "
+            "server with an archive deletes only segments that are archived.",
+            ("courser segment delete demo/orders 0 2 --yes",),
+            summary="Delete the oldest segments that no consumer needs.",
+            confirm='delete up to {count} segments of partition {partition_id} of "{place}"',
+            done='deleted up to {count} segments of partition {partition_id} of "{place}"',
+        ),
     },
     "courser segment list demo/orders 0",
 )
@@ -123,11 +196,28 @@ _GROUP = _noun(
     "group_commands",
     "Consumer groups: readers that share the partitions of a topic.",
     {
-        "list": "List the consumer groups of a topic.",
+        "list": Verb(
+            "GetConsumerGroups",
+            "List the consumer groups of a topic.",
+            ("courser consumer-group list demo/orders", "courser g l demo orders -o json"),
+            empty="no groups yet; create one with courser consumer-group create {place} NAME",
+        ),
         "get": "Show one group: its members and its progress.",
-        "create": "Create a consumer group.",
+        "create": Verb(
+            "CreateConsumerGroup",
+            "Create a consumer group.",
+            ("courser consumer-group create demo/orders billing",),
+            done='created group "{name}" of "{place}" with id {group_id}',
+        ),
         "reset": "Set where a group continues to read.",
-        "delete": "Delete a consumer group and its stored offsets.",
+        "delete": Verb(
+            "DeleteConsumerGroup",
+            "Delete a consumer group and its stored offsets.",
+            ("courser consumer-group delete demo/orders billing --yes",),
+            confirm='delete group "{group}" of "{place}" with its stored offsets',
+            done='deleted group "{group}" of "{place}"',
+            effect="deleted",
+        ),
     },
     "courser consumer-group create demo/orders billing",
     "courser group reset demo/orders billing --to earliest --dry-run",
@@ -152,7 +242,14 @@ _USER = _noun(
         "list": "List all users.",
         "get": "Show one user and its permissions.",
         "create": "Create a user.",
-        "delete": "Delete a user and its tokens.",
+        "delete": Verb(
+            "DeleteUser",
+            "Delete a user and its tokens. Its connections are closed.",
+            ("courser user delete reader --yes",),
+            confirm='delete user "{user}"',
+            done='deleted user "{user}"',
+            effect="deleted",
+        ),
         "name": "Rename a user.",
         "status": "Activate or deactivate a user.",
         "password": "Change a password.",
@@ -179,19 +276,40 @@ _TOKEN = _noun(
     "token_commands",
     "Personal access tokens: log in without a password.",
     {
-        "list": "List your tokens.",
+        "list": Verb(
+            "GetTokens",
+            "List your tokens, without their secrets.",
+            ("courser pat list", "courser pat l -o json"),
+            summary="List your tokens.",
+            empty="no tokens yet; create one with courser pat create NAME",
+        ),
         "create": "Create a token and print it.",
-        "delete": "Delete a token.",
+        "delete": Verb(
+            "DeleteToken",
+            "Delete a token. Connections that logged in with it are closed.",
+            ("courser pat delete backup --yes",),
+            confirm='delete token "{name}"',
+            done='deleted token "{name}"',
+            effect="deleted",
+            sought={"name": "token"},
+        ),
     },
     "courser pat create backup 30 days",
 )
 _CLIENT = _noun(
     "client",
-    "client_commands",
+    "",
     "Connections to the server.",
     {
-        "list": "List all connections.",
-        "get": "Show one connection and its consumer groups.",
+        "list": Verb("GetClients", "List all connections.", ("courser client list", "courser c l -o json")),
+        "get": Verb(
+            "GetClient",
+            "Show one connection and the consumer groups that it is a member of.",
+            ("courser client get 7",),
+            summary="Show one connection and its consumer groups.",
+            words={"client_id": "id"},
+            sought={"client_id": "client"},
+        ),
     },
     "courser client list",
 )
@@ -333,11 +451,8 @@ _MODULES = {
     "lag": "lag_commands",
     "top": "top_commands",
     "ui": "ui_commands",
-    "me": "client_commands",
-    "stats": "system_commands",
     "ping": "system_commands",
     "options": "system_commands",
-    "cluster": "system_commands",
     "snapshot": "system_commands",
     "login": "login_commands",
     "logout": "login_commands",
@@ -352,7 +467,7 @@ def _summary(name: str) -> str:
     return _GROUPS[name].get_short_help_str(limit=100)
 
 
-_SECTIONS = {
+_SECTIONS: dict[str, dict[str, str | Verb]] = {
     "Run a server": {
         "dev": "Run a server for development, ready to use.",
         "serve": "Run the server.",
@@ -386,13 +501,27 @@ _SECTIONS = {
     },
     "Look after a server": {
         "ping": "Check whether the server responds.",
-        "stats": "Show statistics about the server.",
+        "stats": Verb(
+            "GetStats",
+            "Show statistics about the server: version, memory, disk, stored data.",
+            ("courser stats", "courser stats -o json"),
+            summary="Show statistics about the server.",
+        ),
         "top": "Show rates, lag, slow commands and the disk, live.",
         "ui": "Open the web console, logged in.",
         "client": _summary("client"),
-        "me": "Show the connection of this command.",
+        "me": Verb(
+            "GetMe",
+            "Show the connection of this command: the user and the address.",
+            ("courser me", "courser me -o json"),
+            summary="Show the connection of this command.",
+        ),
         "options": "List the options of topics, streams or users.",
-        "cluster": "List the servers of the cluster.",
+        "cluster": Verb(
+            "GetClusterMetadata",
+            "List the servers of the cluster. There is always one.",
+            ("courser cluster", "courser cluster -o json"),
+        ),
         "snapshot": "Collect logs and state for troubleshooting.",
         "inspect": _summary("inspect"),
         "archive": _summary("archive"),

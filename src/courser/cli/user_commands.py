@@ -17,8 +17,8 @@ from courser.cli.lazy import completed_by
 from courser.cli.naming import TopicPath, any_place_argument, identifier, sought
 from courser.cli.permission_words import Names, parse_permissions, permission_rows, permissions_record
 from courser.cli.records import Field, Record, Section, as_time, emit_deed, emit_list, emit_thing
-from courser.cli.server_options import server_command, yes_option
-from courser.cli.terminal import ask_new_password, ask_secret, confirm, write
+from courser.cli.server_options import server_command
+from courser.cli.terminal import ask_new_password, ask_secret, write
 from courser.client.client import Client
 from courser.errors import CourserError
 from courser.model.permissions import Permissions
@@ -145,17 +145,6 @@ def create_command(
 
     details = ask_server(ask)
     emit_deed(f'created user "{name}" with id {details.user.user_id}', _record(details.user), output)
-
-
-@server_command("delete", "courser user delete reader --yes")
-@_user_argument
-@yes_option
-def delete_command(*, user: str, is_confirmed: bool, output: str) -> None:
-    """Delete a user and its tokens. Its connections are closed."""
-    confirm(f'delete user "{user}"', is_confirmed=is_confirmed)
-    name = identifier(user)
-    ask_server(lambda client: client.delete_user(name), names=sought(user=name))
-    emit_deed(f'deleted user "{user}"', {"user": name, "deleted": True}, output)
 
 
 @server_command("name", "courser user name reader auditor")
