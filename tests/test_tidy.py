@@ -131,7 +131,7 @@ def only_a_log_changes_itself(source: Source) -> Iterator[Finding]:
                 continue
         for part in (part for whole in changed for part in parts_of(whole)):
             if isinstance(part, ast.Attribute) and is_in_a_log(part.value):
-                yield part.lineno, f"{ast.unparse(part)} is assigned from outside: add a method to PartitionState"
+                yield part.lineno, f"{ast.unparse(part)} is assigned from outside: add a method to PartitionLog"
 
 
 def parts_of(target: ast.expr) -> Iterator[ast.expr]:

@@ -213,7 +213,7 @@ async def test_files_stay_open_for_reads_under_way(disk: GatedFileSystem, pool: 
     async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
         await send(partition, "cold")
         entered, leave = threading.Event(), threading.Event()
-        read = partition.log.read
+        read = partition.log_reader.read
 
         def slow_read(
             offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None, wait: bool = True
@@ -223,7 +223,7 @@ async def test_files_stay_open_for_reads_under_way(disk: GatedFileSystem, pool: 
                 assert leave.wait(30)
             return read(offset, count, size_max, buffer, wait)
 
-        partition.log.read = slow_read  # type: ignore[method-assign]
+        partition.log_reader.read = slow_read  # type: ignore[method-assign]
         disk.cold = True
         reading = asyncio.create_task(texts(partition))
         await until(entered.is_set)

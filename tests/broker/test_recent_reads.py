@@ -7,7 +7,7 @@ from pathlib import Path
 from courser.api import commands as c
 from courser.broker.access.sessions import Session
 from courser.model.messaging import PollingKind
-from tests.handlers.messaging import add_topic, log_of, poll, poll_command, send, texts, texts_of
+from tests.handlers.messaging import add_topic, log_of, partition_of, poll, poll_command, send, texts, texts_of
 from tests.handlers.scenes import Scene, opened
 from tests.http.serving import until
 
@@ -38,7 +38,7 @@ async def followed(path: Path) -> AsyncIterator[tuple[Scene, list[Session]]]:
 
 def size_read(scene: Scene) -> int:
     """Bytes that were read from files so far."""
-    return log_of(scene).reads.size
+    return partition_of(scene, 0).log_reader.counters.size
 
 
 async def test_a_read_serves_all_readers_that_follow(tmp_path: Path) -> None:

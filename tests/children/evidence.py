@@ -6,6 +6,7 @@ from pathlib import Path
 
 from courser.model.identifiers import ConsumerKind
 from courser.storage.data_directory import DataDirectory
+from courser.storage.log_reader import LogReader
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.paths import LEDGER
 from courser.storage.read_result import SkipReason
@@ -151,9 +152,9 @@ def _examine_partition(directory: DataDirectory, plan: Plan, number: int) -> Fou
     log = directory.open_partition(plan.directory_of(number), identity_of_partition(number), plan.settings)
     messages: dict[int, MessageIdentity] = {}
     skipped: list[tuple[int, int, SkipReason]] = []
-    offset = log.start_offset
+    offset, reader = log.start_offset, LogReader(log)
     while True:
-        result = log.read(offset, count=1000, size_max=1 << 20)
+        result = reader.read(offset, count=1000, size_max=1 << 20)
         skipped += [(skip.first_offset, skip.end_offset, skip.reason) for skip in result.skipped]
         messages.update(messages_of(result))
         if result.next_offset == offset:

@@ -12,6 +12,7 @@ from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity
 from courser.storage import upkeep
 from courser.storage.jobs import perform
+from courser.storage.log_reader import LogReader
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
@@ -114,7 +115,7 @@ class Life:
         """Remove these messages, which are the superseded ones."""
         self.facts.superseded |= set(superseded)
         assert condense(self.log)
-        assert not {message.offset for message in read_everything(self.log)} & set(superseded)
+        assert not {message.offset for message in read_everything(self.log, LogReader(self.log))} & set(superseded)
 
     def sync(self) -> None:
         written = self.log.next_offset
@@ -174,7 +175,7 @@ class Life:
         facts, log = self.facts, self.log
         assert not [finding for finding in log.findings if finding.is_damage]
         assert log.start_offset in (facts.start_offset, facts.possible_start)
-        seen = {message.offset: message.payload for message in read_everything(log)}
+        seen = {message.offset: message.payload for message in read_everything(log, LogReader(log))}
         expected = {o: payload for o, payload in facts.acknowledged.items() if o >= log.start_offset}
         missing = expected.keys() - seen.keys()
         assert missing <= facts.superseded

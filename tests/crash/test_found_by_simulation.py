@@ -13,6 +13,7 @@ from courser.model.identifiers import ConsumerKind
 from courser.records.layout import BATCH_HEADER_SIZE
 from courser.storage.durable_files import make_directories
 from courser.storage.jobs import Job, perform
+from courser.storage.log_reader import LogReader
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.recovery_cases import StopKind
 from courser.storage.syncing import plan_sync
@@ -330,6 +331,6 @@ def test_a_refused_batch_that_lacks_nothing_but_zeros_does_not_come_back_at_an_o
     found = {
         message.payload[:7]
         for log in after_power_cuts(engine, count=500)
-        for message in messages_of(log.read(3, count=1, size_max=1000))
+        for message in messages_of(LogReader(log).read(3, count=1, size_max=1000))
     }
     assert found == {b"takenta"}

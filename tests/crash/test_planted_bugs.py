@@ -71,7 +71,11 @@ def a_retried_sync_that_is_believed() -> AbstractContextManager[object]:
 
 
 def a_sync_believed_after_another_job_failed() -> AbstractContextManager[object]:
-    return mock.patch.object(SyncGuard, "_refuse_after_failure", nothing)
+    def forget(_guard: SyncGuard, _has_failed: bool) -> None:
+        """Learn of no failure."""
+
+    never = property(lambda _guard: False, forget)
+    return mock.patch.object(SyncGuard, "has_failed", never, create=True)
 
 
 @contextmanager

@@ -145,10 +145,10 @@ def test_mistake_9_the_new_start_is_durable_before_a_file_goes() -> None:
 def test_mistake_11_a_read_takes_what_was_asked_for_and_not_what_is_there() -> None:
     engine = Engine(replace(WRITTEN, segment_size=1_000_000))
     engine.fill(200)
-    before = engine.log.reads.size
-    result = engine.log.read(0, count=1_000_000, size_max=2_000)
+    before = engine.reader.counters.size
+    result = engine.reader.read(0, count=1_000_000, size_max=2_000)
     assert result.size <= 2_000
-    assert engine.log.reads.size - before <= 4_000
+    assert engine.reader.counters.size - before <= 4_000
 
 
 def test_mistake_11_a_length_that_lies_decides_nothing() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from courser.records.frames import iterate_frames
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE, WIRE_HEADER
+from courser.storage.log_reader import LogReader
 from courser.storage.partition_log import PartitionLog
 from courser.storage.read_result import ReadResult
 from tests.simulator.partition_model import PartitionModel, SeenMessage, SentBatch, promise
@@ -30,33 +31,33 @@ def messages_of(result: ReadResult) -> list[SeenMessage]:
     return seen
 
 
-def read_everything(log: PartitionLog) -> list[SeenMessage]:
+def read_everything(log: PartitionLog, reader: LogReader) -> list[SeenMessage]:
     """Read from the start to the end, in as many calls as it takes."""
     seen: list[SeenMessage] = []
     offset = log.start_offset
     while True:
-        result = log.read(offset, count=_EVERYTHING, size_max=_EVERYTHING)
+        result = reader.read(offset, count=_EVERYTHING, size_max=_EVERYTHING)
         seen += messages_of(result)
         if result.next_offset <= offset:
             return seen
         offset = result.next_offset
 
 
-class Reader:
+class RandomReads:
     """Asks random questions."""
 
     def __init__(self, source: random.Random, note: Callable[[str, str], None]) -> None:
         self._source = source
         self._note = note
 
-    def read(self, log: PartitionLog, model: PartitionModel, *, may_stop: bool) -> None:
+    def read(self, log: PartitionLog, reader: LogReader, model: PartitionModel, *, may_stop: bool) -> None:
         """A poll with limits. ``may_stop``: there are holes at which a read ends early."""
         source = self._source
         offset = source.randint(max(log.start_offset - 3, 0), log.next_offset + 2)
         count = source.choice((1, 2, 5, 40, 1000))
         size_max = source.choice((1, 300, 900, 3_000, 100_000))
         self._note("read", f"from {offset}, {count} messages, {size_max} bytes")
-        result = log.read(offset, count=count, size_max=size_max)
+        result = reader.read(offset, count=count, size_max=size_max)
         seen = messages_of(result)
         expected = model.visible(max(offset, log.start_offset), log.visible_end)
         for message, (expected_offset, identifier, payload, batch) in zip(seen, expected, strict=False):
@@ -86,7 +87,7 @@ class Reader:
             if size + next_size <= size_max:
                 self._note("short read", f"{len(seen)} of {count}")
 
-    def look_up(self, log: PartitionLog, model: PartitionModel) -> None:
+    def look_up(self, log: PartitionLog, reader: LogReader, model: PartitionModel) -> None:
         """Where does a time begin, and where do the last n messages?"""
         source = self._source
         kept = [batch for batch in model.batches if batch.base_offset >= log.start_offset]
@@ -94,11 +95,11 @@ class Reader:
             times = stored_times(log, kept)
             timestamp = max(times[source.choice(kept)] + source.choice((-1, 0, 0, 1)), 0)
             expected = next((batch.base_offset for batch in kept if times[batch] >= timestamp), log.next_offset)
-            found = log.offset_at_time(timestamp)
+            found = reader.offset_at_time(timestamp)
             promise(found == expected, f"(f) time {timestamp} begins at {found}, expected {expected}")
         count = source.choice((1, 2, 5, 17, 1000))
         visible = model.visible(log.start_offset, log.visible_end)
         expected = visible[-count][0] if len(visible) >= count else log.start_offset
-        found = log.offset_of_last(count)
+        found = reader.offset_of_last(count)
         self._note("look up", f"last {count} begin at {found}")
         promise(found == expected, f"(f) the last {count} begin at {found}, expected {expected}")

@@ -14,12 +14,13 @@ from pathlib import Path
 from courser.errors import StorageFailure
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.identity_search import ForeignPartition
+from courser.storage.log_reader import LogReader
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import partition_directory
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session_file import begin_session, check_format, end_session, how_it_stopped, last_known_time
 from tests.fakes.files import FakeFileSystem, SimulatedCrash
-from tests.simulator.checked_reads import Reader, read_everything
+from tests.simulator.checked_reads import RandomReads, read_everything
 from tests.simulator.disk_trouble import (
     RecordingPlan,
     check_nothing_vanished,
@@ -130,7 +131,7 @@ class Simulation:
         self._clock = SimulatedClock(source, self._note)
         self._data = Path("/data")
         self._file_system.plant_directory(self._data)
-        self._reader = Reader(source, self._note)
+        self._reads = RandomReads(source, self._note)
         count = source.choice((1, 1, 2))
         self._partitions = [
             SimulatedPartition(
@@ -268,7 +269,7 @@ class Simulation:
         elif not partition.is_damaged:
             promise(not damage, f"(m) called damage after a mere crash: {damage}")
         model.check_start(log.start_offset)
-        seen = read_everything(log)
+        seen = read_everything(log, partition.reader)
         if model.in_flight is not None and model.in_flight.timestamp == UNKNOWN_TIME:
             times = [message.timestamp for message in seen if message.offset == model.in_flight.base_offset]
             model.in_flight.timestamp = times[0] if times else UNKNOWN_TIME
@@ -286,7 +287,7 @@ class Simulation:
             check_nothing_vanished(self._file_system, self._logs_before, directory, log.start_offset)
         self._clock.check(log, model)
         if not model.rotten and not partition.is_damaged:
-            self._reader.look_up(log, model)
+            self._reads.look_up(log, partition.reader, model)
         if self._source.random() < 0.1 and log.failure is None:
             self._check_again(partition, stop)
 
@@ -303,8 +304,8 @@ class Simulation:
             clock=self._clock.watched,
             stop=stop,
         )
-        first = (log.start_offset, log.next_offset, sorted(log.offsets.items(), key=str), read_everything(log))
-        second = (again.start_offset, again.next_offset, sorted(again.offsets.items(), key=str), read_everything(again))
+        first = _contents(log)
+        second = _contents(again)
         # At `synced` a reader sees less than there is, but after a recovery everything is synced.
         for before, after in zip(first, second, strict=True):
             promise(before == after, f"(l) recovered again: {before} became {after}")
@@ -322,6 +323,7 @@ class Simulation:
                 partition = source.choice(self._partitions)
                 self._operate(partition)
                 partition.check_marks()
+                partition.check_totals()
             self._file_system.capacity = None
             if stop is Stop.CLEAN:
                 stop = self._stop_cleanly()
@@ -395,9 +397,9 @@ class Simulation:
         log, model, may_stop = partition.log, partition.model, partition.is_damaged
         try:
             if may_stop or self._source.random() < 0.7:
-                self._reader.read(log, model, may_stop=may_stop)
+                self._reads.read(log, partition.reader, model, may_stop=may_stop)
             else:
-                self._reader.look_up(log, model)
+                self._reads.look_up(log, partition.reader, model)
         except StorageFailure as failure:
             self._note("failed read", str(failure))
             promise(bool(self._plan.fired), f"(n) a read failed although the disk did not: {failure!r}")
@@ -482,3 +484,9 @@ class Simulation:
                 partition.model.rotten.add(batch)
                 self._is_rotten = True
                 self._note("rot", f"offset {batch.base_offset}")
+
+
+def _contents(log: PartitionLog) -> tuple[object, ...]:
+    """What is in a partition after a recovery."""
+    stored = sorted(log.offsets.items(), key=str)
+    return log.start_offset, log.next_offset, stored, read_everything(log, LogReader(log))

@@ -17,8 +17,10 @@ from courser.records.stored_header import NO_PRODUCER, PartitionIdentity
 from courser.storage import syncing, upkeep
 from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
+from courser.storage.log_reader import LogReader
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
+from courser.storage.segment import SegmentState
 from tests.fakes.clocks import ManualClock
 from tests.simulator.partition_model import (
     ConsumerHistory,
@@ -76,6 +78,7 @@ class SimulatedPartition:
         self._note = note
         self._identifier = identity.partition_id << 32
         self._log: PartitionLog | None = None
+        self._reader: LogReader | None = None
         self._acknowledgements: Acknowledgements[SentBatch] | None = None
         self._large_append: Flight | None = None
         self._sync: Flight | None = None
@@ -87,15 +90,22 @@ class SimulatedPartition:
         assert self._log is not None
         return self._log
 
+    @property
+    def reader(self) -> LogReader:
+        """Reads from the open log."""
+        assert self._reader is not None
+        return self._reader
+
     def open(self, log: PartitionLog) -> None:
         """A new process has recovered it."""
         self._log = log
+        self._reader = LogReader(log)
         self._acknowledgements = Acknowledgements(log.settings.durability)
         self._large_append = self._sync = self._upkeep = None
 
     def die(self) -> None:
         """The process is gone, and all that it had in memory."""
-        self._log = self._acknowledgements = self._large_append = self._sync = self._upkeep = None
+        self._log = self._reader = self._acknowledgements = self._large_append = self._sync = self._upkeep = None
 
     @property
     def is_purging(self) -> bool:
@@ -441,6 +451,19 @@ class SimulatedPartition:
         marks = self.log.marks
         in_order = marks.synced.offset <= marks.written.offset
         promise(in_order, f"(k) synced {marks.synced}, written {marks.written}")
+
+    def check_totals(self) -> None:
+        """(o) The totals are what a walk over the segments finds."""
+        log = self.log
+        totals = log.size, log.message_count, log.closing_count
+        walked = (
+            sum(segment.size for segment in log.segments),
+            sum(segment.message_count for segment in log.segments),
+            sum(segment.state is SegmentState.CLOSING for segment in log.segments),
+        )
+        promise(totals == walked, f"(o) the totals are {totals}, a walk finds {walked}")
+        unsealed = [segment for segment in log.segments if segment.state is not SegmentState.SEALED]
+        promise(log.unsealed == unsealed, f"(o) {len(log.unsealed)} segments count as unsealed, {len(unsealed)} are")
 
 
 def _settle(stores: list[tuple[ConsumerHistory, StoredValue]]) -> None:

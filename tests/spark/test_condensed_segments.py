@@ -11,6 +11,7 @@ from courser.spark.segment_source import SegmentSource
 from courser.spark.sources import LossRule, OffsetRange, read_range
 from courser.storage.jobs import perform
 from courser.storage.local_files import LocalFileSystem
+from courser.storage.log_reader import LogReader
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import index_path
 from courser.storage.recovery_cases import StopKind
@@ -42,7 +43,7 @@ def sources(tmp_path: Path) -> tuple[SegmentSource, bytes, list[int]]:
     log.append(keyed([(None, b"open")]))
     size, old_index = log.segments[0].size, index_path(directory, 0).read_bytes()
     assert condense(log) == 1
-    left = [message.offset for message in read_wire(b"".join(log.read(0, 1000, 2**20).pieces))][:-1]
+    left = [message.offset for message in read_wire(b"".join(LogReader(log).read(0, 1000, 2**20).pieces))][:-1]
     close(log)
     source = SegmentSource(
         directory=str(directory),

@@ -12,6 +12,7 @@ from courser.records.layout import Compression
 from courser.records.stored_body import PLAIN, Encoding, Encryption, encode
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.jobs import perform
+from courser.storage.log_reader import LogReader
 from courser.storage.partition_log import Appended, PartitionLog
 from courser.storage.paths import LEDGER, OFFSETS, QUARANTINE, index_path, log_path
 from courser.storage.read_result import ReadResult
@@ -163,15 +164,23 @@ class Engine:
 
     # --- reading ---
 
+    @property
+    def reader(self) -> LogReader:
+        """One for each life."""
+        known: tuple[PartitionLog, LogReader] | None = self.__dict__.get("_reader")
+        if known is None or known[0] is not self.log:
+            known = self.__dict__["_reader"] = self.log, LogReader(self.log)
+        return known[1]
+
     def read(self, offset: int, *, count: int = ALL, size_max: int = ALL) -> list[WireMessage]:
-        return messages_of(self.log.read(offset, count=count, size_max=size_max))
+        return messages_of(self.reader.read(offset, count=count, size_max=size_max))
 
     def read_all(self, offset: int = 0) -> tuple[list[WireMessage], list[ReadResult]]:
         """Read on until nothing more comes, as a consumer does."""
         messages: list[WireMessage] = []
         results: list[ReadResult] = []
         while True:
-            result = self.log.read(offset, count=ALL, size_max=ALL)
+            result = self.reader.read(offset, count=ALL, size_max=ALL)
             results.append(result)
             messages += messages_of(result)
             if result.next_offset == offset:

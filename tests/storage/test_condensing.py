@@ -110,8 +110,8 @@ def test_random_sends_condensing_and_restarts_keep_the_table(encoding: str, cach
         assert found or not [one for one in present if one >= offset]
         newest = sorted(present)[-count:]
         if newest:
-            assert engine.log.offset_of_last(len(newest)) <= newest[0]
-            assert [one for one in sorted(present) if one >= engine.log.offset_of_last(len(newest))] == newest
+            assert engine.reader.offset_of_last(len(newest)) <= newest[0]
+            assert [one for one in sorted(present) if one >= engine.reader.offset_of_last(len(newest))] == newest
     assert removed_count
 
 
@@ -208,7 +208,7 @@ def test_messages_of_a_producer_keep_their_marks() -> None:
     engine.append(keyed([(None, b"open")]))
     assert condense(engine.log) == 1
     assert sorted(stored(engine)) == [7, 8, 9, 10]
-    assert engine.log.last_sequence(producer, first_offset=0) == 42
+    assert engine.reader.last_sequence(producer, first_offset=0) == 42
 
 
 def test_segments_from_an_offset_on_are_left_alone() -> None:

@@ -143,7 +143,7 @@ def test_every_flipped_byte_below_the_recovery_point_is_found_by_the_read(sealed
     for position in range(len(scene.good)):
         engine = scene.opened(flipped(scene.good, position))
         scene.assert_only_lost(engine, scene.batch_at(position))
-        assert engine.log.reads.checksum_failure_count == 1
+        assert engine.reader.counters.checksum_failure_count == 1
         assert engine.letters() == []
 
 
@@ -155,7 +155,7 @@ def test_every_flipped_byte_of_an_encoded_batch_is_found_by_the_read(encoding: s
     for position in range(*scene.starts[1:3]):
         engine = scene.opened(flipped(scene.good, position))
         scene.assert_only_lost(engine, 1)
-        assert engine.log.reads.checksum_failure_count == 1
+        assert engine.reader.counters.checksum_failure_count == 1
 
 
 @pytest.mark.parametrize("encoding", ["plain", "lz4, encrypted"])
@@ -263,7 +263,7 @@ def test_a_read_that_begins_anywhere_finds_the_good_messages_around_a_damage(int
                 wanted = range(offset, bad.start)
             else:
                 wanted = range(first_good, BATCH_COUNT * PER_BATCH)
-            result = engine.log.read(offset, count=1000, size_max=10**6)
+            result = engine.reader.read(offset, count=1000, size_max=10**6)
             found = [message.offset for message in engine.read(offset)]
             assert found == list(wanted), (damaged, offset)
             expected = (SkippedRange(offset, bad.stop, SkipReason.DAMAGED),) if offset in bad else ()
@@ -280,7 +280,7 @@ def test_time_lookups_go_past_a_damaged_batch() -> None:
         for where in (8, 300):
             engine = scene.opened(flipped(scene.good, scene.starts[number] + where))
             for other in range(BATCH_COUNT):
-                found = engine.log.offset_at_time(times[other * PER_BATCH])
+                found = engine.reader.offset_at_time(times[other * PER_BATCH])
                 if other != number:
                     assert found == other * PER_BATCH
                 else:

@@ -83,7 +83,7 @@ def assert_right_answers(engine: Engine) -> None:
         assert [message.offset for message in engine.read(offset, count=2)] == list(range(offset, min(offset + 2, end)))
     times = {message.timestamp: message.offset for message in reversed(engine.read(0))}
     for time, offset in list(times.items())[:: max(len(times) // 20, 1)]:
-        assert engine.log.offset_at_time(time) == offset
+        assert engine.reader.offset_at_time(time) == offset
 
 
 # --- the entries ----------------------------------------------------------------------------------------
@@ -427,7 +427,7 @@ def test_an_index_of_lost_batches_is_not_believed_after_a_power_cut() -> None:
         messages, results = engine.read_all()
         assert [message.offset for message in messages] == list(range(engine.log.next_offset))
         for offset in range(0, engine.log.next_offset, 7):
-            result = engine.log.read(offset, count=1, size_max=10**6)
+            result = engine.reader.read(offset, count=1, size_max=10**6)
             assert (result.first_offset, result.skipped) == (offset, ())
         assert not [skip for result in results for skip in result.skipped if skip.reason is SkipReason.DAMAGED]
         index = engine.log.segments[0].index

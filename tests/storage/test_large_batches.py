@@ -41,10 +41,10 @@ def engine() -> Engine:
 def test_a_read_of_much_is_left_to_another_thread(engine: Engine, offset: int, count: int) -> None:
     for _ in range(2):
         with pytest.raises(LargeRead):
-            engine.log.read(offset, count, ALL, wait=False)
+            engine.reader.read(offset, count, ALL, wait=False)
         # The second time, the batch is known to be good, and is read in another way.
-        assert engine.log.read(offset, count, ALL).message_count == min(count, 52)
-    assert engine.log.read(51, 1, ALL, wait=False).message_count == 1
+        assert engine.reader.read(offset, count, ALL).message_count == min(count, 52)
+    assert engine.reader.read(51, 1, ALL, wait=False).message_count == 1
 
 
 @pytest.mark.parametrize("wait", [False, True])
@@ -53,11 +53,13 @@ def test_a_read_says_how_much_memory_the_first_message_needs_before_it_takes_it(
     buffer.piece_size_max = 800
     for _ in range(2):
         with pytest.raises(MemoryNeeded) as needed:
-            engine.log.read(LARGE, 1, 100, buffer, wait)
+            engine.reader.read(LARGE, 1, 100, buffer, wait)
         assert LARGE_SIZE < needed.value.size < LARGE_SIZE + 1000
         enough = ReadBuffer(64)
         enough.piece_size_max = needed.value.size
-        assert payloads(messages_of(engine.log.read(LARGE, 1, 100, enough))) == [b"message 50 ".ljust(LARGE_SIZE, b".")]
+        assert payloads(messages_of(engine.reader.read(LARGE, 1, 100, enough))) == [
+            b"message 50 ".ljust(LARGE_SIZE, b".")
+        ]
 
 
 def test_what_fits_is_given_before_a_message_that_needs_more_memory() -> None:
@@ -66,7 +68,7 @@ def test_what_fits_is_given_before_a_message_that_needs_more_memory() -> None:
     engine.append(numbered(2, 1, size=LARGE_SIZE))
     buffer = ReadBuffer(64)
     buffer.piece_size_max = 600
-    assert [message.offset for message in messages_of(engine.log.read(0, 3, 600, buffer))] == [0, 1]
+    assert [message.offset for message in messages_of(engine.reader.read(0, 3, 600, buffer))] == [0, 1]
 
 
 def test_a_read_ends_before_a_message_of_a_large_batch_that_does_not_fit_with_a_header() -> None:
@@ -75,21 +77,21 @@ def test_a_read_ends_before_a_message_of_a_large_batch_that_does_not_fit_with_a_
     engine.append(batch_of(b"a"))
     engine.append(batch_of(b"b" * 500, b"c" * 3000))
     # A part of the batch: from now on it is known to be good.
-    assert engine.log.read(100, 1, 100).message_count == 1
+    assert engine.reader.read(100, 1, 100).message_count == 1
     # The message would fit, but not behind a header of 256 bytes.
     only_one = 256 + 48 + 1
     for size_max in range(only_one + 100, only_one + 256 + 548, 50):
-        assert engine.log.read(99, 3, size_max).message_count == 1
-    assert engine.log.read(99, 3, only_one + 256 + 548).message_count == 2
+        assert engine.reader.read(99, 3, size_max).message_count == 1
+    assert engine.reader.read(99, 3, only_one + 256 + 548).message_count == 2
 
 
 def test_a_message_behind_others_in_a_large_batch_is_found_with_one_larger_read() -> None:
     engine = Engine(replace(SETTINGS, index_interval=100_000))
     engine.append(batch_of(b"a" * 30, b"b" * 30, b"c" * 3000, b"d" * 2000))
-    assert engine.log.read(0, 1, 100).message_count == 1
-    before = engine.log.reads.size
-    assert payloads(messages_of(engine.log.read(2, 1, 100))) == [b"c" * 3000]
-    assert engine.log.reads.size - before < 2 * 5000
+    assert engine.reader.read(0, 1, 100).message_count == 1
+    before = engine.reader.counters.size
+    assert payloads(messages_of(engine.reader.read(2, 1, 100))) == [b"c" * 3000]
+    assert engine.reader.counters.size - before < 2 * 5000
 
 
 # --- appends --------------------------------------------------------------------------------------------
@@ -113,17 +115,17 @@ def test_a_job_writes_what_an_append_writes(encoding: str) -> None:
     assert perform(job)
     assert found == [appended]
     assert other.log.marks.written == one.log.marks.written
-    assert payloads(messages_of(other.log.read(0, ALL, ALL))) == payloads(messages_of(one.log.read(0, ALL, ALL)))
+    assert payloads(messages_of(other.reader.read(0, ALL, ALL))) == payloads(messages_of(one.reader.read(0, ALL, ALL)))
 
 
 def test_nobody_sees_a_batch_before_its_job_is_complete(engine: Engine) -> None:
-    marks, read = engine.log.marks.written, engine.log.read(0, ALL, ALL)
+    marks, read = engine.log.marks.written, engine.reader.read(0, ALL, ALL)
     job, found = planned(engine, numbered(52, 3))
     job.run()
-    assert (engine.log.marks.written, engine.log.read(0, ALL, ALL), found) == (marks, read, [])
+    assert (engine.log.marks.written, engine.reader.read(0, ALL, ALL), found) == (marks, read, [])
     job.complete()
     assert found == [Appended(52, 3, found[0].timestamp)]
-    assert len(messages_of(engine.log.read(0, ALL, ALL))) == 55
+    assert len(messages_of(engine.reader.read(0, ALL, ALL))) == 55
 
 
 def test_the_open_segment_stays_open_while_a_job_appends_to_it(engine: Engine) -> None:
@@ -143,7 +145,7 @@ def test_a_kill_before_a_job_is_complete_leaves_a_whole_batch_or_none(engine: En
     if not is_whole:
         engine.disk.open(engine.log_path(), writable=True).truncate(engine.log.segments[0].size + 300)
     engine.restart(StopKind.KILLED)
-    assert len(messages_of(engine.log.read(0, ALL, ALL))) == (55 if is_whole else 52)
+    assert len(messages_of(engine.reader.read(0, ALL, ALL))) == (55 if is_whole else 52)
 
 
 def test_a_full_disk_refuses_a_job_and_heals(engine: Engine) -> None:

@@ -14,6 +14,7 @@ from courser.storage.jobs import Job, perform
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.read_result import SkipReason
 from courser.storage.recovery_cases import StopKind
+from courser.storage.segment import SegmentState
 from courser.storage.segment_index import IndexCache
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
@@ -166,7 +167,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1.1), count=st.integers(0, 40), size_max=st.sampled_from([0, 500, 2000, 100_000, ALL]))
     def read(self, share: float, count: int, size_max: int) -> None:
         offset = int(self.next_offset * share)
-        result = self.engine.log.read(offset, count=count, size_max=size_max)
+        result = self.engine.reader.read(offset, count=count, size_max=size_max)
         found = messages_of(result)
         wanted = [message for message in self.visible() if message.offset >= offset]
         assert len(found) <= count
@@ -185,12 +186,12 @@ class PartitionLogMachine(RuleBasedStateMachine):
         if self.messages:
             time = self.messages[int((len(self.messages) - 1) * share)].timestamp
             first = next(message.offset for message in self.messages if message.timestamp >= time)
-            assert self.engine.log.offset_at_time(time) == first
+            assert self.engine.reader.offset_at_time(time) == first
 
     @rule(count=st.integers(0, 20))
     def find_the_last(self, count: int) -> None:
         visible = self.visible()
-        offset = self.engine.log.offset_of_last(count)
+        offset = self.engine.reader.offset_of_last(count)
         assert len([message for message in visible if message.offset >= offset]) == min(count, len(visible))
 
     # --- always ---
@@ -201,7 +202,9 @@ class PartitionLogMachine(RuleBasedStateMachine):
         assert log.next_offset == self.next_offset
         assert log.marks.synced.offset <= log.marks.written.offset == log.next_offset
         assert self.synced <= log.marks.synced.offset
-        assert log.message_count == len(self.messages)
+        assert log.message_count == len(self.messages) == sum(segment.message_count for segment in log.segments)
+        assert log.size == sum(segment.size for segment in log.segments)
+        assert log.unsealed == [segment for segment in log.segments if segment.state is not SegmentState.SEALED]
         assert log.failure is None
         assert dict(log.offsets.items()) == self.consumers
         assert {path.stem for path in self.engine.log_paths()} >= {

@@ -67,12 +67,12 @@ def test_only_a_small_batch_is_decoded_where_nobody_may_wait(encoding: str) -> N
     engine = Engine(encoded(LARGE, encoding))
     engine.append_numbered(3, size=200)
     engine.append_numbered(500, size=200)
-    assert messages_of(engine.log.read(0, 3, ALL, wait=False)) == engine.read(0, count=3)
+    assert messages_of(engine.reader.read(0, 3, ALL, wait=False)) == engine.read(0, count=3)
     with pytest.raises(BlockingIOError):
-        engine.log.read(3, 10, ALL, wait=False)
+        engine.reader.read(3, 10, ALL, wait=False)
     # Once a part of it was read, the rest is at hand.
     assert len(engine.read(3, count=10)) == 10
-    assert len(messages_of(engine.log.read(13, 10, ALL, wait=False))) == 10
+    assert len(messages_of(engine.reader.read(13, 10, ALL, wait=False))) == 10
 
 
 # --- nothing there --------------------------------------------------------------------------------------
@@ -81,11 +81,11 @@ def test_only_a_small_batch_is_decoded_where_nobody_may_wait(encoding: str) -> N
 def test_an_empty_partition_has_no_messages() -> None:
     engine = Engine()
     for offset in (0, 1, 2**63):
-        result = engine.log.read(offset, count=10, size_max=1000)
+        result = engine.reader.read(offset, count=10, size_max=1000)
         assert messages_of(result) == []
         assert (result.next_offset, result.skipped) == (offset, ())
-    assert engine.log.offset_at_time(0) == 0
-    assert engine.log.offset_of_last(10) == 0
+    assert engine.reader.offset_at_time(0) == 0
+    assert engine.reader.offset_of_last(10) == 0
     assert (engine.log.next_offset, engine.log.size, engine.log.message_count) == (0, 0, 0)
 
 
@@ -93,7 +93,7 @@ def test_a_count_of_zero_gives_nothing() -> None:
     engine = Engine()
     engine.fill(5)
     for offset in (0, 7, 15, 100):
-        result = engine.log.read(offset, count=0, size_max=ALL)
+        result = engine.reader.read(offset, count=0, size_max=ALL)
         assert (result.message_count, result.next_offset, result.pieces) == (0, offset, ())
 
 
@@ -101,7 +101,7 @@ def test_beyond_the_end_there_is_nothing_yet() -> None:
     engine = Engine()
     engine.fill(5)
     for offset in (15, 16, 2**64 - 1):
-        result = engine.log.read(offset, count=10, size_max=ALL)
+        result = engine.reader.read(offset, count=10, size_max=ALL)
         assert (result.message_count, result.next_offset, result.skipped) == (0, offset, ())
     engine.fill(1)
     assert offsets_of(engine, 15) == [15, 16, 17]
@@ -131,7 +131,7 @@ def test_a_size_limit_is_kept_and_used(engine: Engine) -> None:
     end = engine.log.next_offset
     for first in (0, 1, 4, end // 2, end - 2):
         for size_max in (-1, 0, 1, 255, 256, 400, 1000, 3000, 70_000, 150_000, 10**6):
-            result = engine.log.read(first, count=ALL, size_max=size_max)
+            result = engine.reader.read(first, count=ALL, size_max=size_max)
             messages = messages_of(result)
             assert [message.offset for message in messages] == list(range(first, first + len(messages)))
             assert messages
@@ -150,7 +150,7 @@ def test_small_reads_behind_one_another_give_everything_once(engine: Engine) -> 
         offset = 0
         seen: list[int] = []
         while offset < engine.log.next_offset:
-            result = engine.log.read(offset, count=count, size_max=size_max)
+            result = engine.reader.read(offset, count=count, size_max=size_max)
             seen += [message.offset for message in messages_of(result)]
             assert result.next_offset == seen[-1] + 1
             offset = result.next_offset
@@ -174,15 +174,15 @@ def test_a_large_batch_that_does_not_fit_behind_others_is_left_for_the_next_read
     engine = Engine(LARGE)
     for number in range(6):
         engine.append(numbered(100 * number, 100, size=1000, mixed=mixed))
-    batch_size = engine.log.read(0, count=100, size_max=ALL).size
+    batch_size = engine.reader.read(0, count=100, size_max=ALL).size
     assert batch_size > 64 * 1024
-    offset, read = 0, engine.log.reads.size
+    offset, read = 0, engine.reader.counters.size
     while offset < engine.log.next_offset:
-        result = engine.log.read(offset, count=ALL, size_max=batch_size * 5 // 2)
+        result = engine.reader.read(offset, count=ALL, size_max=batch_size * 5 // 2)
         assert result.message_count == 200
         offset = result.next_offset
     # Nothing was read twice, but for what lies behind the second batch in the same block.
-    assert engine.log.reads.size - read < 6 * batch_size * 5 // 4 + 3 * 256
+    assert engine.reader.counters.size - read < 6 * batch_size * 5 // 4 + 3 * 256
 
 
 def test_a_large_batch_is_cut_if_no_read_could_have_it_whole() -> None:
@@ -210,7 +210,7 @@ def test_any_read_of_any_log_is_a_stretch_of_what_was_written(sizes: list[int], 
         offset = data.draw(st.integers(0, len(written) - 1))
         count = data.draw(st.integers(1, 70))
         size_max = data.draw(st.integers(0, 100_000))
-        result = engine.log.read(offset, count=count, size_max=size_max)
+        result = engine.reader.read(offset, count=count, size_max=size_max)
         found = payloads(messages_of(result))
         assert found == written[offset : offset + len(found)]
         assert 1 <= len(found) <= count
@@ -222,14 +222,14 @@ def test_results_stay_whole_while_their_buffer_is_not_reset() -> None:
     for _ in range(4):
         engine.append_numbered(100, size=100)
     buffer = ReadBuffer()
-    first = engine.log.read(0, count=150, size_max=ALL, buffer=buffer)
+    first = engine.reader.read(0, count=150, size_max=ALL, buffer=buffer)
     copy = b"".join(first.pieces)
-    second = engine.log.read(150, count=150, size_max=ALL, buffer=buffer)
+    second = engine.reader.read(150, count=150, size_max=ALL, buffer=buffer)
     assert b"".join(first.pieces) == copy
     assert [message.offset for message in messages_of(first)] == list(range(150))
     assert [message.offset for message in messages_of(second)] == list(range(150, 300))
     buffer.reset()
-    again = engine.log.read(7, count=300, size_max=ALL, buffer=buffer)
+    again = engine.reader.read(7, count=300, size_max=ALL, buffer=buffer)
     assert [message.offset for message in messages_of(again)] == list(range(7, 307))
 
 
@@ -263,7 +263,7 @@ def test_below_the_first_offset_a_read_begins_at_it_and_says_so() -> None:
     assert perform(job)
     assert engine.log.start_offset == border
     for offset in (0, 1, border - 1):
-        result = engine.log.read(offset, count=1, size_max=ALL)
+        result = engine.reader.read(offset, count=1, size_max=ALL)
         assert [message.offset for message in messages_of(result)] == [border]
         assert result.skipped == (SkippedRange(offset, border, SkipReason.TRIMMED),)
     assert offsets_of(engine, border, count=1) == [border]
@@ -276,7 +276,7 @@ def test_after_a_purge_there_is_nothing_and_numbering_goes_on() -> None:
     assert engine.read_all()[0] == []
     assert (engine.log.start_offset, engine.log.next_offset) == (30, 30)
     engine.fill(1)
-    result = engine.log.read(0, count=10, size_max=ALL)
+    result = engine.reader.read(0, count=10, size_max=ALL)
     assert [message.offset for message in messages_of(result)] == [30, 31, 32]
     assert result.skipped == (SkippedRange(0, 30, SkipReason.TRIMMED),)
 
@@ -289,11 +289,11 @@ def test_the_gap_of_a_reserved_block_is_passed_over_in_the_middle_of_a_read() ->
     next_offset = engine.log.next_offset
     assert next_offset > 6
     engine.fill(1)
-    result = engine.log.read(4, count=ALL, size_max=ALL)
+    result = engine.reader.read(4, count=ALL, size_max=ALL)
     assert [message.offset for message in messages_of(result)] == [4, 5, next_offset, next_offset + 1, next_offset + 2]
     assert result.skipped == (SkippedRange(6, next_offset, SkipReason.RESERVED),)
     for offset in (6, 10, next_offset - 1):
-        result = engine.log.read(offset, count=1, size_max=ALL)
+        result = engine.reader.read(offset, count=1, size_max=ALL)
         assert [message.offset for message in messages_of(result)] == [next_offset]
         assert result.skipped == (SkippedRange(offset, next_offset, SkipReason.RESERVED),)
 
@@ -303,7 +303,7 @@ def test_a_gap_at_the_end_is_passed_only_when_something_follows() -> None:
     engine.fill(2)
     engine.sync()
     engine.restart(StopKind.CRASHED)
-    result = engine.log.read(6, count=10, size_max=ALL)
+    result = engine.reader.read(6, count=10, size_max=ALL)
     assert (result.message_count, result.next_offset) == (0, 6)
     assert engine.log.visible_end > engine.log.readable_end == 6
 
@@ -328,10 +328,10 @@ def test_a_time_leads_to_the_first_message_not_older(engine: Engine) -> None:
     for time in times:
         first = next(message.offset for message in messages if message.timestamp >= time)
         for wanted in (time, time - 1, time - 9):
-            assert engine.log.offset_at_time(wanted) == first
-    assert engine.log.offset_at_time(0) == 0
-    assert engine.log.offset_at_time(times[-1] + 1) == engine.log.next_offset
-    assert engine.log.offset_at_time(2**64 - 1) == engine.log.next_offset
+            assert engine.reader.offset_at_time(wanted) == first
+    assert engine.reader.offset_at_time(0) == 0
+    assert engine.reader.offset_at_time(times[-1] + 1) == engine.log.next_offset
+    assert engine.reader.offset_at_time(2**64 - 1) == engine.log.next_offset
 
 
 def test_of_many_batches_of_one_time_the_first_is_found() -> None:
@@ -343,8 +343,8 @@ def test_of_many_batches_of_one_time_the_first_is_found() -> None:
     engine.clock.advance(1)
     engine.fill(5)
     engine.upkeep()
-    assert engine.log.offset_at_time(time) == 15
-    assert engine.log.offset_at_time(time + 1) == 105
+    assert engine.reader.offset_at_time(time) == 15
+    assert engine.reader.offset_at_time(time + 1) == 105
 
 
 # --- the last -------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def test_of_many_batches_of_one_time_the_first_is_found() -> None:
 def test_the_last_messages_are_counted_from_the_end(engine: Engine) -> None:
     end = engine.log.next_offset
     for count in (1, 2, 3, 4, 50, end - 1, end, end + 1, 2**32 - 1):
-        assert engine.log.offset_of_last(count) == max(end - count, 0)
+        assert engine.reader.offset_of_last(count) == max(end - count, 0)
 
 
 def test_reserved_offsets_do_not_count_among_the_last() -> None:
@@ -363,11 +363,11 @@ def test_reserved_offsets_do_not_count_among_the_last() -> None:
     engine.restart(StopKind.CRASHED)
     first_behind = engine.log.next_offset
     engine.fill(1)
-    assert engine.log.offset_of_last(1) == first_behind + 2
-    assert engine.log.offset_of_last(3) == first_behind
-    assert engine.log.offset_of_last(4) == 5
-    assert engine.log.offset_of_last(9) == 0
-    assert len(engine.read(engine.log.offset_of_last(4))) == 4
+    assert engine.reader.offset_of_last(1) == first_behind + 2
+    assert engine.reader.offset_of_last(3) == first_behind
+    assert engine.reader.offset_of_last(4) == 5
+    assert engine.reader.offset_of_last(9) == 0
+    assert len(engine.read(engine.reader.offset_of_last(4))) == 4
 
 
 # --- what is visible ------------------------------------------------------------------------------------
@@ -378,13 +378,13 @@ def test_at_synced_a_read_ends_where_the_sync_ended() -> None:
     engine.fill(3)
     assert engine.log.visible_end == 0
     assert offsets_of(engine, 0) == []
-    assert engine.log.offset_of_last(5) == 0
+    assert engine.reader.offset_of_last(5) == 0
     engine.sync()
     engine.fill(20)
     assert offsets_of(engine, 0) == list(range(9))
     assert offsets_of(engine, 8) == [8]
     assert offsets_of(engine, 9) == []
-    assert engine.log.offset_of_last(2) == 7
+    assert engine.reader.offset_of_last(2) == 7
     engine.sync()
     assert offsets_of(engine, 0) == list(range(69))
 
@@ -409,13 +409,13 @@ def test_a_read_that_may_not_wait_refuses_cold_data_and_never_guesses(cache: Ind
     engine.disk.cold = True
     for offset in range(0, 120, 7):
         with pytest.raises(BlockingIOError):
-            engine.log.read(offset, count=5, size_max=ALL, wait=False)
+            engine.reader.read(offset, count=5, size_max=ALL, wait=False)
         with pytest.raises(BlockingIOError):
-            engine.log.offset_at_time(engine.clock.now() - 200, wait=False)
+            engine.reader.offset_at_time(engine.clock.now() - 200, wait=False)
         assert offsets_of(engine, offset, count=5) == list(range(offset, min(offset + 5, 120)))
     engine.disk.cold = False
     for offset in range(0, 120, 7):
-        result = engine.log.read(offset, count=5, size_max=ALL, wait=False)
+        result = engine.reader.read(offset, count=5, size_max=ALL, wait=False)
         assert [message.offset for message in messages_of(result)] == list(range(offset, min(offset + 5, 120)))
 
 
@@ -426,10 +426,10 @@ def test_a_read_that_may_not_wait_does_not_search_behind_a_damage() -> None:
     data[300] ^= 1
     engine.disk.plant(engine.log_path(), data)
     with pytest.raises(BlockingIOError):
-        engine.log.read(0, count=5, size_max=ALL, wait=False)
+        engine.reader.read(0, count=5, size_max=ALL, wait=False)
     assert engine.log.segments[0].damages == ()
     assert offsets_of(engine, 0) == list(range(3, 15))
-    result = engine.log.read(0, count=5, size_max=ALL, wait=False)
+    result = engine.reader.read(0, count=5, size_max=ALL, wait=False)
     assert [message.offset for message in messages_of(result)] == list(range(3, 8))
 
 
@@ -439,7 +439,7 @@ def test_cold_data_behind_warm_data_is_not_taken_for_damage() -> None:
     engine.append_numbered(100, size=100)
     engine.disk.plan = FaultPlan().shorten("read_at", take=4096).fail("read_at", errno.EAGAIN, call=2)
     with pytest.raises(BlockingIOError):
-        engine.log.read(0, count=ALL, size_max=ALL, wait=False)
+        engine.reader.read(0, count=ALL, size_max=ALL, wait=False)
     engine.disk.plan = FaultPlan()
     assert engine.log.segments[0].damages == ()
     assert offsets_of(engine, 0) == list(range(100))
@@ -453,7 +453,7 @@ def test_a_disk_that_cannot_be_read_is_an_error_and_not_an_empty_answer(cache: I
     engine.restart()
     engine.disk.plan = FaultPlan().fail("read_at", errno.EIO, name="*.log", onwards=True)
     with pytest.raises(StorageFailure):
-        engine.log.read(50, count=5, size_max=ALL)
+        engine.reader.read(50, count=5, size_max=ALL)
     engine.disk.plan = FaultPlan()
     assert all(segment.damages == () for segment in engine.log.segments)
     assert offsets_of(engine, 50, count=5) == list(range(50, 55))
@@ -515,25 +515,25 @@ def batches_of_many_sizes(count: int) -> Engine:
 
 def test_a_sequential_reader_reads_what_it_asks_for_and_the_next_header() -> None:
     engine = batches_of_many_sizes(20)
-    first = engine.log.read(0, count=10, size_max=ALL)
-    read, offset = engine.log.reads.size, first.next_offset
+    first = engine.reader.read(0, count=10, size_max=ALL)
+    read, offset = engine.reader.counters.size, first.next_offset
     while offset < engine.log.next_offset:
-        result = engine.log.read(offset, count=10, size_max=ALL)
+        result = engine.reader.read(offset, count=10, size_max=ALL)
         assert result.message_count == 10
         is_last = result.next_offset == engine.log.next_offset
         if offset > 10:
-            assert engine.log.reads.size - read == result.size + (0 if is_last else 256)
-        read, offset = engine.log.reads.size, result.next_offset
+            assert engine.reader.counters.size - read == result.size + (0 if is_last else 256)
+        read, offset = engine.reader.counters.size, result.next_offset
 
 
 @pytest.mark.parametrize("position", [32, 34, 39, 48])
 def test_a_header_that_claims_nonsense_misleads_no_reader(position: int) -> None:
     engine = batches_of_many_sizes(4)
-    sizes = [engine.log.read(10 * number, count=10, size_max=ALL).size for number in range(4)]
+    sizes = [engine.reader.read(10 * number, count=10, size_max=ALL).size for number in range(4)]
     file = engine.log.segments[0].file
     assert file is not None
     file.write_at(sizes[0] + sizes[1] + position, [b"\xff"])
-    engine.log.read(0, count=10, size_max=1_000_000)
+    engine.reader.read(0, count=10, size_max=1_000_000)
     assert [message.offset for message in engine.read(10, count=10)] == list(range(10, 20))
     # Of the damaged batch only the claims are known; the read passes over it.
     assert [message.offset for message in engine.read(20, count=10)] == list(range(30, 40))

@@ -14,6 +14,7 @@ from courser.model.durability import Durability
 from courser.model.identifiers import ConsumerKind
 from courser.storage.ledger import RECORD_SIZE
 from courser.storage.local_files import LocalFileSystem
+from courser.storage.log_reader import LogReader
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import QUARANTINE
@@ -383,7 +384,7 @@ def test_holes_and_odd_times_of_files_do_not_matter(tmp_path: Path) -> None:
     log = PartitionLog.open(
         LocalFileSystem(), directory, IDENTITY, settings=ONE_SEGMENT, clock=ManualClock(), stop=StopKind.KILLED
     )
-    result = log.read(0, count=ALL, size_max=ALL)
+    result = LogReader(log).read(0, count=ALL, size_max=ALL)
     assert [message.offset for message in messages_of(result)] == list(range(18))
     assert log.findings == ()
     log.release_files()

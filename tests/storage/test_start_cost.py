@@ -8,6 +8,7 @@ import pytest
 
 from courser.storage.files import DirectoryEntry, EntryKind
 from courser.storage.ledger import LedgerNumbers, Sealed, SegmentFacts, encode_record
+from courser.storage.log_reader import LogReader
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import LEDGER, index_path, log_path
 from courser.storage.recovery_cases import StopKind
@@ -86,7 +87,7 @@ def test_a_start_with_100_gib_makes_the_calls_of_a_start_with_1_gib(stop: StopKi
         log = opened(disk, stop)
         assert len(log.segments) == count + 1
         first = count * MESSAGES_PER_SEGMENT
-        result = log.read(first, count=ALL, size_max=ALL)
+        result = LogReader(log).read(first, count=ALL, size_max=ALL)
         assert [message.offset for message in messages_of(result)] == list(range(first, first + 30))
         assert log.findings == ()
         assert log.size >= count * SEGMENT_SIZE

@@ -72,7 +72,7 @@ def assert_time_lookups_are_right(engine: Engine) -> None:
     for time in {time for _, time in messages}:
         for wanted in (time - 1, time, time + 1):
             first = next((offset for offset, time in messages if time >= wanted), engine.log.next_offset)
-            assert engine.log.offset_at_time(wanted) == first
+            assert engine.reader.offset_at_time(wanted) == first
 
 
 # --- the partition ---
@@ -139,7 +139,7 @@ def test_a_message_of_a_clock_ten_years_ahead_does_not_fix_the_time(kind: type[E
     assert max(last for _, last in stored_at(engine)) <= engine.clock.now()
     assert_time_lookups_are_right(engine)
     # Nobody who asks for the messages since then misses one.
-    assert engine.log.offset_at_time(after.timestamp) <= after.base_offset
+    assert engine.reader.offset_at_time(after.timestamp) <= after.base_offset
 
 
 def test_what_this_session_stored_is_corrected_to_the_microsecond() -> None:

@@ -14,7 +14,7 @@ from courser.model.messaging import PollingKind, ToPartition, Transport
 from courser.records import classic_decoding
 from courser.storage import partition_log
 from courser.storage.engine_limits import DEFAULT_LIMITS
-from courser.storage.partition_log import PartitionLog
+from courser.storage.log_reader import LogReader
 from courser.wire import classic
 from tests.torture.clients import WIRES, Client
 from tests.transports.whole_servers import PATIENCE, WholeServer, whole_server
@@ -50,7 +50,7 @@ def send(partition: int) -> c.SendMessages:
 
 
 STEPS = {
-    "reading": (PartitionLog, "read", "poll"),
+    "reading": (LogReader, "read", "poll"),
     "writing": (partition_log, "write_all", "send"),
     "encoding": (classic, "encode_polled", "poll"),
     "decoding": (classic_decoding, "frames_from_classic", "send"),

@@ -1,4 +1,4 @@
-"""Reads messages of a partition from its archive, as ``PartitionLog`` reads them from the disk.
+"""Reads messages of a partition from its archive, as ``LogReader`` reads them from the disk.
 
 An archived object is a segment that lies elsewhere: the same reader finds offsets and times in it, and checks the same
 checksums. All methods block and may raise ``ArchiveFailure``.
@@ -17,11 +17,11 @@ from courser.archive.objects import Piece
 from courser.archive.reader import PartitionArchive
 from courser.storage.index_file import BadIndex
 from courser.storage.ledger import DamagedRange, SegmentFacts
-from courser.storage.log_reading import SegmentReader
 from courser.storage.read_result import Collector, ReadBuffer, ReadResult, SkipReason
 from courser.storage.scan import GoodBatch, scan
 from courser.storage.segment import Segment
 from courser.storage.segment_index import SegmentIndex
+from courser.storage.segment_reader import SegmentReader
 from courser.storage.settings import LogSettings
 
 _log = logging.getLogger(__name__)

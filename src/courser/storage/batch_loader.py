@@ -1,6 +1,6 @@
 """Load and check stored batches, and take the requested messages from them. No other module does this for reads.
 
-``log_reading`` only decides where to read. Batches that are compressed or encrypted are decoded one at a time; all
+``segment_reader`` only decides where to read. Batches that are compressed or encrypted are decoded one at a time; all
 others stay in the block that they were read into.
 """
 

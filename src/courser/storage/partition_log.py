@@ -1,41 +1,39 @@
-"""The log of one partition: open, append, read, store consumer offsets.
+"""The log of one partition: its segments, how far it is written and synced, and how it is changed.
 
-One owner calls everything here from one thread, except ``read`` and ``offset_at_time``, which may run on others.
-Appends are positional writes on the caller's thread. All other work that waits for the disk is a job, planned by
-``syncing`` and ``upkeep``; jobs change the log by the methods of ``partition_state``. Messages below ``marks.synced``
-are durable.
+One owner calls everything here from one thread; ``LogReader`` reads, on any thread. Appends are positional writes on
+the caller's thread. All other work that waits for the disk is a job, planned by ``syncing`` and ``upkeep``: its plan
+*begins* something, and its completion *completes* or *fails* it, by methods of ``PartitionLog``. Nothing outside this
+module assigns to attributes of a log. Messages below ``marks.synced`` are durable.
 """
 
 import errno
-from bisect import bisect_right
-from collections.abc import Callable
-from operator import attrgetter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from courser.errors import DiskFull, InvalidOffset, PartitionReadOnly, StorageFailure
+from courser.errors import DiskFull, InvalidOffset, PartitionOffline, PartitionReadOnly, StorageFailure
 from courser.model.clock import CLOCK_LEAD_MAX, Clock
 from courser.model.durability import Durability
 from courser.records.batch import Batch
 from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.stored_body import EncodedBatch, stamp_encoded
 from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, blank_header, stamp
-from courser.storage.durable_files import make_directories, storage_failure
+from courser.storage.durable_files import SyncGuard, heals, make_directories, storage_failure
 from courser.storage.files import File, FileSystem, write_all, write_rest
-from courser.storage.jobs import Job
-from courser.storage.ledger import Ledger, LedgerReading, LedgerState
-from courser.storage.log_reading import ReadCounters, SegmentReader
-from courser.storage.offset_table import ConsumerKey
-from courser.storage.partition_state import PartitionState
+from courser.storage.jobs import Job, PlannedRemoval, PlannedSync, SealedSegment, UnsyncedSegment
+from courser.storage.ledger import Ledger, LedgerDraft, LedgerReading, LedgerState, OffsetsMark, SegmentFacts
+from courser.storage.offset_table import ConsumerKey, OffsetTable
 from courser.storage.paths import LEDGER, log_path
-from courser.storage.read_result import Collector, ReadBuffer, ReadResult, SkipReason
 from courser.storage.recovery import RecoveredPartition, recover_partition
 from courser.storage.recovery_cases import Oddity, RecoveryFinding, StopKind
+from courser.storage.sealed_files import SealedFiles
 from courser.storage.segment import Segment, SegmentState
-from courser.storage.segment_index import SegmentIndex
+from courser.storage.segment_index import IndexCache, SegmentIndex
 from courser.storage.settings import LogSettings
+from courser.storage.time_corrections import TimeCorrections
+from courser.storage.watermarks import Mark, Watermarks
 
-_base_offset = attrgetter("base_offset")
 _OPEN = SegmentState.OPEN
 _SYNCED = Durability.SYNCED
 _new_tuple = tuple.__new__
@@ -50,11 +48,18 @@ class Appended(NamedTuple):
     timestamp: int
 
 
-class PartitionLog(PartitionState):
-    """The messages of one partition on disk."""
+@dataclass(slots=True)
+class WriteCounters:
+    """What the owner of a partition has done."""
 
-    is_offline = False
-    """Whether nothing can be read or written, because the files belong to another partition."""
+    segment_created_count: int = 0
+    segment_deleted_count: int = 0
+    """Those that were purged included."""
+    segment_purged_count: int = 0
+
+
+class PartitionLog:
+    """The messages of one partition on disk."""
 
     def __init__(
         self,
@@ -66,7 +71,46 @@ class PartitionLog(PartitionState):
         clock: Clock,
         recovered: RecoveredPartition,
     ) -> None:
-        super().__init__(file_system, directory, identity, settings, recovered)
+        self.file_system = file_system
+        self.directory = directory
+        self.identity = identity
+        self.settings = settings
+        self.ledger = recovered.ledger
+        self.offsets = recovered.offsets
+        self.findings: tuple[RecoveryFinding, ...] = tuple(recovered.findings)
+        self.failure: str | None = recovered.failure
+        """Why the partition is read-only, or None."""
+        self.is_incomplete = recovered.is_incomplete
+        """Whether another partition's file is in the place of one of this partition's files."""
+        self.is_offline = recovered.is_offline
+        """Whether nothing can be read or written, because the files belong to another partition."""
+        self.must_report_failure = False
+        self.syncs = SyncGuard(file_system, directory)
+        self.segments: tuple[Segment, ...] = tuple(recovered.segments)
+        """Replaced as a whole and never modified, because readers on other threads may use it."""
+        self.unsealed = _unsealed_of(self.segments)
+        """Those of them that are not sealed. The last one may be open; the others wait to be sealed."""
+        self._found_size, self._found_message_count = _totals_of(self.segments)
+        """Bytes and messages that were found when the partition was opened, less those that were removed since."""
+        self.is_as_left = recovered.is_as_left
+        """Whether the open segment, its index and its recovery point on disk are as a clean stop leaves them."""
+        self.departing: tuple[Segment, ...] = ()
+        """Segments that are being removed. Readers no longer see them, but a crash may still restore them."""
+        self.marks = Watermarks(recovered.next_offset)
+        self.start_offset = self.ledger.state.numbers.start_offset
+        self.reserved_end = self.ledger.state.numbers.reserved_end
+        """Offsets below it may be confirmed before they are synced."""
+        self.is_directory_unsynced = False
+        self.is_syncing = False
+        self.is_writing_back = False
+        """Whether such a job is running. The file system then delays other operations."""
+        self.synced_facts = self.ledger.state.progress
+        """What the last sync made durable, for the next recovery point."""
+        self.synced_offsets: OffsetsMark | None = None
+        """The same for the stored offsets."""
+        self.writes = WriteCounters()
+        self._corrections = TimeCorrections(session_start=recovered.next_offset)
+        self.files = SealedFiles(file_system, directory, identity, settings)
         self._blank_header = blank_header(identity)
         self._clock = clock
         self._last_timestamp = recovered.last_timestamp
@@ -74,13 +118,6 @@ class PartitionLog(PartitionState):
         """The clock step up to which segment times are corrected."""
         self.is_appending = False
         """Whether a job appends a batch. The open segment stays open until it is done."""
-        self._reader = SegmentReader(
-            identity,
-            settings=settings,
-            file_of=self.files.file_of,
-            prepare_index=self.files.prepare_index,
-            rebuild_index=self.files.rebuild_index,
-        )
         self.follow_clock()
 
     # --- opening ---
@@ -145,9 +182,98 @@ class PartitionLog(PartitionState):
     # --- facts ---
 
     @property
-    def reads(self) -> ReadCounters:
-        """What reads have met."""
-        return self._reader.counters
+    def next_offset(self) -> int:
+        """The offset of the next message."""
+        return self.marks.written.offset
+
+    @property
+    def epoch(self) -> int:
+        """How often the partition was purged."""
+        return self.ledger.state.numbers.epoch
+
+    @property
+    def visible_end(self) -> int:
+        """Where polls end. At ``synced``, readers see nothing that a crash could remove."""
+        marks = self.marks
+        return (marks.synced if self.settings.durability.level is _SYNCED else marks.written)[0]
+
+    @property
+    def readable_end(self) -> int:
+        """The offset after the last visible message. After a power cut, it is below ``visible_end``.
+
+        The numbering then continues after a gap, and no message follows the gap until the next one is appended.
+        """
+        end, gaps = self.visible_end, self.ledger.state.gaps
+        for gap in reversed(gaps):
+            if gap.end_offset == end:
+                end = gap.first_offset
+        return end
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches on disk."""
+        return self._found_size + self.marks.written.size
+
+    @property
+    def message_count(self) -> int:
+        """Messages on disk, including damaged ones."""
+        return self._found_message_count + self.marks.written.message_count
+
+    def count_from(self, offset: int) -> int:
+        """The number of visible messages from ``offset`` on. Gaps in the numbering do not count.
+
+        If ``offset`` is in a condensed segment, the number is an upper bound.
+        """
+        end, count = self.visible_end, 0
+        for segment in reversed(self.segments):
+            if segment.end_offset <= offset:
+                break
+            span = max(min(segment.end_offset, end) - max(segment.base_offset, offset), 0)
+            # In a condensed segment, only the headers would tell how many of its messages are below the offset.
+            count += min(span, segment.message_count)
+        return count
+
+    @property
+    def closing_count(self) -> int:
+        """Segments that wait to be sealed."""
+        return len(self.unsealed) - (self.open_segment is not None)
+
+    @property
+    def has_unrecorded_corrections(self) -> bool:
+        """Whether there are corrections of segment times that the ledger does not have."""
+        return self._corrections.are_unrecorded
+
+    @property
+    def open_segment(self) -> Segment | None:
+        """The segment for the next batch, if it exists."""
+        last = self.unsealed[-1] if self.unsealed else None
+        return last if last is not None and last.state is _OPEN else None
+
+    # --- what may be done ---
+
+    def check_readable(self) -> None:
+        """Raise ``PartitionOffline`` if nothing can be read."""
+        if self.is_offline:
+            self.check_writable()
+
+    def check_writable(self) -> None:
+        """Raise ``PartitionReadOnly`` after a failure."""
+        if self.failure is not None:
+            raise (PartitionOffline if self.is_offline else PartitionReadOnly)(self.directory, self.failure)
+
+    def fail(self, reason: str, *, is_sync: bool = False) -> None:
+        """Accept no more writes. The first reason is kept, because it causes the others.
+
+        After a failed sync, ``upkeep`` records the failure in the ledger: the next start must not trust unsynced data
+        in the page cache.
+        """
+        if self.failure is None:
+            self.failure = reason
+        self.must_report_failure = self.must_report_failure or is_sync
+
+    def use_settings(self, settings: LogSettings) -> None:
+        """Use other settings from now on."""
+        self.settings = settings
 
     # --- appending ---
 
@@ -169,7 +295,7 @@ class PartitionLog(PartitionState):
             StorageFailure: the write failed. The partition is read-only until a restart.
         """
         if self.failure is not None:
-            raise PartitionReadOnly(self.directory, self.failure)
+            self.check_writable()
         # Cache attributes in locals and do little after the write: a large batch evicts the CPU cache.
         marks, segments, body, frames, count = self.marks, self.segments, batch.body, batch.frames, batch.count
         size = BATCH_HEADER_SIZE + len(body)
@@ -237,9 +363,6 @@ class PartitionLog(PartitionState):
             last = None
         if moved or self._last_timestamp > now + CLOCK_LEAD_MAX:
             self._last_timestamp = max(min(self._last_timestamp, now), last.last_timestamp if last is not None else 0)
-
-    def check_readable(self) -> None:
-        """Raise ``PartitionOffline`` if the partition is offline (see ``OfflineLog``)."""
 
     def plan_append(
         self,
@@ -355,6 +478,7 @@ class PartitionLog(PartitionState):
         segment = Segment(base_offset, index)
         segment.file = file
         self.segments = (*self.segments, segment)
+        self.unsealed.append(segment)
         self.is_directory_unsynced = True
         self.writes.segment_created_count += 1
         return segment
@@ -372,164 +496,6 @@ class PartitionLog(PartitionState):
         now = max(self._clock.now(), self._last_timestamp)
         if segment is not None and not self.is_appending and self._is_due(segment, 0, now):
             segment.state = SegmentState.CLOSING
-
-    # --- reading ---
-
-    def read(
-        self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None, wait: bool = True
-    ) -> ReadResult:
-        """Messages from ``offset`` on: at most ``count``, at most ``size_max`` bytes, but at least one if there is one.
-
-        Raises:
-            BlockingIOError: with ``wait=False``, if the read must wait for the disk. Repeat it on another thread.
-            LargeRead: with ``wait=False``, if it reads a lot. The same.
-            MemoryNeeded: ``buffer`` may not have enough memory for the first message, or for the batch that it is in.
-            StorageFailure: the disk cannot be read.
-        """
-        collector = Collector(count, size_max)
-        if buffer is None:
-            buffer = ReadBuffer(self.settings.limits.read_buffer_size)
-        segments, marks = self.segments, self.marks
-        # As ``visible_end``.
-        end_offset = (marks.synced if self.settings.durability.level is _SYNCED else marks.written)[0]
-        if offset < self.start_offset:
-            collector.skip(offset, self.start_offset, SkipReason.TRIMMED)
-            offset = self.start_offset
-        if segments and offset >= segments[-1].base_offset:
-            number = len(segments) - 1
-        else:
-            number = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
-        while number < len(segments) and offset < end_offset and not collector.is_full:
-            segment = segments[number]
-            if offset < segment.base_offset:
-                if not self._pass_gap(offset, segment.base_offset, collector):
-                    break
-                offset = segment.base_offset
-            if offset < segment.end_offset and offset < end_offset:
-                try:
-                    offset = self._reader.read(segment, offset, end_offset, collector, buffer, wait)
-                except BlockingIOError:
-                    raise
-                except OSError as error:
-                    raise storage_failure("read", log_path(self.directory, segment.base_offset), error) from error
-                if offset < segment.end_offset:
-                    break
-            number += 1
-        return collector.result(offset)
-
-    def _pass_gap(self, first_offset: int, end_offset: int, collector: Collector) -> bool:
-        """Skip the offsets between two segments. Returns False if that must wait for the start of the next read."""
-        gaps = self.ledger.state.gaps
-        is_loss = any(gap.is_loss for gap in gaps if gap.first_offset < end_offset and first_offset < gap.end_offset)
-        if is_loss and collector.message_count:
-            return False
-        collector.skip(first_offset, end_offset, SkipReason.LOST if is_loss else SkipReason.RESERVED)
-        return True
-
-    def offset_at_time(self, timestamp: int, *, wait: bool = True) -> int:
-        """The first offset whose message was appended at ``timestamp`` or later; the next offset if there is none.
-
-        If the clock was wrong at the time, this uses the corrected time, not the one in the message.
-        """
-        for segment in self.segments:
-            if segment.last_stored_at >= timestamp and segment.end_offset > self.start_offset:
-                return self._reader.offset_at_time(segment, max(timestamp - segment.correction, 0), wait=wait)
-        return self.next_offset
-
-    def time_at(self, offset: int, *, wait: bool = True) -> int | None:
-        """When the message at ``offset``, or else the next one, was appended; None if there is none.
-
-        If the clock was wrong at the time, this uses the corrected time, not the one in the message.
-
-        Raises:
-            BlockingIOError: with ``wait=False``, if the disk has to be waited for.
-            StorageFailure: the disk cannot be read.
-        """
-        segments = self.segments
-        first = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
-        segment = next((segment for segment in segments[first:] if segment.end_offset > offset), None)
-        if segment is None:
-            return None
-        try:
-            return self._reader.time_at(segment, max(offset, segment.base_offset), wait=wait) + segment.correction
-        except BlockingIOError:
-            raise
-        except OSError as error:
-            raise storage_failure("read", log_path(self.directory, segment.base_offset), error) from error
-
-    def count_from(self, offset: int) -> int:
-        """The number of visible messages from ``offset`` on. Gaps in the numbering do not count.
-
-        If ``offset`` is in a condensed segment, the number is an upper bound.
-        """
-        end, count = self.visible_end, 0
-        for segment in reversed(self.segments):
-            if segment.end_offset <= offset:
-                break
-            span = max(min(segment.end_offset, end) - max(segment.base_offset, offset), 0)
-            # In a condensed segment, only the headers would tell how many of its messages are below the offset.
-            count += min(span, segment.message_count)
-        return count
-
-    def last_sequence(self, producer: bytes, *, first_offset: int) -> int | None:
-        """The highest sequence of a producer's batches from ``first_offset`` on; None if there are none.
-
-        A start asks this to finish what the last session began. Damage is skipped: a producer's batches are in order,
-        so a later one proves that the earlier ones were written. May wait for the disk.
-
-        Raises:
-            StorageFailure: a file cannot be read.
-        """
-        found: int | None = None
-        for segment in self.segments:
-            if segment.end_offset <= first_offset:
-                continue
-            try:
-                for header in self._reader.headers_from(segment, max(first_offset, segment.base_offset)):
-                    if header.producer == producer:
-                        found = header.sequence
-            except OSError as error:
-                raise storage_failure("read", log_path(self.directory, segment.base_offset), error) from error
-        return found
-
-    @property
-    def readable_end(self) -> int:
-        """The offset after the last visible message. After a power cut, it is below ``visible_end``.
-
-        The numbering then continues after a gap, and no message follows the gap until the next one is appended.
-        """
-        end, gaps = self.visible_end, self.ledger.state.gaps
-        for gap in reversed(gaps):
-            if gap.end_offset == end:
-                end = gap.first_offset
-        return end
-
-    def offset_of_last(self, count: int, *, wait: bool = True) -> int:
-        """The offset of the first of the newest ``count`` visible messages. Gaps in the numbering do not count.
-
-        Raises:
-            BlockingIOError: with ``wait=False``, if the disk has to be waited for.
-            StorageFailure: the disk cannot be read.
-        """
-        end = self.visible_end
-        for segment in reversed(self.segments):
-            segment_end = min(segment.end_offset, end)
-            present = segment.message_count - (segment.end_offset - segment_end)
-            if count <= present:
-                if segment.missing_count:
-                    return self._nth_last(segment, count + segment.end_offset - segment_end, wait=wait)
-                return segment_end - count
-            count -= max(present, 0)
-        return self.start_offset
-
-    def _nth_last(self, segment: Segment, count: int, *, wait: bool) -> int:
-        if not wait:
-            # It looks at every header of the segment.
-            raise BlockingIOError
-        try:
-            return self._reader.offset_of_last(segment, count)
-        except OSError as error:
-            raise storage_failure("read", log_path(self.directory, segment.base_offset), error) from error
 
     # --- consumers ---
 
@@ -550,6 +516,174 @@ class PartitionLog(PartitionState):
         self.check_writable()
         self.offsets.delete(key)
 
+    # --- jobs: what their plans begin, and what completes or fails them ---
+
+    def begin_sync(self) -> PlannedSync | None:
+        """What to sync so that everything written so far is durable; None if it already is."""
+        segments = tuple(
+            UnsyncedSegment(segment, segment.file, segment.size)
+            for segment in (*self.departing, *self.unsealed)
+            if segment.file is not None
+            and (segment.synced_size < segment.size or segment.has_unsynced_cut)
+            and segment.state is not SegmentState.SEALED
+        )
+        mark, with_names, offsets_file = self.marks.written, self.is_directory_unsynced, self.offsets.begin_sync()
+        if not segments and not with_names and offsets_file is None and mark.offset == self.marks.synced.offset:
+            # If only the offset differs, a seal has synced the data, and completing the sync just records that.
+            return None
+        for unsynced in segments:
+            unsynced.segment.has_unsynced_cut = False
+        self.is_directory_unsynced = False
+        self.is_syncing = True
+        facts = self.open_segment.facts() if self.open_segment is not None else None
+        return PlannedSync(mark, segments, with_names, offsets_file, self.offsets.mark, facts)
+
+    def complete_sync(self, planned: PlannedSync) -> None:
+        """Record that the planned data and everything before it survives a power cut."""
+        self.is_syncing = False
+        if self.syncs.has_failed:
+            # The sync of another job has failed, so this one may have succeeded without writing everything. The kernel
+            # reports a failure once: whoever waits for this job must not take it for a success.
+            self.fail("an earlier sync failed", is_sync=True)
+            return
+        self.offsets.end_sync()
+        self.synced_offsets = planned.offsets_mark
+        if planned.mark.offset < self.marks.synced.offset:
+            # A purge has removed the synced messages meanwhile.
+            return
+        for unsynced in planned.segments:
+            unsynced.segment.note_synced(unsynced.size)
+        self.marks.sync(planned.mark)
+        if planned.facts is not None:
+            self.synced_facts = planned.facts
+
+    def fail_sync(self, planned: PlannedSync, failure: StorageFailure) -> None:
+        """Nothing was reported as durable. After a temporary failure, all of it is due again."""
+        self.is_syncing = False
+        if not heals(failure):
+            self.fail(str(failure), is_sync=True)
+            return
+        self.is_directory_unsynced |= planned.with_names
+        if planned.offsets_file is not None:
+            self.offsets.fail_sync()
+        for unsynced in planned.segments:
+            unsynced.segment.has_unsynced_cut = True
+
+    def begin_writeback(self) -> None:
+        """Note that a write-back has started, during which allocations should wait."""
+        self.is_writing_back = True
+
+    def complete_writeback(self, segment: Segment, size: int) -> None:
+        """Note that the first ``size`` bytes of the segment were written back."""
+        self.is_writing_back = False
+        segment.writeback_size = size
+
+    def complete_reservation(self, draft: LedgerDraft) -> None:
+        """The new end is durable in the ledger. Offsets below it may be confirmed."""
+        self.ledger.apply(draft)
+        self.reserved_end = max(self.reserved_end, draft.numbers.reserved_end)
+
+    def complete_seal(self, segment: Segment, draft: LedgerDraft, sealed: SealedSegment) -> None:
+        """The segment, its index and the ledger's record of it are durable."""
+        self.ledger.apply(draft)
+        self.unsealed.remove(segment)
+        segment.seal()
+        self.files.keep(segment, sealed.file)
+        keeps_index = self.settings.index_cache is IndexCache.ALL
+        segment.index.note_flushed(sealed.index_block_count, None if keeps_index else sealed.index_file)
+        segment.is_index_ready = not segment.index.is_partial
+
+    def complete_condensing(self, old: Segment, facts: SegmentFacts, draft: LedgerDraft | None) -> None:
+        """A condensed file has the name of the segment's. Without ``draft``, the ledger does not say so yet."""
+        if draft is not None:
+            self.ledger.apply(draft)
+        new = old.replaced_by(facts, self.identity, self.settings)
+        self.segments = tuple(new if segment is old else segment for segment in self.segments)
+        self._found_size += new.size - old.size
+        self._found_message_count += new.message_count - old.message_count
+
+    def begin_corrections(self) -> LedgerDraft | None:
+        """Records of the corrections that the ledger does not have; None if it has them all."""
+        found = self._corrections.begin_recording(self.segments, self.ledger.state.corrections)
+        return self.ledger.draft(*found) if found else None
+
+    def fail_corrections(self) -> None:
+        """The ledger could not be written, so they are due again."""
+        self._corrections.fail_recording()
+
+    def complete_offsets_rewrite(self, replacement: File) -> None:
+        """Use the new file of stored offsets. Its name is synced with the next data."""
+        self.offsets.finish_rewrite(replacement)
+        self.is_directory_unsynced = True
+
+    def begin_removal(self, count: int, epoch: int | None = None) -> PlannedRemoval:
+        """Hide the first ``count`` segments from readers. A crash before the ledger is written restores them all."""
+        gone, kept = self.segments[:count], self.segments[count:]
+        start_offset = self.start_offset
+        if gone:
+            start_offset = kept[0].base_offset if kept else self.next_offset
+        draft = self.ledger.draft(
+            start_offset=start_offset,
+            epoch=self.epoch if epoch is None else epoch,
+            last_timestamp=max((segment.last_timestamp for segment in gone), default=0),
+        )
+        removal = PlannedRemoval(gone, self.start_offset, draft)
+        self.departing, self.segments = gone, kept
+        removed = set(gone)
+        self.unsealed = [segment for segment in self.unsealed if segment not in removed]
+        removed_size, removed_message_count = _totals_of(gone)
+        self._found_size -= removed_size
+        self._found_message_count -= removed_message_count
+        self.start_offset = start_offset
+        return removal
+
+    def complete_removal(self, removal: PlannedRemoval) -> None:
+        """The new start is durable in the ledger, and the files are removed."""
+        self.ledger.apply(removal.draft)
+        self.departing = ()
+        self.writes.segment_deleted_count += len(removal.segments)
+        for segment in removal.segments:
+            segment.file = None
+
+    def fail_removal(self, removal: PlannedRemoval, failure: StorageFailure, *, is_recorded: bool) -> None:
+        """If ``is_recorded``, the ledger has the new start. Otherwise no file was removed, and the messages remain."""
+        if is_recorded:
+            self.ledger.apply(removal.draft)
+        if heals(failure) and not is_recorded:
+            self.departing, self.segments = (), (*removal.segments, *self.segments)
+            self.unsealed = _unsealed_of(self.segments)
+            returned_size, returned_message_count = _totals_of(removal.segments)
+            self._found_size += returned_size
+            self._found_message_count += returned_message_count
+            self.start_offset = removal.old_start_offset
+        else:
+            self.fail(str(failure), is_sync=failure.operation == "sync")
+
+    def complete_purge(self, removal: PlannedRemoval, offsets: OffsetTable, synced: Mark | None) -> None:
+        """Like ``complete_removal``. ``synced`` is the end of what was written, if no unsynced message remains."""
+        self.use_offsets(offsets)
+        if self.synced_facts is not None and self.synced_facts.base_offset < self.start_offset:
+            self.synced_facts = None
+        if synced is not None and synced.offset > self.marks.synced.offset:
+            self.marks.sync(synced)
+        self.writes.segment_purged_count += len(removal.segments)
+        self.complete_removal(removal)
+
+    def use_offsets(self, offsets: OffsetTable) -> None:
+        """Use another file of stored offsets. The old one is not closed, because it may be being synced."""
+        self.offsets = offsets
+
+    def complete_failure_report(self, draft: LedgerDraft) -> None:
+        """The failed sync is durably recorded in the ledger."""
+        self.ledger.apply(draft)
+        self.must_report_failure = False
+
+    def fail_failure_report(self) -> None:
+        """The disk accepts no more writes. Do not retry: only a restart shows what is on disk."""
+        self.must_report_failure = False
+
+    # --- the end ---
+
     def release_files(self) -> None:
         """Close all files. The log must not be used afterwards."""
         self.offsets.close()
@@ -558,3 +692,12 @@ class PartitionLog(PartitionState):
             if segment.file is not None:
                 segment.file.close()
                 segment.file = None
+
+
+def _unsealed_of(segments: Sequence[Segment]) -> list[Segment]:
+    return [segment for segment in segments if segment.state is not SegmentState.SEALED]
+
+
+def _totals_of(segments: Sequence[Segment]) -> tuple[int, int]:
+    """Bytes and messages."""
+    return sum(segment.size for segment in segments), sum(segment.message_count for segment in segments)

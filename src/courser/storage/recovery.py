@@ -63,6 +63,8 @@ class RecoveredPartition:
     is_incomplete: bool = False
     """Whether another partition's file is in the place of one of this partition's files. If that file is restored, it
     was not written by the last session but by an earlier one."""
+    is_offline: bool = False
+    """Whether the directory is another partition's, so that nothing can be read or written."""
     is_as_left: bool = False
     """Whether the last stop was clean. If nothing is written, the next stop then has nothing to do."""
 

@@ -92,7 +92,7 @@ def plan_reservation(log: PartitionLog, message_count: int = 0) -> Job | None:
     if left >= message_count and left >= block // 8:
         return None
     draft = log.ledger.draft(reserved_end=next_offset + message_count + block)
-    cut_files = [segment.file for segment in log.segments if segment.has_unsynced_cut and segment.file is not None]
+    cut_files = [segment.file for segment in log.unsealed if segment.has_unsynced_cut and segment.file is not None]
 
     def run() -> None:
         # A refused batch that a power cut completes must not have any of these offsets (see ``PartitionLog._undo``).
@@ -109,7 +109,7 @@ def plan_reservation(log: PartitionLog, message_count: int = 0) -> Job | None:
 
 def plan_seal(log: PartitionLog) -> Job | None:
     """Seal the oldest segment that is waiting for it."""
-    segment = next((segment for segment in log.segments if segment.state is SegmentState.CLOSING), None)
+    segment = next((segment for segment in log.unsealed if segment.state is SegmentState.CLOSING), None)
     if segment is None:
         return None
     # Nothing more is appended to it, so these facts are final.

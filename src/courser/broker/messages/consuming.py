@@ -545,7 +545,7 @@ def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages)
         if partition.past is not None:
             return None
         try:
-            return log.offset_of_last(command.count, wait=False)
+            return partition.log_reader.offset_of_last(command.count, wait=False)
         except BlockingIOError:
             return None
     return None

@@ -1,9 +1,7 @@
 """Partitions of the catalog that cannot be opened, because their directory is missing or is another partition's."""
 
 from pathlib import Path
-from typing import NoReturn
 
-from courser.errors import PartitionOffline
 from courser.model.clock import Clock
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
@@ -15,35 +13,6 @@ from courser.storage.paths import LEDGER, OFFSETS
 from courser.storage.recovery import RecoveredPartition
 from courser.storage.recovery_cases import Oddity, RecoveryFinding
 from courser.storage.settings import LogSettings
-
-
-class OfflineLog(PartitionLog):
-    """A log whose directory contains another partition's files: nothing is opened, read or written."""
-
-    is_offline = True
-
-    def check_readable(self) -> None:
-        """It is not."""
-        self._refuse()
-
-    def check_writable(self) -> None:
-        """It is not."""
-        self._refuse()
-
-    def append(self, *_batch: object, **_options: object) -> NoReturn:
-        """Refuse."""
-        self._refuse()
-
-    def read(self, *_offset: object, **_options: object) -> NoReturn:
-        """Refuse."""
-        self._refuse()
-
-    def offset_at_time(self, *_timestamp: object, **_options: object) -> NoReturn:
-        """Refuse."""
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise PartitionOffline(self.directory, str(self.failure))
 
 
 def lost_partition_log(
@@ -70,7 +39,7 @@ def offline_partition_log(
     home: Path | None,
     settings: LogSettings,
     clock: Clock,
-) -> OfflineLog:
+) -> PartitionLog:
     """A log for a partition whose directory is another partition's.
 
     ``home`` is where that partition belongs, if the catalog knows it.
@@ -80,9 +49,9 @@ def offline_partition_log(
         f"{found.what} {found.found}, {place}, instead of {found.expected}; nothing in it was changed; stop the server "
         "and restore the right directory (if two were swapped, swap them back), or delete the partition"
     )
-    recovered = _nothing(file_system, directory, found.expected, failure)
+    recovered = _nothing(file_system, directory, found.expected, failure, is_offline=True)
     recovered.findings.append(RecoveryFinding(Oddity.FOREIGN_DIRECTORY.value, directory, failure, is_damage=True))
-    return OfflineLog(
+    return PartitionLog(
         file_system=file_system,
         directory=directory,
         identity=found.expected,
@@ -92,7 +61,9 @@ def offline_partition_log(
     )
 
 
-def _nothing(file_system: FileSystem, directory: Path, identity: PartitionIdentity, failure: str) -> RecoveredPartition:
+def _nothing(
+    file_system: FileSystem, directory: Path, identity: PartitionIdentity, failure: str, *, is_offline: bool = False
+) -> RecoveredPartition:
     """An empty log that refuses writes with this reason."""
     reading = LedgerReading(LedgerState(), 0, 0, (), exists=False)
     return RecoveredPartition(
@@ -104,4 +75,5 @@ def _nothing(file_system: FileSystem, directory: Path, identity: PartitionIdenti
         findings=[],
         failure=failure,
         is_incomplete=True,
+        is_offline=is_offline,
     )

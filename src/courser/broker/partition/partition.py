@@ -96,7 +96,7 @@ class Partition(ReadablePartition):
         """Set while a purge or a change of settings is in progress. Sends and stores wait for it."""
         self._entrance = Entrance()
         """Sends that wait before they are written."""
-        self._preparation = Preparation(log, self._in_pool, clock)
+        self._preparation = Preparation(log, self.log_reader, self._in_pool, clock)
         self._is_closing = False
         """Whether ``close`` is running, which syncs everything."""
         self.sync_count = 0

@@ -1,7 +1,6 @@
 """The figures of a partition, for metrics."""
 
 from collections.abc import Iterable
-from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from courser.broker.partition.partition import Partition
@@ -38,7 +37,6 @@ class PartitionGauges(NamedTuple):
 Figures = TypeVar("Figures", PartitionCounters, PartitionGauges)
 _new: Any = tuple.__new__
 """Creates figures faster than their constructors: there may be ten thousand partitions."""
-_size, _message_count = attrgetter("size"), attrgetter("message_count")
 
 
 def sums_of(kind: type[Figures], figures: Iterable[Figures]) -> Figures:
@@ -50,7 +48,7 @@ def sums_of(kind: type[Figures], figures: Iterable[Figures]) -> Figures:
 def counters_of(partition: Partition) -> PartitionCounters:
     """Those of one partition."""
     log = partition.log
-    (_, appended_count, appended_size), reads, writes = log.marks.written, log.reads, log.writes
+    (_, appended_count, appended_size), reads, writes = log.marks.written, partition.log_reader.counters, log.writes
     found: PartitionCounters = _new(
         PartitionCounters,
         (
@@ -73,16 +71,16 @@ def counters_of(partition: Partition) -> PartitionCounters:
 def gauges_of(partition: Partition) -> PartitionGauges:
     """Those of one partition."""
     log = partition.log
-    marks, segments = log.marks, log.segments
+    marks = log.marks
     found: PartitionGauges = _new(
         PartitionGauges,
         (
             1,
             int(log.failure is not None),
             marks.written[2] - marks.synced[2],
-            len(segments),
-            sum(map(_size, segments)),
-            sum(map(_message_count, segments)),
+            len(log.segments),
+            log.size,
+            log.message_count,
         ),
     )
     return found

@@ -15,6 +15,7 @@ from courser.broker.partition.segment_verification import SegmentCheck, SegmentV
 from courser.broker.partition.waiting import Waiting, attempt
 from courser.broker.partition.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
 from courser.errors import StorageFailure
+from courser.storage.log_reader import LogReader
 from courser.storage.partition_log import PartitionLog
 from courser.storage.read_result import LargeRead, ReadBuffer, ReadResult
 
@@ -46,6 +47,7 @@ class ReadablePartition:
         large_reads: asyncio.Semaphore | None,
     ) -> None:
         self.log = log
+        self.log_reader = LogReader(log)
         self._pool = pool
         self._verification = verification
         self._verifying = asyncio.Lock()
@@ -104,7 +106,7 @@ class ReadablePartition:
         missing = 0 if self.past is None else count - log.count_from(log.start_offset)
         if self.past is not None and missing > 0:
             return await self.past.offset_of_last(log, missing)
-        return await self._look_up(partial(log.offset_of_last, count))
+        return await self._look_up(partial(self.log_reader.offset_of_last, count))
 
     def count_from(self, offset: int) -> int:
         """The number of visible messages from ``offset`` on, here and in the archive. Raises ``ArchiveFailure``."""
@@ -121,7 +123,7 @@ class ReadablePartition:
     def _try_log(
         self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
     ) -> ReadResult | Waiting[ReadResult]:
-        log = self.log
+        log = self.log_reader
         try:
             # By position, as all of these calls: Python 3.11 takes longer to pass arguments by name.
             return log.read(offset, count, size_max, buffer, False)
@@ -140,7 +142,7 @@ class ReadablePartition:
         """The first offset whose message is not older than ``timestamp``. Raises ``ArchiveFailure``."""
         if self.past is not None and (found := await self.past.offset_at_time(self.log, timestamp)) is not None:
             return found
-        return await self._look_up(partial(self.log.offset_at_time, timestamp))
+        return await self._look_up(partial(self.log_reader.offset_at_time, timestamp))
 
     async def time_at(self, offset: int) -> int | None:
         """When the message at ``offset``, or else the next one, was appended; None if there is none.
@@ -153,7 +155,7 @@ class ReadablePartition:
             found = await self.past.time_at(self.log, offset)
             if found is not None:
                 return found
-        return await self._look_up(partial(self.log.time_at, offset))
+        return await self._look_up(partial(self.log_reader.time_at, offset))
 
     async def _look_up(self, find: Callable[..., Found]) -> Found:
         with suppress(BlockingIOError):

@@ -15,6 +15,7 @@ import numpy as np
 from courser.model.clock import Clock
 from courser.records.batch import Batch, select_messages
 from courser.records.stored_body import PLAIN, EncodedBatch, encode
+from courser.storage.log_reader import LogReader
 from courser.storage.message_window import (
     FEW,
     NEW,
@@ -58,9 +59,10 @@ class KnownMessages(NamedTuple):
 class Preparation:
     """Prepares the batches of one partition. For one event loop."""
 
-    def __init__(self, log: PartitionLog, in_pool: InPool, clock: Clock) -> None:
+    def __init__(self, log: PartitionLog, reader: LogReader, in_pool: InPool, clock: Clock) -> None:
         """``in_pool`` runs a function on another thread. The log stays open meanwhile."""
         self._log = log
+        self._reader = reader
         self._in_pool = in_pool
         self._clock = clock
         self._window: MessageWindow | None = None
@@ -91,7 +93,7 @@ class Preparation:
         if settings.deduplication is not None and self._window is None:
             async with self._loading:
                 if self._window is None:
-                    load = partial(load_window, self._log, settings.deduplication, self._clock)
+                    load = partial(load_window, self._log, self._reader, settings.deduplication, self._clock)
                     self._window = await self._in_pool(load)
         if settings.encoding is PLAIN:
             return batch
@@ -134,7 +136,7 @@ def _ids_of(batch: Batch) -> MessageIds | FewIds:
     return (few_ids if batch.count <= FEW else message_ids)(batch.body, batch.frames)
 
 
-def load_window(log: PartitionLog, limits: Deduplication, clock: Clock) -> MessageWindow:
+def load_window(log: PartitionLog, reader: LogReader, limits: Deduplication, clock: Clock) -> MessageWindow:
     """The ids of the newest messages in the log, with times of the monotonic clock. May wait for the disk.
 
     Raises:
@@ -144,10 +146,10 @@ def load_window(log: PartitionLog, limits: Deduplication, clock: Clock) -> Messa
     window, buffer = MessageWindow(limits, secrets.randbits(64)), ReadBuffer()
     now, monotonic = clock.now(), clock.monotonic()
     latest = monotonic - limits.age_max
-    offset = max(log.offset_of_last(limits.count_max), log.offset_at_time(max(now - limits.age_max, 0)))
+    offset = max(reader.offset_of_last(limits.count_max), reader.offset_at_time(max(now - limits.age_max, 0)))
     while offset < log.visible_end:
         buffer.reset()
-        result = log.read(offset, _READ_SIZE, _READ_SIZE, buffer)
+        result = reader.read(offset, _READ_SIZE, _READ_SIZE, buffer)
         for piece in result.pieces:
             for ids, first_offset, timestamp in ids_in(piece):
                 # Times in the log go back where the clock was set back. Those of the window must not.
