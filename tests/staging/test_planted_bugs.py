@@ -14,7 +14,7 @@ from courser.catalog import changes as c
 from courser.catalog.entities import Publish, Sink
 from courser.errors import CourserError
 from courser.storage import staged_file
-from courser.storage.partition_log import PartitionLog
+from courser.storage.log_reader import LogReader
 from tests.staging.lives import Life
 from tests.staging.test_after_the_answer import forget_what_cannot_be_synced, purge_right_behind_the_answer
 from tests.staging.test_crashes import check_clients_that_go_on_after_a_kill
@@ -39,7 +39,7 @@ async def test_a_start_that_takes_an_unsynced_part_for_a_durable_one_is_noticed(
 
 
 async def test_a_start_that_does_not_look_into_the_logs_publishes_twice() -> None:
-    with mock.patch.object(PartitionLog, "last_sequence", return_value=None), pytest.raises(NOTICED):
+    with mock.patch.object(LogReader, "last_sequence", return_value=None), pytest.raises(NOTICED):
         await crash_everywhere("replicated", False, 1)
 
 
