@@ -8,6 +8,7 @@ those on the port of WebSocket.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
@@ -24,13 +25,17 @@ from courser.transports.http_body import BodyMemory
 from courser.transports.settings import ConnectionSettings
 from courser.transports.tcp_connection import TcpConnection
 
+_log = logging.getLogger(__name__)
+
 Upgrade = Callable[[asyncio.Transport], TcpConnection]
 """Makes a WebSocket connection, not connected yet, for the transport of an HTTP connection."""
 
 SEAT, CYCLE = "seat", "cycle"
 """In the state of a request: the connection's place, and what uvicorn knows about the request."""
 HEAD_SIZE_MAX = 64 * 1024
-"""Bytes of the request line and all headers."""
+"""Bytes of the request line and all headers, and of what may follow them that is no body, such as trailers."""
+AHEAD_COUNT_MAX = 32
+"""Requests that a client may send before it has the reply to the first. Each takes some kilobytes until its turn."""
 KEEP_ALIVE = 75
 """Seconds that a connection may be idle between two requests."""
 _SECOND = 1_000_000
@@ -152,6 +157,9 @@ class HttpConnection(HttpToolsProtocol):
         self._upgrade = upgrade
         self._deadline: asyncio.TimerHandle | None = None
         self._head_size = 0
+        """Bytes since the last request, its head, or a piece of its body."""
+        self._begun_count = 0
+        """Requests that began in the bytes that came last."""
         self._is_in_head = True
         self._is_in_message = False
         self._application: HotApplication = config.loaded_app
@@ -264,19 +272,28 @@ class HttpConnection(HttpToolsProtocol):
         if not self._seat.is_admitted or self.transport.is_closing():
             return
         self._head_size += len(data)
+        self._begun_count = 0
         super().data_received(data)
         if self.transport.is_closing():
+            self._limit_closing()
             return
         if self._held is not None:
             self._begin_held()
         if self._is_in_head and self._head_size > HEAD_SIZE_MAX:
             self.transport.write(_HEAD_TOO_LARGE)
             self.transport.close()
+            self._limit_closing()
+        elif self._is_in_message and self._head_size > HEAD_SIZE_MAX:
+            # Trailers or extensions of chunks without end. The reply may be under way.
+            self._cut_off(f"it sent more than {HEAD_SIZE_MAX} bytes of a body without any of its contents")
         elif self._is_in_head and self._deadline is None and (self._head_size or self._is_in_message):
             self._start_deadline()
 
     def on_message_begin(self) -> None:
         """A request begins. What ASGI needs to know about it is collected later, if at all."""
+        if max(self._begun_count, len(self.pipeline)) >= AHEAD_COUNT_MAX:
+            raise _TooFarAhead
+        self._begun_count += 1
         self._is_in_message = True
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
@@ -292,6 +309,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body came in."""
+        self._head_size = 0
         if self._held is not None:
             self._held.append(body)
         else:
@@ -326,7 +344,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def _may_hold(self) -> bool:
         parser = self.parser
-        return (
+        # Others come before the second request in the same bytes.
+        return self._begun_count == 1 and (
             self._application.is_hot(parser.get_method(), self.url)
             and not (self.is_answering or self.flow.write_paused or self.expect_100_continue or parser.should_upgrade())
             and parser.should_keep_alive()
@@ -442,6 +461,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """The reply is on its way. The client may still be sending a body that was refused."""
         if self.transport.is_closing():
+            self._limit_closing()
             return
         self.flow.resume_reading()
         if self.pipeline:
@@ -450,6 +470,23 @@ class HttpConnection(HttpToolsProtocol):
             self._rest()
         if self._is_in_message:
             self._start_deadline()
+
+    def send_400_response(self, msg: str) -> None:
+        """The parser cannot go on."""
+        if max(self._begun_count, len(self.pipeline)) >= AHEAD_COUNT_MAX:
+            # It would take that for the reply to the first one.
+            self._cut_off(f"it sent more than {AHEAD_COUNT_MAX} requests ahead")
+        else:
+            super().send_400_response(msg)
+
+    def _cut_off(self, reason: str) -> None:
+        _log.info("HTTP client at %s cut off: %s", self._seat.address, reason)
+        self._abort()
+
+    def _limit_closing(self) -> None:
+        """The connection is closed when the client has read the rest, which it may never do."""
+        if self._deadline is None and self.transport.get_write_buffer_size():
+            self._deadline = self.loop.call_later(self._settings.send_deadline / _SECOND, self._abort)
 
     def _abort(self) -> None:
         """Close now: a client that does not read would keep a connection open that is closed politely."""
@@ -463,6 +500,10 @@ class HttpConnection(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+class _TooFarAhead(Exception):
+    """More requests than may wait for their turn. Ends the parser's work."""
 
 
 class _BodyReceiver(asyncio.BufferedProtocol):
