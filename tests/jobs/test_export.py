@@ -1,6 +1,7 @@
 """Export on Spark: every message once, whoever reads the lake and however often the export is begun."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from courser.jobs.export import export
-from courser.jobs.export_files import RangeWork, export_range
-from courser.jobs.export_manifest import BOOKS, ManifestRefused, load_manifest, mark_finished, save_manifest
+from courser.jobs.export_files import RangeWork, stage_range
+from courser.jobs.export_manifest import BOOKS, STAGING, ManifestRefused, load_manifest, save_manifest
 from courser.jobs.merge import merge
-from courser.lake.locks import FolderInUse, WriterReplaced, check_token, only_writer
+from courser.lake.locks import FolderInUse, only_writer
+from courser.lake.staging import move_into_place
 from courser.spark.errors import DataLost
-from courser.spark.sources import OffsetRange
 from tests.jobs.topics import ORIGIN, connected, file_options, fill_topic, make_topic, options_of
 from tests.lake.rows import ask_duckdb
 from tests.servers import RunningServer
@@ -114,25 +115,50 @@ def test_again_overwrites_the_same_files(
     assert rows_of(tmp_path) == expected(COUNT)
 
 
-def test_what_a_crash_left_unfinished_is_written_again_and_what_is_marked_is_not(
+def test_what_a_crash_left_unfinished_is_written_again_and_the_rest_is_not(
     spark: SparkSession, server: RunningServer, orders: str, tmp_path: Path
 ) -> None:
     options = options_of(server, orders, maxBytesPerPartition="64 KiB")
     folder = export(spark, options, tmp_path).folder
     manifest = load_manifest(folder)
     assert manifest is not None
-    # As if the driver had died before its last step: everything is begun, one range has its mark, one has half a file.
-    done, *left = manifest.ranges
-    save_manifest(folder, replace(manifest, unfinished=frozenset(manifest.ranges)))
-    mark_finished(folder, done)
+    # As if the driver had died while it moved files into place: one range is done, and one has its file.
+    _, visible, *hidden = manifest.ranges
+    save_manifest(folder, replace(manifest, unfinished=frozenset((visible, *hidden))))
     for path in folder.rglob("*.parquet"):
         first = int(path.name.partition("-")[0])
-        if OffsetRange(int(path.parent.name.partition("=")[2]), first, done.end) != done:
-            path.rename(path.with_name(f".{path.name}.0.partial"))
+        if any((part.partition, part.start) == (partition_of(path), first) for part in hidden):
+            path.unlink()
+    (folder / STAGING / "0").mkdir(parents=True)
+    (folder / STAGING / "0" / "rows.staged").touch()
     report = export(spark, options, tmp_path)
-    assert (report.resumed_count, report.range_count) == (len(left), len(left))
+    assert (report.resumed_count, report.range_count) == (len(hidden) + 1, len(hidden) + 1)
     assert rows_of(tmp_path) == expected(COUNT)
-    assert not list(tmp_path.rglob("*.partial"))
+    assert not (folder / STAGING).exists()
+
+
+def partition_of(path: Path) -> int:
+    return int(path.parent.name.partition("=")[2])
+
+
+def test_an_export_makes_its_files_visible_step_by_step(
+    spark: SparkSession, server: RunningServer, orders: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = options_of(server, orders, maxBytesPerPartition="16 KiB")
+    seen: list[int] = []
+
+    def move(lake: Path, moves: Mapping[str, Path]) -> None:
+        manifest = load_manifest(lake)
+        assert manifest is not None
+        seen.append(len(manifest.unfinished))
+        move_into_place(lake, moves)
+
+    monkeypatch.setattr("courser.jobs.export.move_into_place", move)
+    report = export(spark, options, tmp_path, step_size=32 * 1024)
+    assert seen[0] == report.range_count
+    assert len(seen) > 2
+    assert seen == sorted(seen, reverse=True)
+    assert rows_of(tmp_path) == expected(COUNT)
 
 
 def test_two_exports_into_one_folder_exclude_each_other(
@@ -143,14 +169,8 @@ def test_two_exports_into_one_folder_exclude_each_other(
         export(spark, options_of(server, orders), tmp_path)
 
 
-@pytest.mark.parametrize("is_before_the_look", [True, False], ids=["before", "behind"])
 def test_a_task_that_outlives_its_export_brings_no_row_twice(
-    spark: SparkSession,
-    server: RunningServer,
-    orders: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    is_before_the_look: bool,
+    spark: SparkSession, server: RunningServer, orders: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = options_of(server, orders, maxBytesPerPartition="64 KiB")
     sent: list[RangeWork] = []
@@ -166,20 +186,12 @@ def test_a_task_that_outlives_its_export_brings_no_row_twice(
         patch.setattr("courser.jobs.export.run_in_tasks", die)
         with pytest.raises(Killed):
             export(spark, options, tmp_path)
-
-    def overtaken(folder: Path, token: str) -> None:
-        if not is_before_the_look:
-            check_token(folder, token)
-        export(spark, options, tmp_path)
-        merge(spark, tmp_path)
-        if is_before_the_look:
-            check_token(folder, token)
-
-    monkeypatch.setattr("courser.jobs.export_files.check_token", overtaken)
-    with pytest.raises(WriterReplaced if is_before_the_look else FileNotFoundError):
-        export_range(sent[0])
+    export(spark, options, tmp_path)
+    merge(spark, tmp_path)
+    assert stage_range(sent[0])
     assert rows_of(tmp_path) == expected(COUNT)
-    assert not list(tmp_path.rglob("*.partial"))
+    merge(spark, tmp_path)
+    assert not list(tmp_path.rglob("rows.staged"))
 
 
 def test_what_does_not_go_together_is_refused(

@@ -72,10 +72,10 @@ def test_an_export_that_is_killed_between_files(spark: SparkSession, server: Run
         make_topic(client, "exported")
         fill_topic(client, "exported", COUNT)
     options = options_of(server, "exported", **SMALL)
-    marks = tmp_path / "lake" / "stream=shop" / "topic=exported" / "_courser" / "finished"
-    with driver(f"export(spark, {options!r}, Path({str(tmp_path / 'lake')!r}))", tmp_path) as process:
-        kill_when(process, lambda: marks.is_dir() and len(list(marks.glob("[0-9]*"))) >= 5)
-    before = len(list((tmp_path / "lake").rglob("*.parquet")))
+    lake = tmp_path / "lake"
+    with driver(f"export(spark, {options!r}, Path({str(lake)!r}), step_size=30_000)", tmp_path) as process:
+        kill_when(process, lambda: sum(1 for _ in lake.rglob("*.parquet")) >= 5)
+    before = len(list(lake.rglob("*.parquet")))
     report = export(spark, options, tmp_path / "lake")
     assert 0 < report.resumed_count == report.range_count
     assert before >= 5
@@ -110,7 +110,7 @@ CLUSTER_EXPORT = """
 from pathlib import Path
 from courser.jobs.export import export
 options = dict(item.split("=", 1) for item in sys.argv[2:])
-report = export(spark, options, Path(sys.argv[1]))
+report = export(spark, options, Path(sys.argv[1]), step_size=30_000)
 print(report.range_count, report.row_count)
 """
 
@@ -124,12 +124,11 @@ def test_an_export_on_a_cluster_whose_executor_is_killed_in_mid_task(
         fill_topic(client, "clustered", COUNT)
     lake = tmp_path / "lake"
     options = [f"{name}={value}" for name, value in options_of(server, "clustered", **SMALL).items()]
-    marks = lake / "stream=shop" / "topic=clustered" / "_courser" / "finished"
     with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
         process = cluster.start_driver(CLUSTER_EXPORT, str(lake), *options)
         try:
             deadline = time.monotonic() + PATIENCE
-            while not (marks.is_dir() and len(list(marks.glob("[0-9]*"))) >= 3):
+            while sum(1 for _ in lake.rglob("*.parquet")) < 3:
                 assert time.monotonic() < deadline, "no range was finished"
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(0.002)

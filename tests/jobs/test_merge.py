@@ -3,6 +3,8 @@
 import json
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,14 +12,13 @@ from pyspark.sql import SparkSession
 
 from courser.jobs import merge as merge_module
 from courser.jobs.export import export
-from courser.jobs.export_manifest import BOOKS, ManifestRefused
+from courser.jobs.export_manifest import BOOKS, STAGING, ManifestRefused
 from courser.jobs.merge import UNSETTLED_SECONDS, MergeReport, merge
+from courser.lake import staging
 from courser.lake.atomic_files import AtomicFile
 from courser.lake.file_names import range_file_name
-from courser.lake.locks import WriterReplaced, only_writer
-from courser.lake.parquet_files import write_parquet
 from tests.jobs.topics import connected, fill_topic, make_topic, options_of
-from tests.lake.rows import SCHEMA, ask_duckdb, batch_of, offsets_by_duckdb, offsets_by_polars
+from tests.lake.rows import SCHEMA, ask_duckdb, batch_of, offsets_by_duckdb, offsets_by_polars, write_parquet
 from tests.servers import RunningServer
 
 STEP = 10
@@ -104,10 +105,9 @@ def test_files_that_overlap_or_are_named_otherwise_are_left_alone(spark: SparkSe
 
 
 def planned(lake: Path) -> list[merge_module._Work]:
-    """What a merge gives to its tasks, to be done in this process, where it can be stopped and overtaken."""
-    with only_writer(lake / BOOKS) as token:
-        runs = merge_module._plan(lake, None, merge_module.SMALL_SIZE, merge_module.TARGET_SIZE)
-        return [merge_module._Work(lake, token, run, "zstd") for run in runs]
+    """What a merge gives to its tasks."""
+    runs = merge_module._plan(lake, None, merge_module.SMALL_SIZE, merge_module.TARGET_SIZE)
+    return [merge_module._Work(lake, run, "zstd") for run in runs]
 
 
 class Killed(Exception):
@@ -125,7 +125,8 @@ STEPS = {
     "before the new file is whole": (AtomicFile, "publish"),
     "before the note": (merge_module, "write_atomically"),
     "before the new name": (merge_module, "_finish_note"),
-    "before the old files go": (Path, "unlink"),
+    "before the old files go": (merge_module, "remove_files"),
+    "before the last old file goes": (staging, "sync_folder"),
 }
 
 
@@ -134,62 +135,57 @@ def test_a_merge_that_was_killed_is_finished_by_the_next(
     spark: SparkSession, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_files(tmp_path, 6)
-    work = planned(tmp_path)
+    [work] = planned(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(*STEPS[moment], killed_before(moment))
-        with pytest.raises(Killed):
-            merge_module._merge_files(work[0])
-    if moment == "before the new file is whole":
-        # It was discarded on the way out. A kill takes nobody the way out.
-        (next(tmp_path.rglob("day=*")) / f"..{range_file_name(0, 49)}.merged.0.partial").touch()
+        if moment == "before the new file is whole":
+            patch.setattr(*STEPS[moment], killed_before(moment))
+        with pytest.raises(Killed) if moment == "before the new file is whole" else nullcontext():
+            staged = merge_module._stage_merged(work)
+    if moment != "before the new file is whole":
+        with monkeypatch.context() as patch:
+            patch.setattr(*STEPS[moment], killed_before(moment))
+            with pytest.raises(Killed):
+                merge_module._replace_files(work, staged)
     seen = offsets_by_duckdb(tmp_path)
     assert set(seen) == set(range(60)), "no reader ever misses a row"
     report: MergeReport = merge(spark, tmp_path)
-    assert report.finished_count == (1 if moment in ("before the new name", "before the old files go") else 0)
+    assert report.finished_count == (0 if moment in ("before the new file is whole", "before the note") else 1)
     assert offsets_by_duckdb(tmp_path) == offsets_by_polars(tmp_path) == list(range(60))
     assert names_below(tmp_path) == [range_file_name(0, 49), range_file_name(50, 59)]
-    hidden = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix in (".merged", ".partial")]
-    assert hidden == []
+    assert not (tmp_path / STAGING).exists()
+    assert not list((tmp_path / BOOKS).rglob("*.json"))
 
 
-@pytest.mark.parametrize(
-    ("moment", "outcome"),
-    [("check_token", WriterReplaced), ("write_atomically", FileNotFoundError), ("_finish_note", FileNotFoundError)],
-)
-def test_a_task_that_outlives_its_merge_neither_loses_nor_doubles_a_row(
-    spark: SparkSession,
-    tmp_path: Path,
-    moment: str,
-    outcome: type[Exception],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_merge_that_an_earlier_version_left_is_finished(spark: SparkSession, tmp_path: Path) -> None:
+    """It wrote the new file beside the old ones, and its note does not say where."""
     small_files(tmp_path, 6)
     [work] = planned(tmp_path)
-    late_step = getattr(merge_module, moment)
-
-    def overtaken(*arguments: object) -> None:
-        patch.undo()
-        # With more files than before, so that what comes of them has another name.
-        small_files(tmp_path, 9)
-        merge(spark, tmp_path)
-        late_step(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(merge_module, moment, overtaken)
-        with pytest.raises(outcome):
-            merge_module._merge_files(work)
-    assert offsets_by_duckdb(tmp_path) == list(range(90))
-    merge(spark, tmp_path)
-    assert offsets_by_duckdb(tmp_path) == list(range(90))
+    staged = merge_module._stage_merged(work)
+    folder = work.files[0].path.parent
+    Path(staged.place).rename(folder / f".{work.name}.merged")
+    note = {"folder": str(folder.relative_to(tmp_path)), "name": work.name}
+    notes = tmp_path / BOOKS / "merging"
+    notes.mkdir(parents=True)
+    (notes / "note.json").write_text(json.dumps({**note, "replaces": [file.path.name for file in work.files]}))
+    (folder / f"..{range_file_name(50, 59)}.merged.0.partial").touch()
+    assert merge(spark, tmp_path).finished_count == 1
+    assert offsets_by_duckdb(tmp_path) == offsets_by_polars(tmp_path) == list(range(60))
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".merged", ".partial", ".json")]
 
 
-def test_a_task_that_runs_again_changes_nothing(tmp_path: Path) -> None:
+def test_a_task_that_outlives_its_merge_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     small_files(tmp_path, 6)
-    work = planned(tmp_path)
-    first = merge_module._merge_files(work[0])
-    assert merge_module._merge_files(work[0]) == first
+    [work] = planned(tmp_path)
+    files = [file.path.read_bytes() for file in work.files]
+    merge(spark, tmp_path)
+    for file, data in zip(work.files, files, strict=True):
+        # It had opened them before they were removed.
+        file.path.with_name(f"{file.path.name}.opened").write_bytes(data)
+    late = replace(work, files=tuple(replace(file, path=Path(f"{file.path}.opened")) for file in work.files))
+    assert merge_module._stage_merged(late).rows == 50
     assert offsets_by_duckdb(tmp_path) == list(range(60))
+    merge(spark, tmp_path)
+    assert not (tmp_path / STAGING).exists()
 
 
 def test_a_merged_export_goes_on_but_cannot_be_written_again(

@@ -1,5 +1,6 @@
 """Rows for the tests of the lake, and readers that are not Spark."""
 
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import duckdb
 import polars
 import pyarrow as pa  # type: ignore[import-untyped]
+
+from courser.lake.parquet_files import ParquetFolder, WrittenFile
 
 SCHEMA = pa.schema(
     [
@@ -32,6 +35,17 @@ def batch_of(first: int, count: int, *, step: timedelta = timedelta(minutes=1)) 
         ],
         schema=SCHEMA,
     )
+
+
+def write_parquet(
+    root: Path, file_name: str, batches: Iterable[Any], schema: Any, *, folder_columns: Sequence[str] = (), **more: Any
+) -> list[WrittenFile]:
+    """Write all batches as files of this name below ``root``. Without rows, nothing is written."""
+    with ParquetFolder(root, file_name, schema, folder_columns=folder_columns, **more) as folder:
+        for batch in batches:
+            if batch.num_rows:
+                folder.add(batch)
+        return folder.finish()
 
 
 def ask_duckdb(root: Path, query: str) -> list[tuple[Any, ...]]:

@@ -17,9 +17,8 @@ from courser.lake.parquet_files import (
     ParquetFolder,
     ParquetOptions,
     TooManyFolders,
-    write_parquet,
 )
-from tests.lake.rows import SCHEMA, ask_duckdb, batch_of, offsets_by_duckdb, offsets_by_polars
+from tests.lake.rows import SCHEMA, ask_duckdb, batch_of, offsets_by_duckdb, offsets_by_polars, write_parquet
 
 NAME = range_file_name(0, 119)
 

@@ -10,10 +10,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from courser.errors import ClientFailure
+from courser.lake import staging
 from courser.lake.file_names import range_file_name
+from courser.lake.staging import StagedFile, clear
 from courser.pipelines import lake_publishing
 from courser.pipelines.lake_publishing import publish, staging_root
-from courser.pipelines.staged_rows import StagedParquet, StageRows
+from courser.pipelines.staged_rows import StageRows
 
 QUERY = "3b5d"
 
@@ -28,9 +30,9 @@ def lists(tmp_path: Path) -> Path:
     return tmp_path / "published"
 
 
-def stage(lake: Path, *pieces: range, partition: int = 3) -> list[StagedParquet]:
+def stage(lake: Path, *pieces: range, partition: int = 3) -> list[StagedFile]:
     """Each piece is what one task reads."""
-    staged: list[StagedParquet] = []
+    staged: list[StagedFile] = []
     for offsets in pieces:
         order = StageRows(
             root=str(staging_root(lake, "p") / "0"),
@@ -45,7 +47,7 @@ def stage(lake: Path, *pieces: range, partition: int = 3) -> list[StagedParquet]
             "day": ["d1" if offset % 2 else "d2" for offset in offsets],
         }
         for report in order(iter([pa.RecordBatch.from_pydict(columns)])):
-            staged += [StagedParquet(**row) for row in report.to_pylist()]
+            staged += [StagedFile(**row) for row in report.to_pylist()]
     return staged
 
 
@@ -85,7 +87,7 @@ def test_rows_without_offsets_are_named_after_query_and_batch(lake: Path, lists:
     for _ in range(2):
         order = StageRows(root=str(staging_root(lake, "p")))
         report = next(order(iter([pa.RecordBatch.from_pydict({"_partition": [3], "_offset": [0]})])))
-        publish(lake, [StagedParquet(**row) for row in report.to_pylist()], QUERY, 7, lists)
+        publish(lake, [StagedFile(**row) for row in report.to_pylist()], QUERY, 7, lists)
     assert [path.name for path in lake.iterdir()] == [f"{QUERY}-00000000000000000007-00000.parquet"]
     assert seen(lake) == once(range(1))
 
@@ -108,8 +110,12 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
         return call
 
-    for name in ("write_atomically", "_remove", "make_folders", "sync_folder", "_forget_older"):
-        monkeypatch.setattr(lake_publishing, name, counting(getattr(lake_publishing, name)))
+    for module, names in (
+        (lake_publishing, ("write_atomically", "remove_files", "_forget_older")),
+        (staging, ("make_folders", "sync_folder")),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, counting(getattr(module, name)))
     yield counter
 
 
@@ -138,8 +144,8 @@ def test_what_failed_tasks_leave_is_never_seen(lake: Path, lists: Path) -> None:
     stage(lake, range(1000))
     publish(lake, stage(lake, range(10)), QUERY, 0, lists)
     assert seen(lake) == once(range(10))
-    lake_publishing.clear(staging_root(lake, "p"))
-    assert not list(lake.parent.rglob("rows.parquet"))
+    clear(staging_root(lake, "p"))
+    assert not list(lake.parent.rglob("rows.staged"))
 
 
 def test_only_the_lists_of_the_last_two_batches_are_kept(lake: Path, lists: Path) -> None:

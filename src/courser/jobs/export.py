@@ -1,8 +1,9 @@
 """Export: writes a topic to a lake of Parquet files, in the tasks that read the messages.
 
 ``LAKE/stream=shop/topic=orders/day=2026-11-15/partition=3/<first offset>-<last offset>.parquet``. Messages never become
-Spark rows: a task decodes stored batches to Arrow and writes them, and only counts are returned. A range of offsets
-always has the same file names, so a task or job that runs again overwrites its files, and readers never see duplicates.
+Spark rows: a task decodes stored batches to Arrow and writes them aside; the driver moves the files of a step into
+place. A range of offsets always has the same file names, so a job that runs again overwrites its files, and readers
+never see duplicates.
 """
 
 import time
@@ -12,21 +13,25 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from courser.jobs.export_files import FOLDERS, RangeWork, export_range
+from courser.jobs.export_files import FOLDERS, RangeWork, stage_range
 from courser.jobs.export_manifest import (
     BOOKS,
+    STAGING,
     Manifest,
     ManifestRefused,
-    forget_marks,
     load_manifest,
     save_manifest,
 )
 from courser.jobs.source_topic import SourceTopic, open_topic
-from courser.jobs.tasks import run_in_tasks
+from courser.jobs.tasks import run_in_tasks, steps_of
 from courser.lake.atomic_files import remove_partial_files
-from courser.lake.file_names import folder_path
+from courser.lake.file_names import folder_path, range_file_name
 from courser.lake.locks import only_writer
+from courser.lake.staging import StagedFile, clear, move_into_place
 from courser.spark.sources import OffsetRange
+
+STEP_SIZE = 8 * 1024 * 1024 * 1024
+"""Bytes of a step: so large that idle cores at its end do not matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,7 @@ def export(
     compression: str = "zstd",
     include_headers: bool = False,
     again: bool = False,
+    step_size: int = STEP_SIZE,
 ) -> ExportReport:
     """Write what no export has written yet, and finish what an earlier one started.
 
@@ -67,6 +73,8 @@ def export(
         compression: Of the Parquet files.
         include_headers: Whether to write a column ``headers``.
         again: Rewrite everything that was exported before and is still in the topic, to the same files.
+        step_size: Approximate bytes of messages whose files become visible together. A run that continues after a
+            crash repeats at most that much.
 
     Raises:
         OptionRefused, ReadFailed, DataLost: as for a read.
@@ -76,29 +84,43 @@ def export(
     began = time.monotonic()
     topic = open_topic(options)
     folder = folder_path(lake.absolute(), ("stream", "topic"), (topic.options.stream, topic.options.topic))
-    with only_writer(folder / BOOKS) as token:
+    with only_writer(folder / BOOKS):
+        clear(folder / STAGING)
         remove_partial_files(folder)
         wanted = Manifest(topic_uuid=topic.facts.uuid, folders=_folders(by), include_headers=include_headers)
         known = _agreed(folder, load_manifest(folder), wanted)
         manifest = _planned(folder, known, topic, again=again)
-        # Before the first file is written: after a crash, the next run writes exactly these ranges again.
+        # Before the first file is visible: after a crash, the next run writes exactly these ranges again.
         save_manifest(folder, manifest)
-        forget_marks(folder)
-        work = _work(folder, token, manifest, topic, compression)
-        written = run_in_tasks(spark, export_range, work, weight=lambda item: item.size)
-        manifest = manifest.without_unfinished()
-        save_manifest(folder, manifest)
-        forget_marks(folder)
+        work = _work(folder, manifest, topic, compression)
+        written: list[StagedFile] = []
+        for step in steps_of(work, step_size, weight=lambda item: item.size):
+            staged = [
+                file
+                for files in run_in_tasks(spark, stage_range, step, weight=lambda item: item.size)
+                for file in files
+            ]
+            move_into_place(folder, {file.name_in_lake(_name_of(file)): Path(file.place) for file in staged})
+            manifest = manifest.with_finished(item.part for item in step)
+            save_manifest(folder, manifest)
+            written += staged
+        clear(folder / STAGING)
     return ExportReport(
         folder=folder,
         range_count=len(work),
         resumed_count=len(known.unfinished),
-        file_count=sum(each.file_count for each in written),
-        row_count=sum(each.row_count for each in written),
-        size=sum(each.size for each in written),
+        file_count=len(written),
+        row_count=sum(file.rows for file in written),
+        size=sum(file.size for file in written),
         ends=manifest.ends(),
         seconds=time.monotonic() - began,
     )
+
+
+def _name_of(file: StagedFile) -> str:
+    assert file.first is not None
+    assert file.last is not None
+    return range_file_name(file.first, file.last)
 
 
 def _folders(by: str) -> tuple[str, ...]:
@@ -130,14 +152,13 @@ def _planned(folder: Path, manifest: Manifest, topic: SourceTopic, *, again: boo
     return replace(manifest, unfinished=manifest.unfinished | set(repeated))
 
 
-def _work(folder: Path, token: str, manifest: Manifest, topic: SourceTopic, compression: str) -> list[RangeWork]:
+def _work(folder: Path, manifest: Manifest, topic: SourceTopic, compression: str) -> list[RangeWork]:
     return [
         RangeWork(
             part=part,
             ranges=topic.sources_of(part),
             options=topic.options,
             folder=folder,
-            token=token,
             folders=manifest.folders,
             compression=compression,
             include_headers=manifest.include_headers,

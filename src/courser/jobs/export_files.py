@@ -1,4 +1,4 @@
-"""The task of an export: reads a range, decodes it, writes its files, and marks it as finished."""
+"""The task of an export: reads a range, decodes it, and writes its files aside."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,11 +8,10 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from courser.jobs.export_manifest import BOOKS, mark_finished
+from courser.jobs.export_manifest import STAGING
 from courser.jobs.source_topic import fetch_ranges
-from courser.lake.file_names import range_file_name
-from courser.lake.locks import check_token
-from courser.lake.parquet_files import ParquetFolder, ParquetOptions
+from courser.lake.parquet_files import ParquetOptions
+from courser.lake.staging import StagedFile, StagingFolder
 from courser.spark.decoding import Decoder
 from courser.spark.read_options import ReadOptions
 from courser.spark.sources import OffsetRange
@@ -51,8 +50,6 @@ class RangeWork:
     options: ReadOptions
     folder: Path
     """The topic's folder."""
-    token: str
-    """The fencing token of the run."""
     folders: tuple[str, ...]
     compression: str
     include_headers: bool
@@ -60,22 +57,8 @@ class RangeWork:
     """Approximate bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class RangeWritten:
-    """What was written for a range."""
-
-    file_count: int
-    row_count: int
-    size: int
-
-
-def export_range(work: RangeWork) -> RangeWritten:
-    """Write the files of a range. On return they are durable, and the range is marked as finished.
-
-    Raises:
-        WriterReplaced: another run has started. It may have merged this range, so writing its files would duplicate
-            rows.
-    """
+def stage_range(work: RangeWork) -> list[StagedFile]:
+    """Write the files of a range aside."""
     part, options = work.part, work.options
     schema = _MESSAGE.append(_HEADERS) if work.include_headers else _MESSAGE
     made = [name for name in work.folders if name in _MADE]
@@ -85,9 +68,8 @@ def export_range(work: RangeWork) -> RangeWritten:
         "courser.partition": str(part.partition),
         "courser.offsets": f"{part.start}-{part.end - 1}",
     }
-    with ParquetFolder(
-        work.folder,
-        range_file_name(part.start, part.end - 1),
+    with StagingFolder(
+        work.folder / STAGING,
         pa.schema([*schema, *(_MADE[name] for name in made)]),
         folder_columns=work.folders,
         options=ParquetOptions(compression=work.compression, metadata=metadata),
@@ -95,10 +77,7 @@ def export_range(work: RangeWork) -> RangeWritten:
         for wanted, fetched in fetch_ranges(work.ranges, options):
             for batch in decoder.decode(fetched.records, wanted.start, wanted.end):
                 folder.add(_with_times(batch, made))
-        check_token(work.folder / BOOKS, work.token)
-        files = folder.finish()
-    mark_finished(work.folder, part)
-    return RangeWritten(len(files), sum(file.row_count for file in files), sum(file.size for file in files))
+        return folder.finish(part=part.partition, first=part.start, last=part.end - 1)
 
 
 def _with_times(batch: Any, made: list[str]) -> Any:

@@ -1,7 +1,7 @@
 """The manifest of an export: which ranges are started and finished, in one small file in the topic's folder.
 
-A range is recorded before its first file is written, so after a crash the next run writes the same range to the same
-file names. Only the driver writes the manifest. A task leaves a marker file when the files of its range are durable.
+A range is recorded before its first file is visible, so after a crash the next run writes the same range to the same
+file names. Only the driver writes the manifest.
 """
 
 import json
@@ -15,6 +15,8 @@ from courser.spark.sources import OffsetRange
 
 BOOKS = "_courser"
 """Folder for bookkeeping next to the data. Readers ignore it because of the underscore."""
+STAGING = f"{BOOKS}/staging"
+"""Folder for files that are not visible yet."""
 _NAME = "export.json"
 _VERSION = 1
 
@@ -58,13 +60,13 @@ class Manifest:
         new = [part for part in added if part not in self.ranges]
         return replace(self, ranges=(*self.ranges, *new), unfinished=self.unfinished | set(new))
 
-    def without_unfinished(self) -> "Manifest":
-        """A copy in which everything is finished."""
-        return replace(self, unfinished=frozenset())
+    def with_finished(self, finished: Iterable[OffsetRange]) -> "Manifest":
+        """A copy in which these ranges are finished."""
+        return replace(self, unfinished=self.unfinished - set(finished))
 
 
 def load_manifest(folder: Path) -> Manifest | None:
-    """The manifest in a topic's folder, with the markers of tasks taken into account.
+    """The manifest in a topic's folder.
 
     Raises:
         ManifestRefused: it has an unknown version, or cannot be parsed.
@@ -76,13 +78,12 @@ def load_manifest(folder: Path) -> Manifest | None:
             raise ManifestRefused(
                 folder, f"its manifest has the unknown version {values['v']}", "use the release that wrote it"
             )
-        unfinished = frozenset(OffsetRange(*part) for part in values["unfinished"])
         return Manifest(
             topic_uuid=bytes.fromhex(values["topic_uuid"]),
             folders=tuple(values["folders"]),
             include_headers=values["include_headers"],
             ranges=tuple(OffsetRange(*part) for part in values["ranges"]),
-            unfinished=frozenset(part for part in unfinished if not _mark_path(folder, part).exists()),
+            unfinished=frozenset(OffsetRange(*part) for part in values["unfinished"]),
             is_merged=values["is_merged"],
         )
     except FileNotFoundError:
@@ -94,7 +95,7 @@ def load_manifest(folder: Path) -> Manifest | None:
 
 
 def save_manifest(folder: Path, manifest: Manifest) -> None:
-    """Save it durably. The markers of finished ranges can be removed afterwards: ``forget_marks``."""
+    """Save it durably."""
     values: Mapping[str, object] = {
         "v": _VERSION,
         "topic_uuid": manifest.topic_uuid.hex(),
@@ -105,23 +106,6 @@ def save_manifest(folder: Path, manifest: Manifest) -> None:
         "ranges": [_triple(part) for part in manifest.ranges],
     }
     write_atomically(folder / BOOKS / _NAME, json.dumps(values).encode())
-
-
-def mark_finished(folder: Path, part: OffsetRange) -> None:
-    """Record, in a task, that all files of a range are durable."""
-    write_atomically(_mark_path(folder, part), b"")
-
-
-def forget_marks(folder: Path) -> None:
-    """Remove the markers that the manifest now includes."""
-    marks = folder / BOOKS / "finished"
-    if marks.is_dir():
-        for path in marks.iterdir():
-            path.unlink(missing_ok=True)
-
-
-def _mark_path(folder: Path, part: OffsetRange) -> Path:
-    return folder / BOOKS / "finished" / "-".join(map(str, _triple(part)))
 
 
 def _triple(part: OffsetRange) -> list[int]:

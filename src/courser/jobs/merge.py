@@ -1,9 +1,10 @@
 """Merge: combines the many small Parquet files of a folder into fewer, larger ones.
 
-A plain folder has no transactions, so correctness depends on the order of the steps. For each new file: write it aside
-and sync it; write and sync a note of the files it replaces; rename it into place; remove the old files; remove the
-note. After a crash that leaves a note, the next merge completes it first. Between the rename and the removal of the
-last old file, some milliseconds, a reader that lists the folder may see rows twice. It never misses any.
+A plain folder has no transactions, so correctness depends on the order of the steps. Tasks write the new files aside.
+For each of them, the driver writes and syncs a note of the files it replaces, renames it into place, removes the old
+files, and removes the note. After a crash that leaves a note, the next merge completes it first. Between the rename and
+the removal of the last old file, some milliseconds, a reader that lists the folder may see rows twice. It never misses
+any.
 
 Only files that are named after offsets are merged, and never files that a writer may write again. In an export, these
 are unfinished ranges. In other lakes, these are files less than an hour older than the newest one, because a pipeline
@@ -13,22 +14,22 @@ repeats its last batch after a crash.
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it has no stubs
 from pyspark.sql import SparkSession
 
-from courser.jobs.export_manifest import BOOKS, Manifest, load_manifest, save_manifest
-from courser.jobs.tasks import run_in_tasks
-from courser.lake.atomic_files import remove_partial_files, sync_folder, write_atomically
+from courser.jobs.export_manifest import BOOKS, STAGING, Manifest, load_manifest, save_manifest
+from courser.jobs.tasks import run_in_tasks, steps_of
+from courser.lake.atomic_files import sync_folder, write_atomically
 from courser.lake.file_names import PARTIAL_SUFFIX, range_file_name, range_of_name, value_of_folder
-from courser.lake.locks import check_token, only_writer
-from courser.lake.parquet_files import ParquetOptions, write_parquet
+from courser.lake.locks import only_writer
+from courser.lake.parquet_files import ParquetOptions
+from courser.lake.staging import StagedFile, StagingFolder, clear, move_into_place, remove_files
 
 SMALL_SIZE = 64 * 1024 * 1024
 """Bytes below which a file is worth merging."""
@@ -39,6 +40,9 @@ UNSETTLED_SECONDS = 3600.0
 _NOTES = "merging"
 """The folder for notes, in the bookkeeping folder."""
 _ASIDE_SUFFIX = ".merged"
+"""Of new files that an earlier version wrote next to the old ones."""
+_STEP_SIZE = 8 * 1024 * 1024 * 1024
+"""Bytes of files that are merged before their new files are put into place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +77,6 @@ class _Work:
     """Files of one folder that are merged into one."""
 
     root: Path
-    token: str
-    """The fencing token of the run."""
     files: tuple[_File, ...]
     compression: str
 
@@ -85,12 +87,6 @@ class _Work:
     @property
     def name(self) -> str:
         return _name_of(self.files)
-
-
-@dataclass(frozen=True, slots=True)
-class _Merged:
-    row_count: int
-    size: int
 
 
 def merge(
@@ -134,22 +130,28 @@ def _roots(lake: Path) -> list[Path]:
 
 def _merge_root(spark: SparkSession, root: Path, small_size: int, target_size: int, compression: str) -> MergeReport:
     began = time.monotonic()
-    with only_writer(root / BOOKS) as token:
+    with only_writer(root / BOOKS):
         finished_count = _finish_old(root)
         manifest = load_manifest(root)
         runs = list(_plan(root, manifest, small_size, target_size))
-        work = [_Work(root, token, run, compression) for run in runs]
+        work = [_Work(root, run, compression) for run in runs]
         if work and manifest is not None:
             # Before the first merge: from now on, finished ranges must not be written again.
             save_manifest(root, replace(manifest, is_merged=True))
-        merged = run_in_tasks(spark, _merge_files, work, weight=lambda item: item.size)
+        merged: list[StagedFile] = []
+        for step in steps_of(work, _STEP_SIZE, weight=lambda item: item.size):
+            staged = run_in_tasks(spark, _stage_merged, step, weight=lambda item: item.size)
+            for item, file in zip(step, staged, strict=True):
+                _replace_files(item, file)
+            merged += staged
+        clear(root / STAGING)
     return MergeReport(
         folder_count=len({item.files[0].path.parent for item in work}),
         merged_count=sum(len(item.files) for item in work),
         file_count=len(work),
-        row_count=sum(each.row_count for each in merged),
+        row_count=sum(file.rows for file in merged),
         size_before=sum(item.size for item in work),
-        size_after=sum(each.size for each in merged),
+        size_after=sum(file.size for file in merged),
         finished_count=finished_count,
         seconds=time.monotonic() - began,
     )
@@ -230,95 +232,67 @@ def _partition_of(folder: Path) -> str | None:
     return None
 
 
-# --- in a task ----------------------------------------------------------------------------------------
+# --- merging ------------------------------------------------------------------------------------------
 
 
-def _merge_files(work: _Work) -> _Merged:
-    target = work.files[0].path.parent / work.name
-    if _note_path(work).exists():
-        # An earlier attempt of this task wrote the note, so the merge must be completed.
-        _finish_note(work.root, _note_path(work))
-    elif all(file.path.exists() for file in work.files):
-        _merge_anew(work)
-    # Otherwise an earlier attempt of this task has done everything.
-    return _Merged(pq.read_metadata(target).num_rows, target.stat().st_size)
-
-
-def _merge_anew(work: _Work) -> None:
+def _stage_merged(work: _Work) -> StagedFile:
+    """Write the new file aside; runs in a task."""
     paths = [file.path for file in work.files]
     schema = pq.read_schema(paths[0]).remove_metadata()
     options = ParquetOptions(compression=work.compression)
-    [written] = write_parquet(paths[0].parent, _aside(work.name), _batches(paths, schema), schema, options=options)
+    with StagingFolder(work.root / STAGING, schema, options=options) as folder:
+        for path in paths:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches():
+                    folder.add(batch.cast(schema))
+        [staged] = folder.finish()
     # Keep the time of the newest original. A merged file with the current time would make the latest files of an idle
     # writer look old enough to merge.
     written_at = max(file.written_at for file in work.files)
-    os.utime(written.path, (written_at, written_at))
-    note = {
-        "folder": str(paths[0].parent.relative_to(work.root)),
-        "name": work.name,
-        "replaces": [path.name for path in paths],
-    }
-    # A newer merge may have planned with these files, so they must not disappear now.
-    check_token(work.root / BOOKS, work.token)
-    # Point of no return: once the note is durable, this merge or the next one completes it.
-    write_atomically(_note_path(work), json.dumps(note).encode())
-    _finish_note(work.root, _note_path(work))
+    os.utime(staged.place, (written_at, written_at))
+    return staged
 
 
-def _aside(name: str) -> str:
-    """The temporary name of the complete new file. Hidden even from readers that do not filter by suffix."""
-    return f".{name}{_ASIDE_SUFFIX}"
-
-
-def _batches(paths: Iterable[Path], schema: Any) -> Iterator[Any]:
-    for path in paths:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches():
-                yield batch.cast(schema)
-
-
-def _note_path(work: _Work) -> Path:
+def _replace_files(work: _Work, staged: StagedFile) -> None:
     folder = str(work.files[0].path.parent.relative_to(work.root))
-    return work.root / BOOKS / _NOTES / f"{quote(folder, safe='')} {work.name}.json"
+    note = {
+        "folder": folder,
+        "name": work.name,
+        "replaces": [file.path.name for file in work.files],
+        "place": str(Path(staged.place).relative_to(work.root)),
+    }
+    path = work.root / BOOKS / _NOTES / f"{quote(folder, safe='')} {work.name}.json"
+    # Point of no return: once the note is durable, this merge or the next one completes it.
+    write_atomically(path, json.dumps(note).encode())
+    _finish_note(work.root, path)
 
 
 def _finish_note(root: Path, path: Path) -> None:
     """Replace the old files with the new one, as a note says."""
     note = json.loads(path.read_bytes())
-    folder = root / note["folder"]
-    aside = folder / _aside(note["name"])
-    if aside.exists():
-        aside.replace(folder / note["name"])
-        # Before anything is removed: otherwise a power cut could lose both the old files and the new one.
-        sync_folder(folder)
-    # The new file is missing if a task of a dead merge wrote the note after the next merge removed its file.
-    if (folder / note["name"]).exists():
-        for name in note["replaces"]:
-            (folder / name).unlink(missing_ok=True)
-    # Before the note is removed: otherwise a power cut could bring back old files without a note that they are old.
-    sync_folder(folder)
+    folder, name = root / note["folder"], note["name"]
+    # Notes of earlier versions name no place.
+    place = root / note.get("place", f"{note['folder']}/.{name}{_ASIDE_SUFFIX}")
+    if place.exists():
+        # Durable before anything is removed: otherwise a power cut could lose both the old files and the new one.
+        move_into_place(folder, {name: place})
+    # The new file is missing if a task of an earlier version outlived its merge and wrote the note.
+    if (folder / name).exists():
+        # Durable before the note is removed: otherwise a power cut could bring them back without a note.
+        remove_files(folder, note["replaces"])
     path.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
 def _finish_old(root: Path) -> int:
-    """Clean up after earlier runs: complete merges that have a note, and remove other half-written files."""
-    count = _finish_notes(root)
+    """Clean up after earlier runs: complete merges that have a note, and remove other files that were written aside."""
+    notes = root / BOOKS / _NOTES
+    paths = sorted(notes.glob("*.json")) if notes.is_dir() else []
+    for path in paths:
+        _finish_note(root, path)
+    clear(root / STAGING)
     for pattern in (f".*{_ASIDE_SUFFIX}", f".*{_ASIDE_SUFFIX}.*{PARTIAL_SUFFIX}"):
         for path in root.rglob(pattern):
             if _root_of(path, root) == root:
                 path.unlink(missing_ok=True)
-    # Again, for a task that outlived its merge and wrote a note while its files were being removed.
-    count += _finish_notes(root)
-    if load_manifest(root) is not None:
-        # Only exports leave partial files below their own topic, and none can be running now.
-        remove_partial_files(root)
-    return count
-
-
-def _finish_notes(root: Path) -> int:
-    folder = root / BOOKS / _NOTES
-    notes = sorted(folder.glob("*.json")) if folder.is_dir() else []
-    for path in notes:
-        _finish_note(root, path)
-    return len(notes)
+    return len(paths)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from courser.jobs.job_book import JobBook, book_path, open_book
 from courser.jobs.replay_batches import BatchJoiner
 from courser.jobs.source_topic import SourceTopic, fetch_ranges, open_topic
-from courser.jobs.tasks import run_in_tasks
+from courser.jobs.tasks import run_in_tasks, steps_of
 from courser.lake.locks import only_writer
 from courser.spark.background_clients import BackgroundClient, connection_to, with_retries
 from courser.spark.errors import WriteFailed
@@ -163,15 +163,9 @@ def _check_target(topic: SourceTopic, write: WriteOptions) -> None:
 
 def _steps(topic: SourceTopic, ranges: list[OffsetRange], step_size: int) -> list[list[Any]]:
     """Group ranges into steps. The ranges of a partition stay in order."""
-    steps: list[list[Any]] = []
-    size = step_size
-    for part in sorted(ranges, key=lambda part: (part.start, part.partition)):
-        if size >= step_size:
-            steps.append([])
-            size = 0
-        steps[-1].append([part.partition, part.start, part.end])
-        size += topic.size_of(part)
-    return steps
+    ordered = sorted(ranges, key=lambda part: (part.start, part.partition))
+    steps = steps_of(ordered, step_size, weight=topic.size_of)
+    return [[[part.partition, part.start, part.end] for part in step] for step in steps]
 
 
 def _ends(book: JobBook) -> dict[int, int]:

@@ -58,6 +58,19 @@ def run_in_tasks(
     return [found[number] for number in range(len(items))]
 
 
+def steps_of(items: Sequence[_Item], step_size: int, *, weight: Callable[[_Item], int]) -> list[list[_Item]]:
+    """The items in their order, in groups of about ``step_size`` bytes: what a job completes before it goes on."""
+    steps: list[list[_Item]] = []
+    size = step_size
+    for item in items:
+        if size >= step_size:
+            steps.append([])
+            size = 0
+        steps[-1].append(item)
+        size += weight(item)
+    return steps
+
+
 def _core_count(spark: SparkSession) -> int:
     context = getattr(spark, "_sc", None)
     return int(context.defaultParallelism) if context is not None else _CORE_COUNT_UNKNOWN

@@ -198,27 +198,6 @@ class ParquetFolder:
         self.discard()
 
 
-def write_parquet(
-    root: Path,
-    file_name: str,
-    batches: Iterable[Any],
-    schema: Any,
-    *,
-    folder_columns: Sequence[str] = (),
-    options: ParquetOptions | None = None,
-) -> list[WrittenFile]:
-    """Write all batches as ``file_name`` below ``root``. Without rows, nothing is written.
-
-    Raises:
-        TooManyFolders: the rows alternate between too many folders.
-    """
-    with ParquetFolder(root, file_name, schema, folder_columns=folder_columns, options=options) as folder:
-        for batch in batches:
-            if batch.num_rows:
-                folder.add(batch)
-        return folder.finish()
-
-
 def _split(batch: Any, columns: Sequence[str]) -> Iterable[tuple[tuple[str | None, ...], Any]]:
     """The rows grouped by the values of the columns, in order of first appearance."""
     if not columns:

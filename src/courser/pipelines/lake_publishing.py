@@ -10,17 +10,15 @@ file within the batch is removed, and a file that extends beyond it is atomicall
 """
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from courser.errors import ClientFailure
-from courser.lake.atomic_files import AtomicFile, make_folders, sync_folder, write_atomically
+from courser.lake.atomic_files import AtomicFile, sync_folder, write_atomically
 from courser.lake.file_names import range_file_name, range_of_name, value_of_folder
-from courser.pipelines.staged_rows import StagedParquet
+from courser.lake.staging import StagedFile, move_into_place, remove_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +35,7 @@ def staging_root(lake: Path, name: str) -> Path:
     return lake.parent / f".{lake.name}.staging" / name
 
 
-def clear(root: Path) -> None:
-    """Remove the files of an earlier attempt. Only the runner that holds the lock may do so."""
-    with suppress(FileNotFoundError):
-        shutil.rmtree(root)
-
-
-def file_name(file: StagedParquet, query_id: str, batch: int) -> str:
+def file_name(file: StagedFile, query_id: str, batch: int) -> str:
     """The file's name: after its offsets if it has some, else after the query and the batch."""
     if file.first is not None and file.last is not None:
         return range_file_name(file.first, file.last)
@@ -52,7 +44,7 @@ def file_name(file: StagedParquet, query_id: str, batch: int) -> str:
 
 def publish(
     lake: Path,
-    staged: Sequence[StagedParquet],
+    staged: Sequence[StagedFile],
     query_id: str,
     batch: int,
     lists: Path,
@@ -69,7 +61,7 @@ def publish(
         lists: The folder of the lists, in the checkpoint.
         replaces: The partition and offset columns, if an earlier generation may have written the same messages.
     """
-    moves = {f"{file.folder}/{file_name(file, query_id, batch)}".lstrip("/"): Path(file.place) for file in staged}
+    moves = {file.name_in_lake(file_name(file, query_id, batch)): Path(file.place) for file in staged}
     if len(moves) != len(staged):
         raise AssertionError(f"two of {len(staged)} files of batch {batch} have the same name")
     path = lists / f"{batch}.json"
@@ -86,14 +78,10 @@ def publish(
             else:
                 cuts.append((old, hulls[part]))
     write_atomically(path, json.dumps(sorted({*moves, *earlier})).encode())
-    for name in sorted(earlier - moves.keys()):
-        _remove(lake / name)
+    remove_files(lake, earlier - moves.keys())
     for old, hull in cuts:
         cut(old, hull, replaces[1] if replaces is not None else "")
-    for name, place in sorted(moves.items()):
-        make_folders((lake / name).parent)
-        place.replace(lake / name)
-        sync_folder((lake / name).parent)
+    move_into_place(lake, moves)
     write_atomically(path, json.dumps(sorted(moves)).encode())
     _forget_older(lists, batch)
     return PublishedBatch(len(staged), sum(file.rows for file in staged), sum(file.size for file in staged))
@@ -104,12 +92,6 @@ def _names(path: Path) -> set[str]:
         return set(json.loads(path.read_text("utf-8")))
     except FileNotFoundError:
         return set()
-
-
-def _remove(path: Path) -> None:
-    with suppress(FileNotFoundError):
-        path.unlink()
-        sync_folder(path.parent)
 
 
 def _forget_older(lists: Path, batch: int) -> None:
@@ -126,7 +108,7 @@ Hulls = Mapping[int, tuple[int, int]]
 """The first and last offset of a batch, by partition."""
 
 
-def hulls_of(staged: Sequence[StagedParquet]) -> dict[int, tuple[int, int]]:
+def hulls_of(staged: Sequence[StagedFile]) -> dict[int, tuple[int, int]]:
     """The offsets that a batch covers. Everything between the two ends belongs to it, including dropped bad rows."""
     hulls: dict[int, tuple[int, int]] = {}
     for file in staged:

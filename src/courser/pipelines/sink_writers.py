@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from courser.client.targets import Target
+from courser.lake.staging import StagedFile, clear
 from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.decode import OFFSET, PARTITION, TIMESTAMP
 from courser.pipelines.definition import SinkDefinition, TopicName
-from courser.pipelines.lake_publishing import clear, publish, staging_root
+from courser.pipelines.lake_publishing import publish, staging_root
 from courser.pipelines.source_frames import FORMAT, connection_options
-from courser.pipelines.staged_rows import REPORT_SCHEMA, StagedParquet, StageRows
+from courser.pipelines.staged_rows import REPORT_SCHEMA, StageRows
 from courser.pipelines.transform import TransformRefused, as_messages
 from courser.spark.option_kinds import topic_text
 
@@ -104,7 +105,7 @@ class LakeSink:
         if self.sink.type != "parquet" and self._is_done(query_id, batch):
             return
         if self.is_staged:
-            staged = [StagedParquet(**row.asDict()) for row in rows.collect()]
+            staged = [StagedFile(**row.asDict()) for row in rows.collect()]
         else:
             staged = self._stage(rows, root)
         if self.sink.type == "parquet":
@@ -120,10 +121,10 @@ class LakeSink:
             return None
         return self.names.partition, self.names.offset
 
-    def _stage(self, rows: "DataFrame", root: Path) -> list[StagedParquet]:
+    def _stage(self, rows: "DataFrame", root: Path) -> list[StagedFile]:
         rows = with_folder_columns(rows, self.sink, self.names)
         order = staging_order(self.sink, self.names, rows.columns, root)
-        return [StagedParquet(**row.asDict()) for row in rows.mapInArrow(order, REPORT_SCHEMA).collect()]
+        return [StagedFile(**row.asDict()) for row in rows.mapInArrow(order, REPORT_SCHEMA).collect()]
 
     def _query_id(self) -> str:
         """Spark's id of the query. It is stored in the checkpoint, so a new checkpoint has a new one."""
@@ -144,7 +145,7 @@ class LakeSink:
             known = iceberg.last_batch(iceberg.open_catalog(Path(self.sink.path)), self.sink.table or "", query_id)
         return known is not None and batch <= known
 
-    def _append(self, staged: Sequence[StagedParquet], query_id: str, batch: int) -> None:
+    def _append(self, staged: Sequence[StagedFile], query_id: str, batch: int) -> None:
         import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415 -- optional
 
         assert self.sink.path is not None
@@ -162,7 +163,7 @@ class LakeSink:
             iceberg.append(catalog, self.sink.table or "", rows, schema, application=query_id, batch=batch)
 
 
-def _rows_of(staged: Sequence[StagedParquet]) -> Iterator[Any]:
+def _rows_of(staged: Sequence[StagedFile]) -> Iterator[Any]:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     for file in staged:

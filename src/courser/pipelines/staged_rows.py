@@ -5,31 +5,15 @@ published: ``lake_publishing`` moves only the files that successful tasks report
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+
+from courser.lake.staging import StagedFile, StagingFolder
 
 REPORT_SCHEMA = "place STRING, folder STRING, task INT, part INT, first BIGINT, last BIGINT, rows BIGINT, size BIGINT"
-_FILE_NAME = "rows.parquet"
-
-
-@dataclass(frozen=True, slots=True)
-class StagedParquet:
-    """A file that is ready to be published."""
-
-    place: str
-    """Its path."""
-    folder: str
-    """The folder of the lake that it belongs to, such as ``day=2026-11-15``; empty: the lake itself."""
-    task: int
-    part: int | None
-    """The topic's partition that all its rows come from, if files are named after offsets."""
-    first: int | None
-    last: int | None
-    """The first and last offset of its rows."""
-    rows: int
-    size: int
+"""The fields of ``StagedFile``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,27 +35,21 @@ class StageRows:
         import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 -- optional
 
         staged = list(self._stage(batches))
-        columns = ("place", "folder", "task", "part", "first", "last", "rows", "size")
         types = (pa.string(), pa.string(), pa.int32(), pa.int32(), pa.int64(), pa.int64(), pa.int64(), pa.int64())
-        arrays = [
-            pa.array([getattr(file, name) for file in staged], kind) for name, kind in zip(columns, types, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, list(columns))
+        schema = pa.schema([(column.name, kind) for column, kind in zip(fields(StagedFile), types, strict=True)])
+        yield pa.RecordBatch.from_pylist([asdict(file) for file in staged], schema)
 
-    def _stage(self, batches: Iterable[Any]) -> Iterator[StagedParquet]:
+    def _stage(self, batches: Iterable[Any]) -> Iterator[StagedFile]:
         writers: dict[int | None, _Writer] = {}
-        try:
+        with ExitStack() as stack:
             for batch in batches:
                 for part, rows in self._by_partition(batch):
                     if part not in writers:
                         writers[part] = _Writer(self, part, rows.schema)
+                        stack.enter_context(writers[part].folder)
                     writers[part].add(rows)
             for writer in writers.values():
                 yield from writer.finish()
-        except BaseException:
-            for writer in writers.values():
-                writer.discard()
-            raise
 
     def _by_partition(self, batch: Any) -> Iterator[tuple[int | None, Any]]:
         import pyarrow.compute as pc  # type: ignore[import-untyped]  # noqa: PLC0415
@@ -97,24 +75,17 @@ class _Writer:
     schema: Any
     first: int | None = None
     last: int | None = None
-    root: Path = field(init=False)
-    _folder: Any = field(init=False)
+    folder: StagingFolder = field(init=False)
 
     def __post_init__(self) -> None:
         import pyarrow as pa  # noqa: PLC0415
 
-        from courser.lake.parquet_files import ParquetFolder, ParquetOptions  # noqa: PLC0415 -- needs pyarrow
+        from courser.lake.parquet_files import ParquetOptions  # noqa: PLC0415 -- needs pyarrow
 
-        self.root = Path(self.order.root) / uuid4().hex
-        kept = pa.schema([column for column in self.schema if column.name not in self.order.left_out])
-        self.schema = kept
-        self._folder = ParquetFolder(
-            self.root,
-            _FILE_NAME,
-            kept,
-            folder_columns=self.order.folder_columns,
-            options=ParquetOptions(compression=self.order.compression),
-        )
+        order = self.order
+        self.schema = pa.schema([column for column in self.schema if column.name not in order.left_out])
+        options = ParquetOptions(compression=order.compression)
+        self.folder = StagingFolder(Path(order.root), self.schema, folder_columns=order.folder_columns, options=options)
 
     def add(self, rows: Any) -> None:
         import pyarrow.compute as pc  # noqa: PLC0415
@@ -123,19 +94,11 @@ class _Writer:
             ends = pc.min_max(rows.column(self.order.offset_column)).as_py()
             self.first = ends["min"] if self.first is None else min(self.first, ends["min"])
             self.last = ends["max"] if self.last is None else max(self.last, ends["max"])
-        self._folder.add(rows.select(self.schema.names))
+        self.folder.add(rows.select(self.schema.names))
 
-    def finish(self) -> Iterator[StagedParquet]:
+    def finish(self) -> list[StagedFile]:
         from pyspark import TaskContext  # noqa: PLC0415 -- optional
 
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
-        for written in self._folder.finish():
-            folder = written.path.parent.relative_to(self.root)
-            place = "" if folder == Path() else folder.as_posix()
-            yield StagedParquet(
-                str(written.path), place, task, self.part, self.first, self.last, written.row_count, written.size
-            )
-
-    def discard(self) -> None:
-        self._folder.discard()
+        return self.folder.finish(task=task, part=self.part, first=self.first, last=self.last)

@@ -11,9 +11,9 @@ from dataclasses import asdict
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import StructType
 
-from courser.pipelines.staged_rows import StageRows
+from courser.pipelines.staged_rows import REPORT_SCHEMA, StageRows
 from courser.spark.options import Use
 from courser.spark.read_options import ReadOptions, StreamOptions, read_options, stream_options
 from courser.spark.schema import default_schema
@@ -24,17 +24,6 @@ ORDER = "stagingOrder"
 """The option that tells tasks how to stage rows. All other options are those of the format ``courser``."""
 
 _DERIVED = {"day": "%Y-%m-%d", "hour": "%H"}
-_REPORT = (
-    StructType()
-    .add("place", StringType())
-    .add("folder", StringType())
-    .add("task", IntegerType())
-    .add("part", IntegerType())
-    .add("first", LongType())
-    .add("last", LongType())
-    .add("rows", LongType())
-    .add("size", LongType())
-)
 
 
 def order_text(order: StageRows) -> str:
@@ -55,9 +44,9 @@ class StagingSource(DataSource):
         """The name of the format."""
         return FORMAT
 
-    def schema(self) -> StructType:
+    def schema(self) -> str:
         """The schema of the reports."""
-        return _REPORT
+        return REPORT_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
         """A stream of reports. Raises ``OptionRefused``."""
