@@ -126,7 +126,7 @@ STEPS = {
     "before the note": (merge_module, "write_atomically"),
     "before the new name": (merge_module, "_finish_note"),
     "before the old files go": (merge_module, "remove_files"),
-    "before the last old file goes": (staging, "sync_folder"),
+    "before the new name is durable": (staging, "sync_folder"),
 }
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from courser.client.batch_view import BatchView
 from courser.model.quantities import CALENDAR_END
 from courser.records import layout
-from courser.records.message_keys import KEY_HEADER
+from courser.records.message_keys import key_of
 from courser.records.user_headers import is_typed, iterate_user_headers
 
 _OFFSET_MAX = 2**63 - 1
@@ -118,15 +118,7 @@ def _blocks(view: BatchView) -> list[bytes]:
 def _keys(view: BatchView) -> Any:
     if not view.header_lengths().any():
         return pa.nulls(view.count, pa.binary())
-    return pa.array([_key_in(block) for block in _blocks(view)], pa.binary())
-
-
-def _key_in(block: bytes) -> bytes | None:
-    if KEY_HEADER in block and is_typed(block):
-        for entry in iterate_user_headers(block):
-            if entry.key == KEY_HEADER:
-                return entry.value
-    return None
+    return pa.array([key_of(block) for block in _blocks(view)], pa.binary())
 
 
 def _headers(view: BatchView) -> Any:

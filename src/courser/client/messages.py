@@ -11,7 +11,7 @@ from courser.model.buffers import Buffer
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition
 from courser.model.messaging import Partitioning as ModelPartitioning
 from courser.model.quantities import CALENDAR_END
-from courser.records.message_keys import KEY_HEADER, key_header
+from courser.records.message_keys import KEY_HEADER, key_header, key_of
 from courser.records.user_headers import (
     HeaderKind,
     HeaderValue,
@@ -278,10 +278,7 @@ class Message(msgspec.Struct, frozen=True):
     @property
     def key(self) -> bytes | None:
         """The key of the message, if any."""
-        for entry in self.header_entries():
-            if entry.key == KEY_HEADER:
-                return entry.value
-        return None
+        return key_of(self.raw_headers)
 
     def header_entries(self) -> Iterator[UserHeader]:
         """The user headers with their kinds, in order; empty if the block is malformed.

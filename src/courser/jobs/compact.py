@@ -1,8 +1,6 @@
 """Compact: writes the latest message of each key to a new topic or to Parquet files.
 
-The latest message is decided by append time, then by partition and offset, which within a partition is the order of the
-log. Clients send a key to one partition, so its messages are in order. If the number of partitions was changed, a key
-may be in several partitions, and the append time decides.
+Which one is the latest is defined in ``records/message_keys``, for topics that keep it by themselves too.
 """
 
 import json
@@ -21,10 +19,10 @@ from courser.errors import CourserError, NotFound
 from courser.jobs.source_topic import open_topic
 from courser.jobs.tasks import run_in_tasks
 from courser.lake.atomic_files import make_folders, sync_folder
+from courser.records.message_keys import LATEST_BY
 from courser.spark.background_clients import connection_to, with_retries
 from courser.spark.options import Use, parse_options, required, required_topic, target_of
 
-_ORDER = ("timestamp", "partition", "offset")
 _KEPT = ("id", "payload", "origin_timestamp", "headers")
 _WRITTEN = ("key", *_KEPT)
 
@@ -89,7 +87,7 @@ def compact(
         counts = _counts(latest)
         rows = latest.where("is_written").select("latest.*")
         if folder is not None:
-            _write_folder(spark, rows.select("key", *_ORDER, *_KEPT), folder.absolute())
+            _write_folder(spark, rows.select("key", *LATEST_BY, *_KEPT), folder.absolute())
         else:
             _write_topic(rows.select(*_WRITTEN), topic or {})
     finally:
@@ -110,8 +108,9 @@ def _at_this_moment(source: Mapping[str, str]) -> dict[str, str]:
 def _latest(spark: SparkSession, source: Mapping[str, str], *, empty_deletes: bool) -> DataFrame:
     """One row for each key, and one for all messages without a key: the latest message and the number of messages."""
     rows = spark.read.format("courser").options(**source).load()
-    message = f.struct("key", *_ORDER, *_KEPT)
-    grouped = rows.groupBy("key").agg(f.max_by(message, f.struct(*_ORDER)).alias("latest"), f.count("*").alias("count"))
+    message = f.struct("key", *LATEST_BY, *_KEPT)
+    latest = f.max_by(message, f.struct(*LATEST_BY)).alias("latest")
+    grouped = rows.groupBy("key").agg(latest, f.count("*").alias("count"))
     is_deleted = f.expr("key IS NOT NULL AND length(latest.payload) = 0") if empty_deletes else f.lit(False)
     is_written = f.expr("key IS NOT NULL AND NOT is_deleted")
     return grouped.withColumn("is_deleted", is_deleted).withColumn("is_written", is_written)

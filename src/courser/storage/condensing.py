@@ -27,10 +27,9 @@ from courser.records.compression import CodecMissing
 from courser.records.encryption import KeyMissing
 from courser.records.frames import FrameLayout, iterate_frames
 from courser.records.layout import BATCH_HEADER_SIZE
-from courser.records.message_keys import KEY_HEADER
+from courser.records.message_keys import key_of
 from courser.records.stored_body import EncodedBatch, decode, encode, stamp_encoded
 from courser.records.stored_header import BadBatch, StoredHeader, blank_header, stamp, with_removed_count
-from courser.records.user_headers import is_typed, iterate_user_headers
 from courser.storage.durable_files import heals, storage_failure, unlink_if_there
 from courser.storage.files import File, write_all
 from courser.storage.jobs import Job
@@ -66,10 +65,7 @@ class KeySlice:
 
 def _digest(user_headers: memoryview) -> bytes | None:
     """What stands for the key in these headers; None if there is no key."""
-    block = bytes(user_headers)
-    if KEY_HEADER not in block or not is_typed(block):
-        return None
-    key = next((header.value for header in iterate_user_headers(block) if header.key == KEY_HEADER), None)
+    key = key_of(user_headers)
     return None if key is None else hashlib.blake2b(key, digest_size=_DIGEST_SIZE).digest()
 
 
