@@ -135,7 +135,7 @@ def running_cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
         # The tests themselves too: what they hand to Spark is imported by its workers.
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
     }
     port = free_port()
     master = f"spark://127.0.0.1:{port}"

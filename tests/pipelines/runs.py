@@ -22,7 +22,10 @@ def dying(function: str, call: int) -> list[str]:
 def start(scene: Scene, program: list[str], *arguments: str) -> "subprocess.Popen[str]":
     """A command that runs pipelines, in a session of its own."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("COURSER_", "IGGY_"))}
-    environment |= {"COURSER_STATE_HOME": str(scene.folder / "state"), "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
+    environment |= {
+        "COURSER_STATE_HOME": str(scene.folder / "state"),
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+    }
     with (scene.folder / "out.txt").open("a") as output:
         return subprocess.Popen(
             [*program, "pipeline", "run", *arguments, "--master", "local[2]"],

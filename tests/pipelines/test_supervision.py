@@ -6,7 +6,7 @@ from courser.errors import ConnectionFailed
 from courser.pipelines.checkpoint import open_checkpoint
 from courser.pipelines.definition_file import parse_definition
 from courser.pipelines.state_folder import StateFolder
-from courser.pipelines.supervision import Supervisor, Surroundings
+from courser.pipelines.supervision import RunnerEnvironment, Supervisor
 from tests.fakes.clocks import ManualClock
 
 NOBODY = """
@@ -30,9 +30,9 @@ def supervisor(folder: Path, home: Path) -> Supervisor:
     def no_spark() -> object:
         raise AssertionError("the server is asked first")
 
-    surroundings = Surroundings(no_spark, ManualClock(), {}, lambda *_: None, home / "java.txt")  # type: ignore[arg-type]
+    process = RunnerEnvironment(no_spark, ManualClock(), {}, lambda *_: None, home / "java.txt")  # type: ignore[arg-type]
     checkpoint = open_checkpoint(definition.checkpoint)
-    return Supervisor(definition, checkpoint, StateFolder(home, "p"), surroundings, once=True)
+    return Supervisor(definition, checkpoint, StateFolder(home, "p"), process, once=True)
 
 
 def test_it_gives_up_after_its_restarts(tmp_path: Path) -> None:

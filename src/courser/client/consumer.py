@@ -273,7 +273,7 @@ class Consumer:
             return
         self._positions.turn()
         if not reply.message_count:
-            self._positions.cool(partition_id)
+            self._positions.mark_drained(partition_id)
             return
         messages = (ConsumedMessage(*fields, self.commit) for fields in fields_of(reply, self._encryptor))
         if self._positions.fill(partition_id, offset, messages):
@@ -326,7 +326,7 @@ class Consumer:
         assert isinstance(reply, r.Arrivals)
         if reply.generation != generation or not reply.partition_ids:
             await self._look_again()
-        self._positions.heat(reply.partition_ids)
+        self._positions.mark_readable(reply.partition_ids)
 
     # --- moving ---------------------------------------------------------------------------------------
 
@@ -479,14 +479,14 @@ class Consumer:
         if gained:
             self._positions.add(await self._starting.offsets(gained))
             await call_back(self._on_assigned, gained)
-        self._positions.heat(partition_ids)
+        self._positions.mark_readable(partition_ids)
 
     async def _give_up(self, partition_ids: Sequence[int]) -> None:
         """Commit what is processed of lost partitions, as long as the server accepts it, and forget them."""
         await self._drop_ahead()
         for partition_id in partition_ids:
             self._positions.put_back(partition_id)
-            self._positions.cool(partition_id)
+            self._positions.mark_drained(partition_id)
         try:
             await call_back(self._on_revoked, partition_ids)
         finally:

@@ -127,7 +127,7 @@ class Delivery:
         self._encryptor = encryptor
         self._on_failure = on_failure
         self._ready: deque[Parcel] = deque()
-        self._flying: deque[Parcel] = deque()
+        self._in_flight: deque[Parcel] = deque()
         self._count = 0
         """Number of parcels so far."""
         self._size = 0
@@ -168,10 +168,10 @@ class Delivery:
             self._recovery.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        for parcel in (*self._flying, *self._ready):
+        for parcel in (*self._in_flight, *self._ready):
             give_up(parcel)
         self._ready.clear()
-        self._flying.clear()
+        self._in_flight.clear()
         self._size = 0
         self._let_in()
 
@@ -187,7 +187,7 @@ class Delivery:
 
     async def drained(self) -> None:
         """Wait until every parcel is acknowledged or has failed."""
-        while self._ready or self._flying:
+        while self._ready or self._in_flight:
             if self._idle is None:
                 self._idle = self._loop.create_future()
             await asyncio.shield(self._idle)
@@ -200,7 +200,7 @@ class Delivery:
     @property
     def parcels(self) -> list[Parcel]:
         """All parcels without a result, in the order of sending."""
-        return sorted((*self._flying, *self._ready), key=lambda parcel: parcel.number)
+        return sorted((*self._in_flight, *self._ready), key=lambda parcel: parcel.number)
 
     def raise_failure(self) -> None:
         """Raise the first failure that has not been reported, once. All parcels that were given up share one error."""
@@ -220,7 +220,7 @@ class Delivery:
             if parcel.deadline > now:
                 self._timer = self._loop.call_at(parcel.deadline, self._expire)
                 break
-            (self._ready if parcel in self._ready else self._flying).remove(parcel)
+            (self._ready if parcel in self._ready else self._in_flight).remove(parcel)
             error = parcel.not_delivered(f"the delivery timed out after {self._settings.delivery_timeout:g} seconds")
             error.__cause__ = self._link.last_error
             self._fail(parcel, error)
@@ -232,7 +232,7 @@ class Delivery:
             room, self._room = self._room, None
             if not room.done():
                 room.set_result(None)
-        if self._idle is not None and not self._ready and not self._flying:
+        if self._idle is not None and not self._ready and not self._in_flight:
             idle, self._idle = self._idle, None
             if not idle.done():
                 idle.set_result(None)
@@ -241,12 +241,12 @@ class Delivery:
 
     def _pump(self) -> None:
         """Send as many parcels as possible."""
-        while self._ready and len(self._flying) < self._settings.max_in_flight and self._recovery is None:
+        while self._ready and len(self._in_flight) < self._settings.max_in_flight and self._recovery is None:
             connection = self._link.current
             if connection is None:
                 self._begin_recovery()
                 return
-            if not connection.is_writable and self._flying:
+            if not connection.is_writable and self._in_flight:
                 # The next reply calls this method again.
                 return
             self._launch(connection, self._ready.popleft())
@@ -266,13 +266,13 @@ class Delivery:
             return
         parcel.launch_count += 1
         parcel.is_uncertain = True
-        self._flying.append(parcel)
+        self._in_flight.append(parcel)
         answer.add_done_callback(lambda done: self._answered(connection, parcel, done))
 
     def _answered(self, connection: Connection, parcel: Parcel, answer: "asyncio.Future[Reply | None]") -> None:
         if parcel.is_done:
             return
-        self._flying.remove(parcel)
+        self._in_flight.remove(parcel)
         error = answer.exception()
         if error is None:
             sent = answer.result()

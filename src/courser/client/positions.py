@@ -16,7 +16,7 @@ class Positions:
     def __init__(self) -> None:
         self._next: dict[int, int] = {}
         """By partition, the next offset to poll."""
-        self._hot: deque[int] = deque()
+        self._readable: deque[int] = deque()
         """Partitions that may have messages, in the order of polling."""
         self._paused: set[int] = set()
         self.fetched: deque[ConsumedMessage] = deque()
@@ -45,7 +45,7 @@ class Positions:
     @property
     def next_poll(self) -> tuple[int, int] | None:
         """The partition to poll next, and the offset; None if no partition is known to have messages."""
-        return (self._hot[0], self._next[self._hot[0]]) if self._hot else None
+        return (self._readable[0], self._next[self._readable[0]]) if self._readable else None
 
     def position(self, partition_id: int) -> int:
         """The offset of the next message that is handed out."""
@@ -65,14 +65,14 @@ class Positions:
     def add(self, offsets: Mapping[int, int]) -> None:
         """Begin to read partitions."""
         self._next |= offsets
-        self.heat(offsets)
+        self.mark_readable(offsets)
 
     def remove(self, partition_ids: Collection[int]) -> None:
         """Forget partitions and what was fetched of them."""
         for partition_id in partition_ids:
             self._next.pop(partition_id, None)
             self._paused.discard(partition_id)
-            self.cool(partition_id)
+            self.mark_drained(partition_id)
         self._keep(lambda message: message.partition_id not in partition_ids)
 
     # --- moving ---------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Positions:
         """Continue at another offset."""
         self._keep(lambda message: message.partition_id != partition_id)
         self._next[partition_id] = offset
-        self.heat([partition_id])
+        self.mark_readable([partition_id])
 
     def put_back(self, partition_id: int) -> None:
         """Drop what was fetched of a partition. It is polled again if it stays assigned."""
@@ -105,30 +105,30 @@ class Positions:
 
     # --- the order of polling -------------------------------------------------------------------------
 
-    def heat(self, partition_ids: Iterable[int]) -> None:
+    def mark_readable(self, partition_ids: Iterable[int]) -> None:
         """These partitions may have messages."""
         for partition_id in partition_ids:
-            if partition_id in self._next and partition_id not in self._hot and partition_id not in self._paused:
-                self._hot.append(partition_id)
+            if partition_id in self._next and partition_id not in self._readable and partition_id not in self._paused:
+                self._readable.append(partition_id)
 
-    def cool(self, partition_id: int) -> None:
+    def mark_drained(self, partition_id: int) -> None:
         """This partition has no messages now."""
-        if partition_id in self._hot:
-            self._hot.remove(partition_id)
+        if partition_id in self._readable:
+            self._readable.remove(partition_id)
 
     def turn(self) -> None:
         """Poll the next partition next time."""
-        self._hot.rotate(-1)
+        self._readable.rotate(-1)
 
     def pause(self, partition_ids: Collection[int]) -> None:
         """Hand out nothing more of these partitions."""
         for partition_id in partition_ids:
             self.check(partition_id)
             self.put_back(partition_id)
-            self.cool(partition_id)
+            self.mark_drained(partition_id)
             self._paused.add(partition_id)
 
     def resume(self, partition_ids: Collection[int]) -> None:
         """Continue with these partitions. Those that are not paused are ignored."""
         self._paused.difference_update(partition_ids)
-        self.heat(partition_ids)
+        self.mark_readable(partition_ids)

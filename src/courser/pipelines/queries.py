@@ -36,7 +36,7 @@ _MILLISECOND = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Outlets:
+class BatchCallbacks:
     """Callbacks of a running query."""
 
     show: Callable[[int, str], None]
@@ -73,7 +73,7 @@ def start_queries(
     definition: Definition,
     checkpoint: Checkpoint,
     target: Target | None,
-    outlets: Outlets,
+    callbacks: BatchCallbacks,
     *,
     once: bool,
     partitions: Sequence[int] = (),
@@ -84,9 +84,9 @@ def start_queries(
         start = completed(checkpoint.start(definition.source.start), partitions)
     rows, bad, names = output_rows(spark, definition, read_source(spark, definition, target, start))
     if is_unchanged(definition):
-        writer = _staged_writer(spark, definition, rows, checkpoint, target, start, outlets)
+        writer = _staged_writer(spark, definition, rows, checkpoint, target, start, callbacks)
     else:
-        writer = _writer(definition, rows, names, checkpoint, target, outlets)
+        writer = _writer(definition, rows, names, checkpoint, target, callbacks)
     writers = [(definition.name, writer)]
     if bad is not None:
         quarantined = _without_consumer(definition)
@@ -126,7 +126,7 @@ def _staged_writer(
     checkpoint: Checkpoint,
     target: Target | None,
     start: Start,
-    outlets: Outlets,
+    callbacks: BatchCallbacks,
 ) -> "DataStreamWriter":
     from courser.pipelines import staging_source  # noqa: PLC0415 -- needs pyspark
 
@@ -141,7 +141,7 @@ def _staged_writer(
     options[staging_source.ORDER] = staging_source.order_text(order)
     reports = spark.readStream.format(staging_source.FORMAT).options(**options).load()
     sink = definition.sink
-    return lake_writer(definition.name, reports, sink, RAW_NAMES, checkpoint, outlets.count, is_staged=True)
+    return lake_writer(definition.name, reports, sink, RAW_NAMES, checkpoint, callbacks.count, is_staged=True)
 
 
 def _writer(
@@ -150,7 +150,7 @@ def _writer(
     names: RowNames,
     checkpoint: Checkpoint,
     target: Target | None,
-    outlets: Outlets,
+    callbacks: BatchCallbacks,
 ) -> "DataStreamWriter":
     sink, mode = definition.sink, definition.transform.output_mode
     if sink.type == "topic":
@@ -158,7 +158,7 @@ def _writer(
         assert target is not None, "a topic has a server"
         return topic_writer(_shown(rows, names), sink.place, sink, target, checkpoint.spark).outputMode(mode)
     if sink.type == "console":
-        handler = ConsoleSink(sink.rows, outlets.show)
+        handler = ConsoleSink(sink.rows, callbacks.show)
         writer = _shown(rows, names).writeStream.foreachBatch(handler).outputMode(mode)
         return writer.option("checkpointLocation", str(checkpoint.spark))
     return lake_writer(definition.name, rows, sink, names, checkpoint, _nobody).outputMode(mode)

@@ -16,7 +16,7 @@ from courser.pipelines.locking import Lock, this_process
 from courser.pipelines.server_side import needs_server
 from courser.pipelines.source_frames import target_of
 from courser.pipelines.state_folder import StateFolder, Status
-from courser.pipelines.supervision import Supervisor, Surroundings
+from courser.pipelines.supervision import RunnerEnvironment, Supervisor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +64,7 @@ class Runner:
         self._owns_session = session is None
         self._session_lock = threading.Lock()
         self._java_log = StateFolder(home, definitions[0].name).spark_log_path
-        self._surroundings = Surroundings(self._new_session, clock, environment, show, self._java_log)
+        self._process = RunnerEnvironment(self._new_session, clock, environment, show, self._java_log)
         self._locks: list[Lock] = []
         self._stack = ExitStack()
         self._threads: list[threading.Thread] = []
@@ -99,7 +99,7 @@ class Runner:
         checkpoint = open_checkpoint(definition.checkpoint)
         checkpoint.check(definition)
         once = definition.mode == "once" if self._once is None else self._once
-        self.supervisors.append(Supervisor(definition, checkpoint, folder, self._surroundings, once=once))
+        self.supervisors.append(Supervisor(definition, checkpoint, folder, self._process, once=once))
 
     def stop(self) -> None:
         """Ask all pipelines to stop."""

@@ -19,7 +19,7 @@ from courser.pipelines.failing import is_final, is_java_gone
 from courser.pipelines.locking import this_process
 from courser.pipelines.origin import claim
 from courser.pipelines.progress import QueryProgress, parse_progress
-from courser.pipelines.queries import Outlets, start_queries
+from courser.pipelines.queries import BatchCallbacks, start_queries
 from courser.pipelines.reporting import Reporter
 from courser.pipelines.server_side import SourceFacts, check_topics, lakes_by_offset, needs_server, store_progress
 from courser.pipelines.source_frames import target_of
@@ -40,7 +40,7 @@ _SECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RunnerEnvironment:
     """What a pipeline needs from the process it runs in."""
 
     spark: "Callable[[], SparkSession]"
@@ -62,14 +62,14 @@ class Supervisor:
         definition: Definition,
         checkpoint: Checkpoint,
         folder: StateFolder,
-        surroundings: Surroundings,
+        process: RunnerEnvironment,
         *,
         once: bool,
     ) -> None:
         self._definition = definition
         self._checkpoint = checkpoint
         self._folder = folder
-        self._surroundings = surroundings
+        self._process = process
         self._once = once
         self._stop = threading.Event()
         self._counted: dict[str, int] = {}
@@ -78,7 +78,7 @@ class Supervisor:
         """Rows by batch, for queries whose rows Spark sees as file reports."""
         self._attempt_batches = 0
         me = this_process(definition.name)
-        now = surroundings.clock.now()
+        now = process.clock.now()
         self.status = Status(
             name=definition.name,
             file=str(definition.path),
@@ -111,7 +111,7 @@ class Supervisor:
         if needs_server(definition):
             with suppress(ClientFailure, ValueError):
                 # An address that is wrong is explained by the first attempt.
-                self._reporter = Reporter(definition, target_of(definition.server, self._surroundings.environment))
+                self._reporter = Reporter(definition, target_of(definition.server, self._process.environment))
         try:
             self._run()
         finally:
@@ -140,7 +140,7 @@ class Supervisor:
             keep_trace(error, self._folder.log_path, datetime.now(UTC))
         line = one_line(error)
         if is_java_gone(error):
-            line = f"Spark's Java process exited unexpectedly; see {self._surroundings.java_log}"
+            line = f"Spark's Java process exited unexpectedly; see {self._process.java_log}"
         if is_final(error) or failures > rules.restarts or self._wants_stop():
             gave_up = failures > rules.restarts and failures > 1
             self.failure = error
@@ -160,22 +160,22 @@ class Supervisor:
     def _attempt(self) -> bool:
         """Run the queries once. Returns True if they finished by themselves."""
         definition = self._definition
-        target = target_of(definition.server, self._surroundings.environment) if needs_server(definition) else None
+        target = target_of(definition.server, self._process.environment) if needs_server(definition) else None
         facts = check_topics(definition, target) if target is not None else SourceFacts()
         for lake, origin in lakes_by_offset(definition, facts):
             claim(lake, origin)
-        spark = self._surroundings.spark()
+        spark = self._process.spark()
         for name, value in definition.spark.items():
             # Settings of the whole process were set at its start and cannot be changed.
             if name.startswith("spark.sql.") and spark.conf.get(name, None) != value:
                 spark.conf.set(name, value)
-        outlets = Outlets(
-            lambda batch, text: self._surroundings.show(definition.name, batch, text), self._written.__setitem__
+        callbacks = BatchCallbacks(
+            lambda batch, text: self._process.show(definition.name, batch, text), self._written.__setitem__
         )
-        with self._surroundings.starting:
+        with self._process.starting:
             partitions = [fact.partition for fact in facts.partitions]
             queries = start_queries(
-                spark, definition, self._checkpoint, target, outlets, once=self._once, partitions=partitions
+                spark, definition, self._checkpoint, target, callbacks, once=self._once, partitions=partitions
             )
             self._await_beginning(queries)
         self._note(state="running")
@@ -250,7 +250,7 @@ class Supervisor:
         )
 
     def _note(self, **values: object) -> None:
-        now = self._surroundings.clock.now()
+        now = self._process.clock.now()
         changed = replace(self.status, **values)  # type: ignore[arg-type]  # by the fields' names
         if changed != self.status:
             self.status = replace(changed, updated_at=now)
