@@ -1,21 +1,23 @@
 """The tables of all keys and options as Markdown: of pipeline files and of the Spark data source."""
 
-from courser.pipelines.definition_keys import KEYS, DefinitionKey
+from courser.configuration.key import AnyKey
+from courser.pipelines.definition import BY_TABLE, REQUIRED
 from courser.spark.options import OPTIONS, Option, Use
 
 
 def pipeline_keys() -> str:
     """All keys of a pipeline file."""
     lines = ["| key | default | kind | meaning |", "| --- | --- | --- | --- |"]
-    lines += [f"| `{key.path}` | {_default(key)} | {key.kind.name} | {key.help} |" for key in KEYS]
+    keys = [key for table in BY_TABLE.values() for key in table.values()]
+    lines += [f"| `{key.path}` | {_default(key)} | {key.kind.name} | {key.description} |" for key in keys]
     lines.append(
         '| `spark."spark..."` | - | any | settings of the Spark session, such as `"spark.sql.shuffle.partitions" = 4` |'
     )
     return "\n".join(lines) + "\n"
 
 
-def _default(key: DefinitionKey) -> str:
-    if key.is_required:
+def _default(key: AnyKey) -> str:
+    if key in REQUIRED:
         return "required"
     return "-" if key.default in (None, ()) else f"`{key.kind.to_toml(key.default)}`"
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from courser.configuration.key import AnyKey
 from courser.errors import ConfigurationRefused
-from courser.pipelines.definition import Definition
-from courser.pipelines.definition_keys import BY_TABLE, TABLES, DefinitionKey, alike
+from courser.pipelines.definition import BY_TABLE, REQUIRED, TABLES, Definition, alike
 from courser.pipelines.query_assembly import Assembly, Values
 
 FILE_SIZE_MAX = 1024 * 1024
@@ -67,18 +67,18 @@ def _read_table(table: str, contents: Mapping[str, object], problems: list[str])
     keys = BY_TABLE[table]
     unknown = [name for name in contents if name not in keys]
     problems += [f"unknown key {table}.{name}{alike(name, keys, table)}" for name in unknown]
-    return {name: _read_value(key, contents, problems) for name, key in keys.items()}
+    return {name: _read_value(key, name, contents, problems) for name, key in keys.items()}
 
 
-def _read_value(key: DefinitionKey, contents: Mapping[str, object], problems: list[str]) -> Any:
-    if key.name not in contents:
-        if key.is_required:
-            problems.append(f"{key.path} is missing: {key.help}")
+def _read_value(key: AnyKey, name: str, contents: Mapping[str, object], problems: list[str]) -> Any:
+    if name not in contents:
+        if key in REQUIRED:
+            problems.append(f"{key.path} is missing: {key.description}")
         return key.default
     try:
-        return key.kind.from_toml(contents[key.name])
+        return key.kind.from_toml(contents[name])
     except ValueError:
-        shown = json.dumps(contents[key.name], default=str)[:80]
+        shown = json.dumps(contents[name], default=str)[:80]
         problems.append(f"{key.path} must be {key.kind.expected}, not {shown}")
         return key.default
 

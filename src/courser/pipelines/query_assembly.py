@@ -6,9 +6,11 @@ Relative paths are relative to the folder of the file, so that a pipeline does n
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+from courser.configuration.key import fields_with_keys
 from courser.pipelines.definition import (
+    BY_TABLE,
     Decoding,
     Definition,
     FileSource,
@@ -21,8 +23,8 @@ from courser.pipelines.definition import (
     Transform,
     parse_start,
 )
-from courser.pipelines.definition_keys import BY_TABLE
 
+Part = TypeVar("Part")
 Values: TypeAlias = Mapping[str, dict[str, Any]]
 """The value of every key, by table and name."""
 
@@ -78,13 +80,12 @@ class Assembly:
             mode=pipeline["mode"],
             trigger=pipeline["trigger"],
             checkpoint=self._path(pipeline["checkpoint"] or Path("checkpoints", name)),
-            supervision=Supervision(pipeline["restarts"], pipeline["restart_delay"], pipeline["restart_delay_max"]),
-            server=ServerAccess(
-                server["url"],
-                server["context"],
-                server["username"],
-                self._optional_path(server["password_file"]),
-                self._optional_path(server["token_file"]),
+            supervision=_filled(Supervision, pipeline),
+            server=_filled(
+                ServerAccess,
+                server,
+                password_file=self._optional_path(server["password_file"]),
+                token_file=self._optional_path(server["token_file"]),
             ),
             source=source,
             decoding=decoding,
@@ -103,29 +104,14 @@ class Assembly:
                 self._problems.append("source.on_bad_row must be fail or drop for files")
             if not source["path"] or not source["format"]:
                 return None
-            return FileSource(
-                self._place(source["path"]),
-                source["format"],
-                source["schema"],
-                source["delimiter"],
-                source["max_files_per_trigger"],
-                source["on_bad_row"],
-            )
+            return _filled(FileSource, source, path=self._place(source["path"]), format=source["format"])
         self._needs(source, "source", "topic", ("stream", "topic"))
         self._refuses(source, "source", 'type = "topic"', ("path", "format", "max_files_per_trigger"))
         start = self._start(source["starting"])
         if not source["stream"] or not source["topic"] or start is None:
             return None
-        return TopicSource(
-            TopicName(source["stream"], source["topic"]),
-            start,
-            source["consumer"] or name,
-            source["max_messages_per_trigger"],
-            source["max_bytes_per_trigger"],
-            source["min_partitions"],
-            source["headers"],
-            source["fail_on_data_loss"],
-        )
+        place = TopicName(source["stream"], source["topic"])
+        return _filled(TopicSource, source, place=place, start=start, consumer=source["consumer"] or name)
 
     def _start(self, text: str) -> Start | None:
         try:
@@ -151,15 +137,12 @@ class Assembly:
         if rule != "quarantine" and aside:
             self._problems.append(f'source.{aside[0]} requires source.on_bad_row = "quarantine"')
         topic = source["quarantine_topic"]
-        return Decoding(
-            decode,
-            source["schema"],
-            self._optional_path(source["avro_schema"]),
-            source["delimiter"],
-            source["metadata"],
-            rule,
-            TopicName(*topic.split("/")) if topic else None,
-            self._lake(source["quarantine_path"], "source.quarantine_path"),
+        return _filled(
+            Decoding,
+            source,
+            avro_schema=self._optional_path(source["avro_schema"]),
+            quarantine_topic=TopicName(*topic.split("/")) if topic else None,
+            quarantine_path=self._lake(source["quarantine_path"], "source.quarantine_path"),
         )
 
     def _transform(self, transform: dict[str, Any], sink_type: str) -> Transform:
@@ -171,7 +154,7 @@ class Assembly:
             watermark = (column, delay.strip())
         if transform["sql"] is None and (watermark or mode != "append"):
             self._problems.append("transform.watermark and transform.output_mode require transform.sql")
-        return Transform(transform["sql"], watermark, mode)
+        return _filled(Transform, transform, watermark=watermark)
 
     def _sink(self, sink: dict[str, Any]) -> SinkDefinition:
         kind = sink["type"]
@@ -180,18 +163,7 @@ class Assembly:
         self._refuses(sink, "sink", f'type = "{kind}"', tuple(name for name in sink if name not in own))
         path = self._lake(sink["path"], "sink.path")
         place = TopicName(sink["stream"], sink["topic"]) if sink["stream"] and sink["topic"] else None
-        return SinkDefinition(
-            kind,
-            path,
-            sink["partition_by"],
-            sink["compression"],
-            sink["table"],
-            place,
-            sink["key"],
-            sink["partitioning"],
-            sink["create_partitions"],
-            sink["rows"],
-        )
+        return _filled(SinkDefinition, sink, type=kind, path=path, place=place)
 
     # --- helpers ---
 
@@ -221,3 +193,9 @@ class Assembly:
     def _place(self, text: str) -> str:
         """An absolute path. A URL such as ``hdfs://...`` is left unchanged."""
         return text if re.match(r"[a-z][a-z0-9+.-]*://", text) else str(self._folder / Path(text).expanduser())
+
+
+def _filled(part: type[Part], table: Mapping[str, Any], **composed: object) -> Part:
+    """A part of the definition: fields that have a key get its value, unless they are composed of several."""
+    keys = fields_with_keys(part)
+    return part(**{name: table[key.path.partition(".")[2]] for name, key in keys.items()} | composed)
