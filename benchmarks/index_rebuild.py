@@ -15,6 +15,7 @@ from benchmarks.samples import Shape, wire_batches
 from courser.broker.partition.partition import Partition
 from courser.inspect.verify import Verification
 from courser.storage.local_files import LocalFileSystem
+from courser.storage.paths import log_path
 from courser.storage.scan import scan
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.settings import LogSettings
@@ -42,8 +43,8 @@ def _rate(size: int, work: Callable[[], object]) -> float:
 
 def _scan(partition: Partition, segment: Segment) -> None:
     log = partition.log
-    file = log.files.file_of(segment)
-    deque(scan(file, log.identity, start=0, end=segment.size, offset=segment.base_offset), maxlen=0)
+    with log.files.reading(segment) as file:
+        deque(scan(file, log.identity, start=0, end=segment.size, offset=segment.base_offset), maxlen=0)
 
 
 def _verify(path: Path) -> None:
@@ -60,9 +61,9 @@ async def _measure(bench: Bench, shape: Shape, message_count: int) -> dict[str, 
             await fill(partition, wire_batches(shape, message_count), scale.sealed_segment_size + MIB)
             log = partition.log
             segment = next(segment for segment in log.segments if segment.state is SegmentState.SEALED)
-            log_file = log.files.file_of(segment)
+            path_of_log = log_path(log.directory, segment.base_offset)
             for _ in range(scale.rounds):
-                found["bare"].append(_rate(segment.size, lambda: bare_scan(log_file.path)))
+                found["bare"].append(_rate(segment.size, lambda: bare_scan(path_of_log)))
                 found["index rebuild"].append(_rate(segment.size, lambda: log.files.rebuild_index(segment)))
                 found["scan"].append(_rate(segment.size, lambda: _scan(partition, segment)))
                 found["verify"].append(_rate(log.size, lambda: _verify(path)))

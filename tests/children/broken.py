@@ -73,6 +73,12 @@ class BrokenFile:
     def size(self) -> int:
         return self._file.size()
 
+    def hold(self) -> bool:
+        return self._file.hold()
+
+    def release(self) -> None:
+        self._file.release()
+
     def close(self) -> None:
         self._file.close()
 

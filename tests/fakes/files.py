@@ -62,6 +62,8 @@ class FakeFileSystem:
             refused. Only ``truncate`` may pass it, because a hole takes no space.
         used: the bytes that all files together have.
         life: counts the processes that lived here.
+        open_files: the paths of all open files, those of dead processes included.
+        forgotten: the paths of files that nobody has closed.
     """
 
     def __init__(self, random: random.Random, plan: FaultPlan | None = None, capacity: int | None = None) -> None:
@@ -73,6 +75,8 @@ class FakeFileSystem:
         self.mutations = 0
         self.used = 0
         self.life = 0
+        self.open_files: dict[int, Path] = {}
+        self.forgotten: list[Path] = []
         self._crashed = False
         self._lock = threading.RLock()
         self._last_number = 1

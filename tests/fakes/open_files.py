@@ -8,6 +8,7 @@ from random import Random
 from typing import NoReturn, Protocol, TypeVar
 
 from courser.model.buffers import Buffer
+from courser.storage.files import Holders
 from tests.fakes.faults import FaultPlan
 from tests.fakes.nodes import FileNode
 
@@ -21,6 +22,8 @@ class Disk(Protocol):
     plan: FaultPlan
     cold: bool
     life: int
+    open_files: dict[int, Path]
+    forgotten: list[Path]
 
     def _perform(
         self,
@@ -60,7 +63,9 @@ class FakeFile:
         self._writable = writable
         self._life = system.life
         self._closed = False
+        self._holders = Holders()
         node.handles += 1
+        system.open_files[id(self)] = path
 
     @property
     def path(self) -> Path:
@@ -121,14 +126,30 @@ class FakeFile:
         """Bytes in the file, allocated zeros included."""
         return self._perform("size", lambda: len(self._node.data), mutates=False)
 
+    def hold(self) -> bool:
+        """Keep it open until ``release``, whatever its owner does. False if it is closed already."""
+        return self._holders.hold()
+
+    def release(self) -> None:
+        """End one ``hold``."""
+        if self._holders.release():
+            self._close()
+
     def close(self) -> None:
-        """Close now. Closing twice, or after a crash, is harmless."""
-        if not self._closed:
-            self._closed = True
-            self._system._release(self)
+        """Close now, or when the last who holds it releases it. Closing twice, or after a crash, is harmless."""
+        if self._holders.close():
+            self._close()
+
+    def _close(self) -> None:
+        self._closed = True
+        self._system.open_files.pop(id(self), None)
+        self._system._release(self)
 
     def __del__(self) -> None:
-        self.close()
+        if not self._closed:
+            if self._life == self._system.life:
+                self._system.forgotten.append(self._path)
+            self._close()
 
     def _perform(
         self,

@@ -10,9 +10,11 @@ import pytest
 from courser.errors import DiskFull
 from courser.records.stored_header import NO_PRODUCER
 from courser.storage.condensing import CondensedCopy, condensable_segments, plan_condensed
+from courser.storage.files import File
 from courser.storage.jobs import perform
 from courser.storage.read_result import SkipReason
 from courser.storage.recovery_cases import StopKind
+from courser.storage.segment import Segment
 from courser.storage.segment_index import IndexCache
 from courser.storage.upkeep import plan_reservation
 from tests.fakes.files import FaultPlan
@@ -170,7 +172,7 @@ def test_a_damaged_segment_is_left_alone_and_so_are_later_tombstones() -> None:
     assert 3 in {message.offset for message in engine.read_all()[0]}
 
 
-def test_a_reader_that_has_the_old_segment_goes_on_reading_it() -> None:
+def test_a_reader_in_the_old_segment_goes_on_and_one_before_it_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, sent = Engine(), Sent()
     for number in range(6):
         send(engine, sent, (b"a", b"%d" % number))
@@ -186,13 +188,22 @@ def test_a_reader_that_has_the_old_segment_goes_on_reading_it() -> None:
     job.run()
     # The file has been replaced, and the owner does not know it yet.
     assert sorted(stored(engine)) == [0, 1, 2, 3, 4, 5, 6]
-    old = log.segments
-    job.complete()
+    old, take = log.segments, log.files.take
+    with log.files.reading(old[0]) as file:
+        job.complete()
+        assert file.size() > log.segments[0].size
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.size()
     assert sorted(stored(engine)) == [5, 6]
     log.segments, new = old, log.segments
-    assert sorted(stored(engine, 3)) == [3, 4, 5, 6]
-    log.segments = new
-    assert sorted(stored(engine, 3)) == [5, 6]
+
+    def take_and_look_again(segment: Segment) -> File:
+        log.segments = new
+        return take(segment)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.reader._segments, "_take_file", take_and_look_again)
+        assert sorted(stored(engine, 3)) == [5, 6]
 
 
 def test_messages_of_a_producer_keep_their_marks() -> None:

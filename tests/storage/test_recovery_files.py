@@ -165,11 +165,12 @@ def test_what_cannot_be_copied_aside_is_not_cut(stop: StopKind) -> None:
         engine.disk.plant(engine.log_path(), data)
         engine.disk.plan = FaultPlan().fail("write_at", errno.ENOSPC, name="*.log.*", onwards=True)
         engine.open(stop)
-        assert engine.log.failure is not None
+        assert engine.log.lack_of_room is not None
         assert engine.disk.contents(engine.log_path()) == data
         engine.disk.plan = FaultPlan()
         engine.disk.kill()
-        assert engine.open(stop).failure is None
+        log = engine.open(stop)
+        assert (log.failure, log.lack_of_room) == (None, None)
         assert data in engine.quarantined().values()
 
 

@@ -15,6 +15,7 @@ from courser.archive.errors import ArchiveFailure
 from courser.archive.object_cache import CachedObject, ObjectCache, ObjectFile
 from courser.archive.objects import Piece
 from courser.archive.reader import PartitionArchive
+from courser.storage.files import File, held
 from courser.storage.index_file import BadIndex
 from courser.storage.ledger import DamagedRange, SegmentFacts
 from courser.storage.read_result import Collector, ReadBuffer, ReadResult, SkipReason
@@ -67,10 +68,19 @@ class ArchivedSegment:
         self.reader = SegmentReader(
             self._identity,
             settings=settings,
-            file_of=lambda _: self._file,
+            take_file=self._take_file,
             prepare_index=self._prepare_index,
             rebuild_index=self._rebuild_index,
         )
+
+    def _take_file(self, _: Segment) -> File:
+        self._file.hold()
+        return self._file
+
+    def close(self) -> None:
+        """Keep nothing open."""
+        self._file.close()
+        self._index.close()
 
     @property
     def has_new_damage(self) -> bool:
@@ -102,17 +112,18 @@ class ArchivedSegment:
         """Make the index from the batches."""
         index = self._empty_index()
         window_size = self._settings.limits.scan_window_size
-        for found in scan(
-            self._file,
-            self._identity,
-            start=0,
-            end=segment.size,
-            offset=segment.base_offset,
-            window_size=window_size,
-        ):
-            if isinstance(found, GoodBatch):
-                header = found.header
-                index.add_batch(header.base_offset, found.position, header.base_timestamp, found.frames)
+        with held(self._file) as file:
+            for found in scan(
+                file,
+                self._identity,
+                start=0,
+                end=segment.size,
+                offset=segment.base_offset,
+                window_size=window_size,
+            ):
+                if isinstance(found, GoodBatch):
+                    header = found.header
+                    index.add_batch(header.base_offset, found.position, header.base_timestamp, found.frames)
         segment.index, segment.is_index_ready = index, True
 
     def _empty_index(self) -> SegmentIndex:
@@ -136,7 +147,7 @@ class ArchivedSegments:
             if found is None:
                 found = self._segments[key] = ArchivedSegment(self._cache, archive, piece, settings)
                 while len(self._segments) > _SEGMENT_COUNT_MAX:
-                    self._segments.popitem(last=False)
+                    self._segments.popitem(last=False)[1].close()
             self._segments.move_to_end(key)
             return found
 
@@ -151,6 +162,14 @@ class ArchivedSegments:
             found = self._segments.pop(archive.key_of(piece), None)
         if found is not None:
             found.discard()
+            found.close()
+
+    def close(self) -> None:
+        """Keep nothing open."""
+        with self._lock:
+            for segment in self._segments.values():
+                segment.close()
+            self._segments.clear()
 
 
 class ArchivedLog:

@@ -12,6 +12,7 @@ mounted, or somebody has emptied or replaced it. Then nothing is written there (
 """
 
 import struct
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -61,9 +62,8 @@ def read_state(file_system: FileSystem, data_directory: Path) -> ArchiveState | 
     """
     path = data_directory / ARCHIVE_STATE
     try:
-        file = file_system.open(path)
-        data = bytes(read_exactly(file, 0, min(file.size(), _STATE.size)) or b"")
-        file.close()
+        with closing(file_system.open(path)) as file:
+            data = bytes(read_exactly(file, 0, min(file.size(), _STATE.size)) or b"")
     except FileNotFoundError:
         return None
     except OSError as error:

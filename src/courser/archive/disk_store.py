@@ -10,6 +10,7 @@ be in the wrong place, but it does not count.
 
 import itertools
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -144,9 +145,8 @@ class DiskStore:
     def read(self, key: str) -> bytes:
         """The whole object."""
         try:
-            file = self._file_system.open(self._path(key))
-            data = read_exactly(file, 0, file.size())
-            file.close()
+            with closing(self._file_system.open(self._path(key))) as file:
+                data = read_exactly(file, 0, file.size())
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self._missing(key) from error
         except OSError as error:
@@ -177,9 +177,8 @@ class DiskStore:
     def find(self, key: str) -> StoredObject | None:
         """Its size."""
         try:
-            file = self._file_system.open(self._path(key))
-            size = file.size()
-            file.close()
+            with closing(self._file_system.open(self._path(key))) as file:
+                size = file.size()
         except (FileNotFoundError, NotADirectoryError):
             self.check_place()
             return None

@@ -201,6 +201,9 @@ class ObjectFile:
         self._found = found
         self._file: File | None = None
         self._is_opened = False
+        self._lock = Lock()
+        self._holder_count = 0
+        self._is_closed = False
         self.path = Path(found.key)
 
     def read_at(self, position: int, buffer: memoryview, *, wait: bool = True) -> int:
@@ -225,9 +228,19 @@ class ObjectFile:
         if not wait:
             raise BlockingIOError
         file = self._store.open_file(self._found.key)
-        if file is not None and file.size() < self._found.size:
-            raise ArchiveDamaged(self._found.key, _too_short(self._found, file.size()))
-        self._file, self._is_opened = file, True
+        if file is not None and (size := file.size()) < self._found.size:
+            file.close()
+            raise ArchiveDamaged(self._found.key, _too_short(self._found, size))
+        if not self._use(file) and file is not None:
+            file.close()
+
+    def _use(self, file: File | None) -> bool:
+        """Read from this file. Returns whether no other reader was faster."""
+        with self._lock:
+            if self._is_opened:
+                return False
+            self._file, self._is_opened = file, True
+            return True
 
     def read_ahead(self, *, wait: bool = True) -> None:
         """Have its first bytes fetched. The kernel does that with a file, when somebody reads it."""
@@ -239,8 +252,29 @@ class ObjectFile:
         """The size of the object."""
         return self._found.size
 
+    def hold(self) -> bool:
+        """Keep it open until ``release``. Also if it is closed: the next read opens it again."""
+        with self._lock:
+            self._holder_count += 1
+        return True
+
+    def release(self) -> None:
+        """End one ``hold``."""
+        with self._lock:
+            self._holder_count -= 1
+            self._close_if_unused()
+
     def close(self) -> None:
-        """A file closes itself when nobody holds it any more."""
+        """Keep nothing open, except for those who hold it."""
+        with self._lock:
+            self._is_closed = True
+            self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if self._is_closed and not self._holder_count:
+            file, self._file, self._is_opened = self._file, None, False
+            if file is not None:
+                file.close()
 
     def discard_cache(self) -> None:
         """Read it from the store again."""

@@ -6,6 +6,7 @@ are checked while they are written, and files that are right already are not dow
 
 import contextlib
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -230,21 +231,20 @@ class Restorer:
         self._write_ledger(directory, planned, [segment.facts for segment in segments])
 
     def _restore_log(self, keys: ArchiveKeys, path: Path, pieces: Sequence[Piece], total_size: int) -> None:
-        file = self._open(path)
         verified = self._verified.pop(path, set())
         size = 0
-        for piece in pieces:
-            size += piece.size
-            if piece.digest not in verified and not self._has(file, piece):
-                # Over what a root before had there, perhaps: then none of it counts any more.
-                verified.clear()
-                self._download(keys, file, piece)
-            self._done_size += piece.size
-            self.report(RestoreProgress(self._done_size, total_size, self._downloaded_size))
-        file.truncate(size)
-        # The disk writes it while the next one is downloaded.
-        file.start_writeback(0, size)
-        file.close()
+        with closing(self._open(path)) as file:
+            for piece in pieces:
+                size += piece.size
+                if piece.digest not in verified and not self._has(file, piece):
+                    # Over what a root before had there, perhaps: then none of it counts any more.
+                    verified.clear()
+                    self._download(keys, file, piece)
+                self._done_size += piece.size
+                self.report(RestoreProgress(self._done_size, total_size, self._downloaded_size))
+            file.truncate(size)
+            # The disk writes it while the next one is downloaded.
+            file.start_writeback(0, size)
 
     def _sync_segments(self, directory: Path, segments: Sequence[_Segment]) -> None:
         """Sync all files of a partition. If the power fails before that, the marker is there: the restore goes on."""
@@ -258,8 +258,8 @@ class Restorer:
                 except FileNotFoundError:
                     # The server makes the index.
                     continue
-                sync_file(file)
-                file.close()
+                with closing(file):
+                    sync_file(file)
         sync_directory(self.file_system, directory)
 
     def _open(self, path: Path) -> File:
@@ -289,28 +289,26 @@ class Restorer:
         piece = pieces[0]
         data = self.store.read(keys.base + piece.index_key) if piece.index_key and is_wanted else None
         if data is not None and xxhash.xxh3_128_digest(data) == piece.index_digest:
-            file = self._open(path)
-            write_all(file, 0, [data])
-            file.truncate(len(data))
-            file.close()
+            with closing(self._open(path)) as file:
+                write_all(file, 0, [data])
+                file.truncate(len(data))
         else:
             unlink_if_there(self.file_system, path)
 
     def _cut(self, path: Path, planned: PlannedPartition, segment: _Segment, until: int) -> None:
         """Remove the batches that were stored after a time."""
         facts = segment.facts
-        file = self.file_system.open(path, writable=True)
         end, size, last_timestamp, message_count, batch_count = facts.base_offset, 0, 0, 0, 0
-        for found in scan(file, planned.identity, start=0, end=facts.size, offset=facts.base_offset):
-            if isinstance(found, GoodBatch):
-                if found.header.base_timestamp > until:
-                    break
-                end, size = found.header.end_offset, found.end_position
-                last_timestamp = found.header.base_timestamp
-                message_count += found.header.message_count
-                batch_count += 1
-        file.truncate(size)
-        file.close()
+        with closing(self.file_system.open(path, writable=True)) as file:
+            for found in scan(file, planned.identity, start=0, end=facts.size, offset=facts.base_offset):
+                if isinstance(found, GoodBatch):
+                    if found.header.base_timestamp > until:
+                        break
+                    end, size = found.header.end_offset, found.end_position
+                    last_timestamp = found.header.base_timestamp
+                    message_count += found.header.message_count
+                    batch_count += 1
+            file.truncate(size)
         segment.facts = SegmentFacts(
             facts.base_offset, end, size, facts.first_timestamp, last_timestamp, message_count, batch_count
         )

@@ -6,6 +6,7 @@ from the state and replaced whenever that part of the state changes. A start com
 """
 
 import struct
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -106,6 +107,6 @@ def read_descriptor(file_system: FileSystem, directory: Path) -> StreamDescripto
         file = file_system.open(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    data = read_exactly(file, 0, min(file.size(), _SIZE_MAX))
-    file.close()
+    with closing(file):
+        data = read_exactly(file, 0, min(file.size(), _SIZE_MAX))
     return decode_descriptor(bytes(data or b""), path)

@@ -7,6 +7,7 @@ hardly longer than a single one, so the partitions of a large topic are created 
 import contextlib
 import errno
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -300,9 +301,8 @@ class Directories:
         if found is not None and uuid_of(found) == uuid:
             return
         try:
-            file = self._file_system.open(directory / DESCRIPTOR)
-            Quarantine(self._file_system, directory).copy(file, 0, file.size())
-            file.close()
+            with closing(self._file_system.open(directory / DESCRIPTOR)) as file:
+                Quarantine(self._file_system, directory).copy(file, 0, file.size())
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:

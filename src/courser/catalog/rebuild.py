@@ -6,6 +6,7 @@ a descriptor is adopted under an invented name. Nothing is deleted; damaged file
 """
 
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard
@@ -61,9 +62,8 @@ def rebuild_metadata(
 def _write(file_system: FileSystem, directory: Path, salvage: Salvage, highest_op: int, clock: Clock) -> None:
     quarantine = Quarantine(file_system, directory)
     for path in salvage.damaged:
-        file = file_system.open(path)
-        quarantine.copy(file, 0, file.size())
-        file.close()
+        with closing(file_system.open(path)) as file:
+            quarantine.copy(file, 0, file.size())
     # Higher than every op that ever created a partition: directory names and batches contain these ops.
     op = max(highest_op, -1 if salvage.mark is None else salvage.mark.op) + 1
     body = salvage.state.encode()

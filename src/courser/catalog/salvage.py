@@ -1,5 +1,6 @@
 """Read damaged metadata as far as possible: the snapshot if it is intact, and the journal up to its first fault."""
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,8 +51,8 @@ def _take_journal(file_system: FileSystem, path: Path, salvage: Salvage) -> None
     except FileNotFoundError:
         salvage.problems.append(f"{path}: the journal is missing")
         return
-    data = read_exactly(file, 0, file.size()) or bytearray()
-    file.close()
+    with closing(file):
+        data = read_exactly(file, 0, file.size()) or bytearray()
     position = 0
     while position < len(data):
         try:

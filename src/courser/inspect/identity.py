@@ -3,9 +3,11 @@
 import errno
 import os
 import re
+from contextlib import closing
+from pathlib import Path
 
 from courser.records.stored_header import PartitionIdentity
-from courser.storage.files import File, read_exactly
+from courser.storage.files import FileSystem, read_exactly
 
 NOBODY = PartitionIdentity(bytes(16), 0, 0)
 """Used if no header names an owner: no batch belongs to it."""
@@ -24,12 +26,13 @@ def parse_identity(text: str) -> PartitionIdentity | None:
     return PartitionIdentity(bytes.fromhex(found[1]), int(found[2]), int(found[3]))
 
 
-def read_whole(file: File) -> bytes:
+def read_whole(file_system: FileSystem, path: Path) -> bytes:
     """Read a small file as a whole. A file that shrinks during the read is read again; a large one is rejected."""
-    while True:
-        size = file.size()
-        if size > _WHOLE_SIZE_MAX:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(file.path))
-        data = read_exactly(file, 0, size)
-        if data is not None:
-            return bytes(data)
+    with closing(file_system.open(path)) as file:
+        while True:
+            size = file.size()
+            if size > _WHOLE_SIZE_MAX:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+            data = read_exactly(file, 0, size)
+            if data is not None:
+                return bytes(data)

@@ -60,7 +60,7 @@ class IndexCheck:
 
     def _load(self, file_system: FileSystem, seed: int) -> _Contents | None:
         try:
-            data = bytearray(read_whole(file_system.open(self._path)))
+            data = bytearray(read_whole(file_system, self._path))
         except FileNotFoundError:
             return None
         rows: list[NDArray[np.void]] = [np.zeros(0, ROW)]

@@ -1,6 +1,7 @@
 """The blocks and entries of one index file."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -148,8 +149,8 @@ class IndexInspection:
 
 def _identity_of_log(file_system: FileSystem, path: Path) -> PartitionIdentity | None:
     try:
-        log = file_system.open(path)
-        found = first_header(log, log.size())
+        with closing(file_system.open(path)) as log:
+            found = first_header(log, log.size())
     except OSError:
         # The log is missing or cannot be read: checksums are not verified.
         return None

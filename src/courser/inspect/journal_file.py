@@ -67,7 +67,7 @@ class JournalInspection:
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
         # First the journal, then the snapshot: a server drops entries only after a snapshot contains them.
-        self.data = read_whole(file_system.open(path))
+        self.data = read_whole(file_system, path)
         self._snapshot = _snapshot_beside(file_system, path)
         self.head = JournalHead(path, len(self.data), self._snapshot.op if self._snapshot is not None else None)
         self.summary = JournalSummary()

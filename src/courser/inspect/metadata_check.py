@@ -62,7 +62,7 @@ def read_metadata_files(file_system: FileSystem, data_directory: Path) -> Metada
 
 def _read(file_system: FileSystem, path: Path) -> bytes | None:
     try:
-        return read_whole(file_system.open(path))
+        return read_whole(file_system, path)
     except FileNotFoundError:
         return None
 

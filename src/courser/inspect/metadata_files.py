@@ -67,7 +67,7 @@ class SnapshotInspection:
     """Reads one snapshot."""
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
-        self.data = read_whole(file_system.open(path))
+        self.data = read_whole(file_system, path)
         self._state: CatalogState | None = None
         verdict = self._check(path)
         self.head = SnapshotHead(path, len(self.data), _fields_of(self.data), *verdict)
@@ -119,7 +119,7 @@ class DescriptorInspection:
     """Reads one descriptor."""
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
-        self.data = read_whole(file_system.open(path))
+        self.data = read_whole(file_system, path)
         self._contents: StreamDescriptor | TopicDescriptor | BadRecordRow
         describes, uuid = "unknown", None
         try:

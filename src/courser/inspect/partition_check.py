@@ -1,6 +1,7 @@
 """Check one partition: its ledger, its segments and their order, its stored consumer offsets."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -172,8 +173,8 @@ class PartitionCheck:
             if identity is not None:
                 break
             try:
-                file = self._file_system.open(log_path(self._directory, base))
-                found = first_header(file, file.size())
+                with closing(self._file_system.open(log_path(self._directory, base))) as file:
+                    found = first_header(file, file.size())
             except OSError:
                 continue
             identity = owner_of(found[1]) if found is not None else None

@@ -50,7 +50,7 @@ class LedgerInspection:
     """Reads one ledger."""
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
-        self.data = read_whole(file_system.open(path))
+        self.data = read_whole(file_system, path)
         self.head = LedgerHead(path, len(self.data), ledger_owner(self.data))
 
     def rows(self) -> Iterator[RecordRow | BadRecordRow]:
@@ -122,7 +122,7 @@ class OffsetsInspection:
     """Reads one offsets file."""
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
-        self.data = read_whole(file_system.open(path))
+        self.data = read_whole(file_system, path)
         header = decode_header(self.data)
         self._header_problem = header if isinstance(header, str) else None
         self._header_size = HEADER_SIZE if isinstance(header, str) else header.size
@@ -187,7 +187,7 @@ class SessionInspection:
     """Reads one session file."""
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
-        self.data = read_whole(file_system.open(path))
+        self.data = read_whole(file_system, path)
         self.head = SessionHead(path, len(self.data))
 
     def rows(self) -> Iterator[SessionRow | BadRecordRow]:

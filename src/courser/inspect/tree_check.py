@@ -290,7 +290,7 @@ def _subdirectories(file_system: FileSystem, directory: Path) -> list[Path]:
 
 def _read_descriptor(file_system: FileSystem, path: Path) -> _Descriptor | None:
     try:
-        data = read_whole(file_system.open(path))
+        data = read_whole(file_system, path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return decode_descriptor(data, path)

@@ -16,6 +16,7 @@ messages that were removed before it, and everything that walks over a file chec
 import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
@@ -252,14 +253,15 @@ class KeySurvey:
 
 def _batches(log: PartitionLog, segment: Segment) -> Iterator[GoodBatch | None]:
     """The batches of a segment; None for damage."""
-    file, window_size = log.files.file_of(segment), log.settings.limits.scan_window_size
-    try:
-        for found in scan(
-            file, log.identity, start=0, end=segment.size, offset=segment.base_offset, window_size=window_size
-        ):
-            yield found if isinstance(found, GoodBatch) else None
-    except OSError as error:
-        raise storage_failure("read", file.path, error) from error
+    window_size = log.settings.limits.scan_window_size
+    with log.files.reading(segment) as file:
+        try:
+            for found in scan(
+                file, log.identity, start=0, end=segment.size, offset=segment.base_offset, window_size=window_size
+            ):
+                yield found if isinstance(found, GoodBatch) else None
+        except OSError as error:
+            raise storage_failure("read", file.path, error) from error
 
 
 def _frames(log: PartitionLog, batch: GoodBatch) -> memoryview:
@@ -298,6 +300,10 @@ class CondensedCopy:
             file = file_system.open(self.log_path, writable=True, create=True)
         except OSError as error:
             raise storage_failure("create", self.log_path, error) from error
+        with closing(file):
+            yield from self._steps(file)
+
+    def _steps(self, file: File) -> Iterator[int]:
         for batch in _batches(self._log, self.segment):
             if batch is None:
                 # The survey found none, so the disk has changed since. Leave the evidence alone.
@@ -312,8 +318,7 @@ class CondensedCopy:
         self._log.syncs.sync_file(file)
         self.facts = self._verified(file)
         _, blocks = self._index.unflushed(covered_size=self._size)
-        write_index_file(file_system, self.index_path, 0, blocks).close()
-        file.close()
+        write_index_file(self._log.file_system, self.index_path, 0, blocks).close()
 
     def discard(self) -> None:
         """Remove the temporary files. The next start would do it too."""
@@ -407,7 +412,9 @@ def plan_condensed(log: PartitionLog, copy: CondensedCopy) -> Job | None:
     - old and new index may be swapped in all cases: an index that covers another size is rebuilt.
     """
     facts, old = copy.facts, copy.segment
-    if facts is None or log.failure is not None or not any(segment is old for segment in log.segments):
+    if facts is None or log.failure is not None or log.lack_of_room is not None:
+        return None
+    if not any(segment is old for segment in log.segments):
         return None
     draft = log.ledger.draft(Sealed(facts))
     path = log_path(log.directory, old.base_offset)
@@ -431,7 +438,7 @@ def plan_condensed(log: PartitionLog, copy: CondensedCopy) -> Job | None:
             # What is not durable or not recorded, the next start finds out.
             log.complete_condensing(old, facts, None)
         else:
-            old.file = None
+            log.files.reinstate(old)
         if not heals(failure):
             log.fail(str(failure), is_sync=failure.operation == "sync")
 

@@ -6,7 +6,7 @@ Each function documents what a power cut can leave behind.
 import contextlib
 import errno
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 from courser.errors import DiskFull, StorageFailure
@@ -133,13 +133,13 @@ def replace_file(file_system: FileSystem, path: Path, data: Buffer) -> None:
             file = file_system.open(temporary, writable=True, create=True)
     except OSError as error:
         raise storage_failure("create", temporary, error) from error
-    try:
-        write_all(file, 0, [data])
-    except OSError as error:
-        raise storage_failure("write", temporary, error) from error
-    # Without this sync, the rename may become durable before the data, and a power cut would leave an empty file.
-    sync_file(file)
-    file.close()
+    with closing(file):
+        try:
+            write_all(file, 0, [data])
+        except OSError as error:
+            raise storage_failure("write", temporary, error) from error
+        # Without this sync, the rename may become durable before the data, and a power cut would leave an empty file.
+        sync_file(file)
     try:
         file_system.rename(temporary, path)
     except OSError as error:
@@ -219,18 +219,17 @@ def copy_range(
     copy_size: int = DEFAULT_LIMITS.copy_size,
 ) -> None:
     """Copy bytes to a new file durably, ``copy_size`` bytes at a time. The copy is complete on return."""
-    copy = file_system.open(target, writable=True, create=True)
     buffer = memoryview(bytearray(min(copy_size, max(end - start, 1))))
     position = start
-    while position < end:
-        piece = buffer[: min(len(buffer), end - position)]
-        filled = read_into(source, position, piece)
-        if filled == 0:
-            break
-        write_all(copy, position - start, [piece[:filled]])
-        position += filled
-    sync_file(copy)
-    copy.close()
+    with closing(file_system.open(target, writable=True, create=True)) as copy:
+        while position < end:
+            piece = buffer[: min(len(buffer), end - position)]
+            filled = read_into(source, position, piece)
+            if filled == 0:
+                break
+            write_all(copy, position - start, [piece[:filled]])
+            position += filled
+        sync_file(copy)
     sync_directory(file_system, target.parent)
 
 

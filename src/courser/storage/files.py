@@ -5,10 +5,14 @@ may raise ``OSError``. No method hides a short read or a short write: that is th
 that forgets it corrupts a log (see ``write_all``).
 """
 
-from collections.abc import Sequence
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from threading import Lock
 from typing import Protocol
 
 from courser.model.buffers import Buffer
@@ -47,8 +51,8 @@ class DirectoryIdentity:
 class File(Protocol):
     """An open file. Positional calls only, so readers and the writer share no cursor.
 
-    Calls may come from several threads at once. The file stays open while anybody holds it: dropping the last
-    reference closes it, so a reader never sees its descriptor reused.
+    Calls may come from several threads at once. Whoever opens it closes it, or hands it to an owner that does. Whoever
+    uses a file of another owner holds it meanwhile: it stays open until then, and no reader sees its descriptor reused.
     """
 
     @property
@@ -97,8 +101,14 @@ class File(Protocol):
     def size(self) -> int:
         """Bytes in the file, allocated zeros included."""
 
+    def hold(self) -> bool:
+        """Keep it open until ``release``, whatever its owner does. False if it is closed already."""
+
+    def release(self) -> None:
+        """End one ``hold``."""
+
     def close(self) -> None:
-        """Close now. Closing twice is harmless."""
+        """Close now, or when the last who holds it releases it. Closing twice is harmless."""
 
 
 class FileSystem(Protocol):
@@ -133,6 +143,48 @@ class FileSystem(Protocol):
 
     def free_space(self, path: Path) -> int:
         """Free bytes of the disk that a directory is on. A hint: others use them too."""
+
+
+class Holders:
+    """Counts who holds a file, and says when it is to be closed: once, by whoever is the last. For any thread."""
+
+    __slots__ = ("_count", "_is_closing", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._count = 0
+        self._is_closing = False
+
+    def hold(self) -> bool:
+        """One more, unless its owner has closed it."""
+        with self._lock:
+            if self._is_closing:
+                return False
+            self._count += 1
+            return True
+
+    def release(self) -> bool:
+        """One less. Returns whether the file is to be closed now."""
+        with self._lock:
+            self._count -= 1
+            return self._is_closing and not self._count
+
+    def close(self) -> bool:
+        """Its owner lets go. Returns whether the file is to be closed now."""
+        with self._lock:
+            was_closing, self._is_closing = self._is_closing, True
+            return not was_closing and not self._count
+
+
+@contextmanager
+def held(file: File) -> Iterator[File]:
+    """Hold a file of another owner. Raises ``OSError`` if it is closed."""
+    if not file.hold():
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(file.path))
+    try:
+        yield file
+    finally:
+        file.release()
 
 
 def write_all(file: File, position: int, buffers: Sequence[Buffer]) -> int:

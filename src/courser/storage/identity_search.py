@@ -7,6 +7,7 @@ partition, so they are not changed.
 
 import errno
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -200,9 +201,8 @@ def _is_hopeless(error: OSError) -> bool:
 
 def _first_in_ledger(file_system: FileSystem, path: Path) -> PartitionIdentity | None:
     try:
-        file = file_system.open(path)
-        data = bytes(read_exactly(file, 0, file.size()) or b"")
-        file.close()
+        with closing(file_system.open(path)) as file:
+            data = bytes(read_exactly(file, 0, file.size()) or b"")
     except OSError as error:
         if not _is_hopeless(error):
             raise
@@ -212,9 +212,8 @@ def _first_in_ledger(file_system: FileSystem, path: Path) -> PartitionIdentity |
 
 def _first_owner(file_system: FileSystem, path: Path) -> PartitionIdentity | None:
     try:
-        file = file_system.open(path)
-        header = next(_headers(file, min(file.size(), _STEP_SIZE)), None)
-        file.close()
+        with closing(file_system.open(path)) as file:
+            header = next(_headers(file, min(file.size(), _STEP_SIZE)), None)
     except OSError as error:
         if not _is_hopeless(error):
             raise

@@ -184,6 +184,23 @@ class IndexFile:
         return self._file.path
 
     @property
+    def file(self) -> File:
+        """The file itself."""
+        return self._file
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _read(self, position: int, size: int) -> bytearray | None:
+        if not self._file.hold():
+            raise BadIndex("the index file was closed")
+        try:
+            return read_exactly(self._file, position, size)
+        finally:
+            self._file.release()
+
+    @property
     def block_count(self) -> int:
         """How many blocks there are."""
         return self._block_count
@@ -197,7 +214,7 @@ class IndexFile:
         """Read and check one block."""
         block = self._remembered.get(number)
         if block is None:
-            data = read_exactly(self._file, number * self._block_size, self._block_size)
+            data = self._read(number * self._block_size, self._block_size)
             if data is None:
                 raise BadIndex(f"the file ends before block {number}")
             block = Block(data, number=number, seed=self._seed, base_offset=self._base_offset)
@@ -228,7 +245,7 @@ class IndexFile:
     def _begin(self) -> tuple["array[int]", "array[int]"]:
         """Relative offset and time of the first entry of each block. The first look at them checks all blocks."""
         if self._beginnings is None:
-            data = read_exactly(self._file, 0, self._block_count * self._block_size)
+            data = self._read(0, self._block_count * self._block_size)
             if data is None:
                 raise BadIndex(f"the file ends before block {self._block_count - 1}")
             offsets, times = array("I"), array("Q")
@@ -246,7 +263,7 @@ class IndexFile:
     def load(self) -> IndexEntries:
         """All entries, every block checked."""
         entries = IndexEntries(self._base_offset)
-        data = read_exactly(self._file, 0, self._block_count * self._block_size)
+        data = self._read(0, self._block_count * self._block_size)
         if data is None:
             raise BadIndex(f"the file ends before block {self._block_count - 1}")
         for block in scan_blocks(data, seed=self._seed, base_offset=self._base_offset, block_size=self._block_size):

@@ -8,6 +8,7 @@ nothing can be appended until a snapshot is taken (``docs/formats/journal.md``).
 """
 
 import contextlib
+from contextlib import ExitStack
 from pathlib import Path
 
 from courser.errors import DiskFull, JournalFull, MetadataDamaged, MetadataReadOnly, StorageFailure
@@ -66,7 +67,11 @@ class Journal:
             MetadataDamaged: see ``read``. Nothing was changed.
         """
         journal = cls.read(file_system, path, snapshot=snapshot, stop=stop, slot_count=slot_count)
-        journal.settle()
+        try:
+            journal.settle()
+        except BaseException:
+            journal.close()
+            raise
         return journal
 
     @classmethod
@@ -90,14 +95,19 @@ class Journal:
         except FileNotFoundError:
             file = file_system.open(path, writable=True, create=True)
             stop = StopKind.CRASHED
-        if stop is not StopKind.CLEAN:
-            # After a kill, the page cache may contain what is not on disk: the last entry, whose sync failed or never
-            # ran, or the name that a drain gave this file. A start must not rely on what a power cut can undo.
-            sync_file(file)
-            file.discard_cache()
-            sync_directory(file_system, path.parent)
-        journal = cls(file_system, path, file, snapshot=snapshot, slot_count=slot_count)
-        journal._load(stop)
+        try:
+            if stop is not StopKind.CLEAN:
+                # After a kill, the page cache may contain what is not on disk: the last entry, whose sync failed or
+                # never ran, or the name that a drain gave this file. A start must not rely on what a power cut can
+                # undo.
+                sync_file(file)
+                file.discard_cache()
+                sync_directory(file_system, path.parent)
+            journal = cls(file_system, path, file, snapshot=snapshot, slot_count=slot_count)
+            journal._load(stop)
+        except BaseException:
+            file.close()
+            raise
         return journal
 
     def _load(self, stop: StopKind) -> None:
@@ -291,27 +301,37 @@ class Journal:
                 raise StorageFailure("read", self._path, OSError("the file is too short"))
             pieces.append(piece)
         file = self._write_new(temporary, pieces)
-        try:
-            self._file_system.rename(temporary, self._path)
-        except OSError as error:
-            raise storage_failure("rename", self._path, error) from error
-        try:
-            sync_directory(self._file_system, self._path.parent)
-        except StorageFailure as failure:
-            # New entries would go to a file that a power cut could replace with the old one.
-            self.failure = str(failure)
-            raise
+        with ExitStack() as stack:
+            stack.callback(file.close)
+            try:
+                self._file_system.rename(temporary, self._path)
+            except OSError as error:
+                raise storage_failure("rename", self._path, error) from error
+            try:
+                sync_directory(self._file_system, self._path.parent)
+            except StorageFailure as failure:
+                # New entries would go to a file that a power cut could replace with the old one.
+                self.failure = str(failure)
+                raise
+            stack.pop_all()
         self._use(file, snapshot, live)
 
     def _write_new(self, path: Path, pieces: list[Buffer]) -> File:
         try:
             unlink_if_there(self._file_system, path)
             file = self._file_system.open(path, writable=True, create=True)
-            if pieces:
-                write_all(file, 0, [b"".join(pieces)])
         except OSError as error:
             raise storage_failure("write", path, error) from error
-        sync_file(file)
+        try:
+            if pieces:
+                write_all(file, 0, [b"".join(pieces)])
+            sync_file(file)
+        except OSError as error:
+            file.close()
+            raise storage_failure("write", path, error) from error
+        except StorageFailure:
+            file.close()
+            raise
         return file
 
     def _use(self, file: File, snapshot: SnapshotMark, live: list[tuple[Entry, int]]) -> None:

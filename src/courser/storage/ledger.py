@@ -10,6 +10,7 @@ because the previous one is valid too.
 
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import astuple, dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -342,9 +343,8 @@ def read_ledger(file_system: FileSystem, path: Path, identity: PartitionIdentity
         file = file_system.open(path)
     except FileNotFoundError:
         return LedgerReading(LedgerState(), 0, 0, (), exists=False)
-    size = file.size()
-    data = bytes(read_exactly(file, 0, size) or b"")
-    file.close()
+    with closing(file):
+        data = bytes(read_exactly(file, 0, file.size()) or b"")
     state = LedgerState()
     problems: list[tuple[int, str]] = []
     strangers: list[PartitionIdentity] = []
@@ -404,18 +404,17 @@ class LedgerFile:
             DiskFull: nothing was written.
             StorageFailure: the records may or may not exist after a crash.
         """
-        file = self._open()
-        position = self.record_count * RECORD_SIZE
-        self._is_unsynced = True
-        try:
-            write_all(file, position, [draft.encode()])
-        except OSError as error:
-            self._cut_back(file, position)
-            raise storage_failure("write", self.path, error) from error
-        if sync:
-            sync_file(file)
-            self._is_unsynced = False
-        file.close()
+        with closing(self._open()) as file:
+            position = self.record_count * RECORD_SIZE
+            self._is_unsynced = True
+            try:
+                write_all(file, position, [draft.encode()])
+            except OSError as error:
+                self._cut_back(file, position)
+                raise storage_failure("write", self.path, error) from error
+            if sync:
+                sync_file(file)
+                self._is_unsynced = False
         self.record_count += len(draft.events)
 
     @staticmethod
@@ -444,12 +443,12 @@ class LedgerFile:
         """Make all records durable, and remove a partial one: after a clean stop it would count as damage."""
         if not self._is_unsynced:
             return
-        file = self._open()
-        try:
-            file.truncate(self.record_count * RECORD_SIZE)
-        except OSError as error:
-            raise storage_failure("truncate", self.path, error) from error
-        sync_file(file)
+        with closing(self._open()) as file:
+            try:
+                file.truncate(self.record_count * RECORD_SIZE)
+            except OSError as error:
+                raise storage_failure("truncate", self.path, error) from error
+            sync_file(file)
         self._is_unsynced = False
 
     def _open(self) -> File:

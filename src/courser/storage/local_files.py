@@ -15,7 +15,7 @@ from typing import NamedTuple, NoReturn, Self, TypeAlias
 
 from courser.errors import StartRefused
 from courser.model.buffers import Buffer
-from courser.storage.files import DirectoryEntry, DirectoryIdentity, EntryKind
+from courser.storage.files import DirectoryEntry, DirectoryIdentity, EntryKind, Holders
 from courser.storage.paths import LOCK
 
 _BUFFERS_MAX = 1024
@@ -49,12 +49,17 @@ class KernelCalls(NamedTuple):
 
 
 class LocalFile:
-    """A descriptor that closes itself when nobody holds it any more."""
+    """A descriptor, which is closed by its owner, or after that by the last who holds it."""
 
-    def __init__(self, path: Path, descriptor: int, calls: KernelCalls) -> None:
+    def __init__(
+        self, path: Path, descriptor: int, calls: KernelCalls, on_forgotten: Callable[[Path], None] | None = None
+    ) -> None:
+        """``on_forgotten`` is told if nobody has closed it."""
+        self._on_forgotten = on_forgotten
         self._descriptor = descriptor
         self._path = path
         self._calls = calls
+        self._holders = Holders()
 
     @property
     def path(self) -> Path:
@@ -127,15 +132,30 @@ class LocalFile:
         """Bytes in the file, allocated zeros included."""
         return os.fstat(self._descriptor).st_size
 
+    def hold(self) -> bool:
+        """Keep it open until ``release``, whatever its owner does. False if it is closed already."""
+        return self._holders.hold()
+
+    def release(self) -> None:
+        """End one ``hold``."""
+        if self._holders.release():
+            self._close()
+
     def close(self) -> None:
-        """Close now. Closing twice is harmless."""
+        """Close now, or when the last who holds it releases it. Closing twice is harmless."""
+        if self._holders.close():
+            self._close()
+
+    def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        os.close(descriptor)
 
     def __del__(self) -> None:
+        # Only a safety net: whoever opens a file sees to it that it is closed (tests/storage/test_open_files.py).
         if self._descriptor >= 0:
-            self.close()
+            self._close()
+            if self._on_forgotten is not None:
+                self._on_forgotten(self._path)
 
     def _refuse(self, position: int = 0) -> NoReturn:
         """Stop what the calls below would take for something else.
@@ -150,8 +170,9 @@ class LocalFile:
 class LocalFileSystem:
     """The kernel's file system, without symbolic links at the last step of a path."""
 
-    def __init__(self, boot_id_path: Path = _BOOT_ID_PATH) -> None:
-        """``boot_id_path`` is where the kernel says which boot this is."""
+    def __init__(self, boot_id_path: Path = _BOOT_ID_PATH, on_forgotten: Callable[[Path], None] | None = None) -> None:
+        """``boot_id_path`` is where the kernel says which boot this is. ``on_forgotten``: see ``LocalFile``."""
+        self._on_forgotten = on_forgotten
         self._boot_id_path = boot_id_path
         library = ctypes.CDLL(None, use_errno=True)
         self._calls = _find_calls(library)
@@ -167,7 +188,7 @@ class LocalFileSystem:
         flags |= os.O_RDWR if writable or create else os.O_RDONLY
         if create:
             flags |= os.O_CREAT | os.O_EXCL
-        file = LocalFile(path, os.open(path, flags, 0o600), self._calls)
+        file = LocalFile(path, os.open(path, flags, 0o600), self._calls, self._on_forgotten)
         mode = os.fstat(file._descriptor).st_mode
         if not stat.S_ISREG(mode):
             file.close()

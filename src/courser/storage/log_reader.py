@@ -4,18 +4,40 @@
 """
 
 from bisect import bisect_right
+from collections.abc import Callable
+from functools import wraps
 from operator import attrgetter
+from typing import ParamSpec, TypeVar
 
 from courser.model.durability import Durability
 from courser.storage.durable_files import storage_failure
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import log_path
 from courser.storage.read_result import Collector, ReadBuffer, ReadResult, SkipReason
+from courser.storage.sealed_files import SegmentGone
 from courser.storage.segment import Segment
 from courser.storage.segment_reader import ReadCounters, SegmentReader
 
 _base_offset = attrgetter("base_offset")
 _SYNCED = Durability.SYNCED
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _on_present_segments(look: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Begin a read again if one of its segments is removed or replaced meanwhile."""
+
+    @wraps(look)
+    def looked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        while True:
+            try:
+                return look(*args, **kwargs)
+            except SegmentGone:
+                continue
+
+    return looked
 
 
 class LogReader:
@@ -27,7 +49,7 @@ class LogReader:
         self._segments = SegmentReader(
             log.identity,
             settings=log.settings,
-            file_of=files.file_of,
+            take_file=files.take,
             prepare_index=files.prepare_index,
             rebuild_index=files.rebuild_index,
         )
@@ -37,6 +59,7 @@ class LogReader:
         """What reads have met."""
         return self._segments.counters
 
+    @_on_present_segments
     def read(
         self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None, wait: bool = True
     ) -> ReadResult:
@@ -93,6 +116,7 @@ class LogReader:
         collector.skip(first_offset, end_offset, SkipReason.LOST if is_loss else SkipReason.RESERVED)
         return True
 
+    @_on_present_segments
     def offset_at_time(self, timestamp: int, *, wait: bool = True) -> int:
         """The first offset whose message was appended at ``timestamp`` or later; the next offset if there is none.
 
@@ -105,6 +129,7 @@ class LogReader:
                 return self._segments.offset_at_time(segment, max(timestamp - segment.correction, 0), wait=wait)
         return log.next_offset
 
+    @_on_present_segments
     def time_at(self, offset: int, *, wait: bool = True) -> int | None:
         """When the message at ``offset``, or else the next one, was appended; None if there is none.
 
@@ -127,6 +152,7 @@ class LogReader:
         except OSError as error:
             raise storage_failure("read", log_path(log.directory, segment.base_offset), error) from error
 
+    @_on_present_segments
     def last_sequence(self, producer: bytes, *, first_offset: int) -> int | None:
         """The highest sequence of a producer's batches from ``first_offset`` on; None if there are none.
 
@@ -149,6 +175,7 @@ class LogReader:
                 raise storage_failure("read", log_path(log.directory, segment.base_offset), error) from error
         return found
 
+    @_on_present_segments
     def offset_of_last(self, count: int, *, wait: bool = True) -> int:
         """The offset of the first of the newest ``count`` visible messages. Gaps in the numbering do not count.
 

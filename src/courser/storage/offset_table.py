@@ -13,6 +13,7 @@ synced, so that a file that is shorter, older, empty, missing or another partiti
 import contextlib
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -268,6 +269,8 @@ class OffsetTable:
         self._live_size = HEADER_SIZE
         self.is_rewriting = False
         """Whether a job rewrites the file. Nothing can be stored or deleted meanwhile."""
+        self._rewritten_size = 0
+        """Size of the file that replaces this one."""
         self._size_kept = 0
         """Size of the file when a rewrite failed."""
         self.has_unsynced = False
@@ -291,11 +294,13 @@ class OffsetTable:
         limits: EngineLimits = DEFAULT_LIMITS,
         keep_aside: Callable[[File, int, int], None],
         set_aside: Callable[[Path], None],
+        if_there_is_room: Callable[[Path], AbstractContextManager[object]] = nullcontext,
     ) -> "tuple[OffsetTable, tuple[OffsetsProblem, ...]]":
         """Read the file, if it exists, and report its problems.
 
         ``mark`` is what the ledger knows about it. Before a damaged file is replaced, ``keep_aside`` is called with the
-        file and the range of bytes to keep. A file of another partition is passed to ``set_aside`` unchanged.
+        file and the range of bytes to keep. A file of another partition is passed to ``set_aside`` unchanged. Whatever
+        writes is inside ``if_there_is_room``, which may pass over a full disk: then nothing may be stored.
         """
         table = cls(file_system, path, identity, epoch, limits)
         if mark is not None and mark.epoch != epoch:
@@ -304,9 +309,25 @@ class OffsetTable:
         try:
             file = file_system.open(path, writable=True)
         except FileNotFoundError:
-            return table, table._report_loss(OffsetsReading({}, 0, ()), 0, mark)
-        size = file.size()
-        reading = read_offsets(read_exactly(file, 0, size) or b"", epoch, identity)
+            lost = table._report_loss(OffsetsReading({}, 0, ()), 0, mark)
+            if lost:
+                with if_there_is_room(path):
+                    table._replace()
+            return table, lost
+        with closing(file):
+            return table._take(file, stop, mark, keep_aside, set_aside, if_there_is_room)
+
+    def _take(
+        self,
+        file: File,
+        stop: StopKind,
+        mark: OffsetsMark | None,
+        keep_aside: Callable[[File, int, int], None],
+        set_aside: Callable[[Path], None],
+        if_there_is_room: Callable[[Path], AbstractContextManager[object]],
+    ) -> "tuple[OffsetTable, tuple[OffsetsProblem, ...]]":
+        table, epoch, size = self, self._epoch, file.size()
+        reading = read_offsets(read_exactly(file, 0, size) or b"", epoch, self._identity)
         if reading.epoch > epoch:
             # A purge wrote this file, and the power failed before the ledger counted it. The mark is of the old file.
             mark = None
@@ -321,36 +342,34 @@ class OffsetTable:
         table._generation = max(table._generation, reading.generation)
         is_old = reading.generation == 0 or reading.epoch > epoch
         if reading.loss(size, mark) is not None:
-            keep_aside(file, 0, size)
-            file.close()
+            with if_there_is_room(self._path):
+                keep_aside(file, 0, size)
+                table._replace()
             return table, problems + table._report_loss(reading, size, mark)
         table._offsets = reading.offsets
         table._live_size += sum(len(encode_store(key, 0)) for key in reading.offsets)
         if 0 < reading.size == size and not reading.problems and not is_old:
             # The first store opens it again: a start must not hold a descriptor for every partition.
             table._size = size
-            file.close()
             return table, problems
         # New records must not follow a torn or damaged record, or be added to a file of an old epoch or format.
-        if reading.problems and not reading.is_foreign:
-            keep_aside(file, 0, size)
-        file.close()
-        if reading.is_foreign:
-            set_aside(path)
-        table._replace()
+        with if_there_is_room(self._path):
+            if reading.problems and not reading.is_foreign:
+                keep_aside(file, 0, size)
+            if reading.is_foreign:
+                set_aside(self._path)
+            table._replace()
         return table, problems
 
-    def _report_loss(
-        self, reading: OffsetsReading, size: int, mark: OffsetsMark | None
-    ) -> "tuple[OffsetsProblem, ...]":
-        """Report what is lost, if anything, and start with an empty file.
+    @staticmethod
+    def _report_loss(reading: OffsetsReading, size: int, mark: OffsetsMark | None) -> "tuple[OffsetsProblem, ...]":
+        """Report what is lost, if anything. The table starts with an empty file then.
 
         All consumers are forgotten: the lost record may have been a move back, and they would skip messages.
         """
         reason = reading.loss(size, mark)
         if reason is None or mark is None:
             return ()
-        self._replace()
         return (OffsetsProblem(0, reason, is_damage=True),)
 
     @property
@@ -481,7 +500,9 @@ class OffsetTable:
     def begin_rewrite(self) -> bytes:
         """The contents of the new file. Stores wait until it is used or abandoned."""
         self.is_rewriting = True
-        return self._snapshot()
+        data = self._snapshot()
+        self._rewritten_size = len(data)
+        return data
 
     def write_replacement(self, data: bytes) -> File:
         """Replace the file by one with ``data``. Waits for the disk, on another thread than the owner's.
@@ -505,7 +526,7 @@ class OffsetTable:
     def finish_rewrite(self, replacement: File) -> None:
         """Use the new file."""
         self.is_rewriting = False
-        self._use(replacement, replacement.size())
+        self._use(replacement, self._rewritten_size)
 
     def abandon_rewrite(self) -> None:
         """Keep the old file, and let it grow before the next attempt, which would fail again right now."""
@@ -533,7 +554,9 @@ class OffsetTable:
 
     def _use(self, file: File | None, size: int) -> None:
         """Note that the next generation has the name."""
-        self._file = file
+        before, self._file = self._file, file
+        if before is not None:
+            before.close()
         self._size = size
         self._generation += 1
         self._size_kept = 0

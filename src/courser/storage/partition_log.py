@@ -80,6 +80,10 @@ class PartitionLog:
         self.findings: tuple[RecoveryFinding, ...] = tuple(recovered.findings)
         self.failure: str | None = recovered.failure
         """Why the partition is read-only, or None."""
+        self.lack_of_room = recovered.lack_of_room
+        """What the recovery could not write to the full disk, or None. It is repeated until it can."""
+        self._last_stop = recovered.stop
+        """How the session before ended."""
         self.is_incomplete = recovered.is_incomplete
         """Whether another partition's file is in the place of one of this partition's files."""
         self.is_offline = recovered.is_offline
@@ -179,6 +183,10 @@ class PartitionLog:
             RecoveryFinding(Oddity.FUTURE_TIME.value, self.directory, text, is_damage=False, is_warning=True),
         )
 
+    def recover_again(self) -> RecoveredPartition:
+        """What the start could not do on a full disk. Waits for the disk, and changes nothing here."""
+        return recover_partition(self.file_system, self.directory, self.identity, self.settings, self._last_stop)
+
     # --- facts ---
 
     @property
@@ -257,7 +265,16 @@ class PartitionLog:
             self.check_writable()
 
     def check_writable(self) -> None:
-        """Raise ``PartitionReadOnly`` after a failure."""
+        """Raise ``PartitionReadOnly`` after a failure, and ``DiskFull`` until the recovery has found room."""
+        self.check_removable()
+        if self.lack_of_room is not None:
+            raise DiskFull("recover", self.directory, OSError(errno.ENOSPC, self.lack_of_room))
+
+    def check_removable(self) -> None:
+        """Raise ``PartitionReadOnly`` after a failure. What frees space is possible before the recovery has found room.
+
+        A removal changes the ledger, which is appended to as it was found, and files that the recovery kept.
+        """
         if self.failure is not None:
             raise (PartitionOffline if self.is_offline else PartitionReadOnly)(self.directory, self.failure)
 
@@ -294,7 +311,7 @@ class PartitionLog:
             PartitionReadOnly: a sync or repair failed earlier.
             StorageFailure: the write failed. The partition is read-only until a restart.
         """
-        if self.failure is not None:
+        if self.failure is not None or self.lack_of_room is not None:
             self.check_writable()
         # Cache attributes in locals and do little after the write: a large batch evicts the CPU cache.
         marks, segments, body, frames, count = self.marks, self.segments, batch.body, batch.frames, batch.count
@@ -533,6 +550,10 @@ class PartitionLog:
             return None
         for unsynced in segments:
             unsynced.segment.has_unsynced_cut = False
+            # A purge may remove the segment before the sync is complete.
+            unsynced.file.hold()
+        if offsets_file is not None:
+            offsets_file.hold()
         self.is_directory_unsynced = False
         self.is_syncing = True
         facts = self.open_segment.facts() if self.open_segment is not None else None
@@ -540,7 +561,7 @@ class PartitionLog:
 
     def complete_sync(self, planned: PlannedSync) -> None:
         """Record that the planned data and everything before it survives a power cut."""
-        self.is_syncing = False
+        self._end_sync(planned)
         if self.syncs.has_failed:
             # The sync of another job has failed, so this one may have succeeded without writing everything. The kernel
             # reports a failure once: whoever waits for this job must not take it for a success.
@@ -559,7 +580,7 @@ class PartitionLog:
 
     def fail_sync(self, planned: PlannedSync, failure: StorageFailure) -> None:
         """Nothing was reported as durable. After a temporary failure, all of it is due again."""
-        self.is_syncing = False
+        self._end_sync(planned)
         if not heals(failure):
             self.fail(str(failure), is_sync=True)
             return
@@ -569,12 +590,21 @@ class PartitionLog:
         for unsynced in planned.segments:
             unsynced.segment.has_unsynced_cut = True
 
-    def begin_writeback(self) -> None:
+    def _end_sync(self, planned: PlannedSync) -> None:
+        self.is_syncing = False
+        for unsynced in planned.segments:
+            unsynced.file.release()
+        if planned.offsets_file is not None:
+            planned.offsets_file.release()
+
+    def begin_writeback(self, file: File) -> None:
         """Note that a write-back has started, during which allocations should wait."""
         self.is_writing_back = True
+        file.hold()
 
-    def complete_writeback(self, segment: Segment, size: int) -> None:
+    def complete_writeback(self, segment: Segment, file: File, size: int) -> None:
         """Note that the first ``size`` bytes of the segment were written back."""
+        file.release()
         self.is_writing_back = False
         segment.writeback_size = size
 
@@ -591,6 +621,8 @@ class PartitionLog:
         self.files.keep(segment, sealed.file)
         keeps_index = self.settings.index_cache is IndexCache.ALL
         segment.index.note_flushed(sealed.index_block_count, None if keeps_index else sealed.index_file)
+        if keeps_index:
+            sealed.index_file.close()
         segment.is_index_ready = not segment.index.is_partial
 
     def complete_condensing(self, old: Segment, facts: SegmentFacts, draft: LedgerDraft | None) -> None:
@@ -601,6 +633,25 @@ class PartitionLog:
         self.segments = tuple(new if segment is old else segment for segment in self.segments)
         self._found_size += new.size - old.size
         self._found_message_count += new.message_count - old.message_count
+        self.files.drop(old)
+
+    def complete_recovery(self, recovered: RecoveredPartition) -> None:
+        """There was room for what the start could not write. The messages are the same as before."""
+        before = self.segments
+        self.offsets.close()
+        self.ledger, self.offsets = recovered.ledger, recovered.offsets
+        self.failure, self.lack_of_room = recovered.failure, recovered.lack_of_room
+        self.is_incomplete, self.is_as_left = recovered.is_incomplete, recovered.is_as_left
+        if recovered.next_offset != self.next_offset:
+            self.marks = Watermarks(recovered.next_offset)
+        self.start_offset = self.ledger.state.numbers.start_offset
+        self.reserved_end = self.ledger.state.numbers.reserved_end
+        self.synced_facts, self.synced_offsets = self.ledger.state.progress, None
+        self.segments = tuple(recovered.segments)
+        self.unsealed = _unsealed_of(self.segments)
+        self._found_size, self._found_message_count = _totals_of(self.segments)
+        for segment in before:
+            self.files.drop(segment)
 
     def begin_corrections(self) -> LedgerDraft | None:
         """Records of the corrections that the ledger does not have; None if it has them all."""
@@ -643,7 +694,7 @@ class PartitionLog:
         self.departing = ()
         self.writes.segment_deleted_count += len(removal.segments)
         for segment in removal.segments:
-            segment.file = None
+            self.files.drop(segment)
 
     def fail_removal(self, removal: PlannedRemoval, failure: StorageFailure, *, is_recorded: bool) -> None:
         """If ``is_recorded``, the ledger has the new start. Otherwise no file was removed, and the messages remain."""
@@ -670,7 +721,8 @@ class PartitionLog:
         self.complete_removal(removal)
 
     def use_offsets(self, offsets: OffsetTable) -> None:
-        """Use another file of stored offsets. The old one is not closed, because it may be being synced."""
+        """Use another file of stored offsets."""
+        self.offsets.close()
         self.offsets = offsets
 
     def complete_failure_report(self, draft: LedgerDraft) -> None:
@@ -688,10 +740,11 @@ class PartitionLog:
         """Close all files. The log must not be used afterwards."""
         self.offsets.close()
         self.files.close()
-        for segment in self.segments:
-            if segment.file is not None:
-                segment.file.close()
-                segment.file = None
+        for segment in (*self.departing, *self.segments):
+            file, segment.file = segment.file, None
+            if file is not None:
+                file.close()
+            segment.index.close()
 
 
 def _unsealed_of(segments: Sequence[Segment]) -> list[Segment]:

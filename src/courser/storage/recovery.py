@@ -4,13 +4,16 @@ The cases are those of ``recovery_cases``. Recovery may be interrupted at any st
 result. Sealed segments are not read, so their number does not matter.
 """
 
+import contextlib
 from bisect import bisect_left, insort
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 
-from courser.errors import StorageFailure
+from courser.errors import DiskFull, StorageFailure
 from courser.records.layout import MESSAGE_COUNT_MAX
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import storage_failure, sync_directory, sync_file, unlink_if_there
@@ -65,6 +68,11 @@ class RecoveredPartition:
     was not written by the last session but by an earlier one."""
     is_offline: bool = False
     """Whether the directory is another partition's, so that nothing can be read or written."""
+    stop: StopKind = StopKind.CRASHED
+    """How the session before ended."""
+    lack_of_room: str | None = None
+    """What could not be written, because the disk is full; or None. The files are not changed as they should be, and
+    nothing may be appended to them until the recovery was repeated. Messages and offsets can be read."""
     is_as_left: bool = False
     """Whether the last stop was clean. If nothing is written, the next stop then has nothing to do."""
 
@@ -99,7 +107,7 @@ class _Recovery:
         self._directory = directory
         self._identity = identity
         self._settings = settings
-        self._stop = stop
+        self._stop = self._first_stop = stop
         self._quarantine = Quarantine(file_system, directory, settings.limits.copy_size)
         self._findings: list[RecoveryFinding] = []
         self._events: list[Event] = []
@@ -108,6 +116,7 @@ class _Recovery:
         self._shown_end = 0
         """The end of the messages in the page cache. They may not be on disk: a sync may have failed unreported."""
         self._failure: str | None = None
+        self._lack_of_room: str | None = None
         self._foreign: dict[int, PartitionIdentity] = {}
         """Segments of other partitions, by first offset."""
         self._ledger: Ledger | None = None
@@ -137,7 +146,6 @@ class _Recovery:
         if self._is_directory_changed:
             sync_directory(self._file_system, self._directory)
         self._write_ledger(ledger, reading)
-        self._close_files()
         timestamps = [segment.last_timestamp for segment in self._segments]
         last_timestamp = max(timestamps, default=0)
         return RecoveredPartition(
@@ -148,20 +156,29 @@ class _Recovery:
             max(last_timestamp, reading.state.numbers.last_timestamp),
             self._findings,
             self._failure,
-            is_incomplete=bool(self._foreign),
+            # If the recovery is not repeated before the next start, that one must do what this one could not. A kill in
+            # between does not make less of a crash.
+            is_incomplete=bool(self._foreign) or (self._lack_of_room is not None and self._stop is StopKind.CRASHED),
+            stop=self._first_stop,
+            lack_of_room=self._lack_of_room,
             is_as_left=self._stop is StopKind.CLEAN,
         )
 
-    def _close_files(self) -> None:
-        """Close the segments. The first write or read opens them again.
+    def _note_lack(self, failure: StorageFailure) -> None:
+        """Go on without what the full disk has refused. Raises any other failure."""
+        if not isinstance(failure, DiskFull):
+            raise failure
+        self._lack_of_room = self._lack_of_room or str(failure)
 
-        A start then needs only a few descriptors per thread, however many partitions there are, and never more than
-        the session before it.
-        """
-        for segment in self._segments:
-            if segment.file is not None:
-                segment.file.close()
-                segment.file = None
+    @contextmanager
+    def _if_there_is_room(self, path: Path) -> Iterator[None]:
+        """A step that needs room on the disk. Without it, the partition takes no messages until there is room."""
+        try:
+            yield
+        except OSError as error:
+            self._note_lack(storage_failure("recover", path, error))
+        except StorageFailure as failure:
+            self._note_lack(failure)
 
     # --- files by name ---
 
@@ -182,9 +199,9 @@ class _Recovery:
                 file = self._file_system.open(self._directory / name, writable=True)
             except FileNotFoundError:
                 continue
-            sync_file(file)
-            file.discard_cache()
-            file.close()
+            with closing(file):
+                sync_file(file)
+                file.discard_cache()
         sync_directory(self._file_system, self._directory)
 
     def _exclude_foreign_files(self, listing: PartitionListing, reading: LedgerReading) -> None:
@@ -364,32 +381,36 @@ class _Recovery:
             facts = None
         # Without a ledger, it is unknown what was synced. Only a torn end is removed then.
         stop = self._stop if reading.exists and not is_synced else StopKind.KILLED
-        scanned = scan_open_segment(
-            self._file_system,
-            path,
-            self._identity,
-            base_offset=base,
-            facts=facts,
-            settings=self._settings,
-            stop_at_first_bad=stop is StopKind.CRASHED,
-            from_disk=self._stop is not StopKind.CLEAN,
-            look_first=self._stop is StopKind.KILLED,
-        )
-        self._shown_end = max(self._shown_end, scanned.shown_end_offset)
-        self._mark_damages(scanned, path, stop, reading)
-        bases = listing.log_sizes.keys() | reading.state.sealed.keys() | self._foreign.keys()
-        following = min((later for later in bases if later > base), default=None)
-        # After a clean stop, the ledger records where the messages end.
-        is_known_end = stop is StopKind.CLEAN and facts is not None and facts.size == scanned.segment.size
-        cut = SegmentEnd(stop, following, is_known_end, scanned.doubtful_end_offset)
-        if stop is StopKind.CRASHED:
-            # Later segments must go too. One record covers their offsets and these: if the gap ended where one of them
-            # starts, and this start were interrupted, the next start would keep that segment.
-            cut = SegmentEnd(stop, None, is_known_end, max(scanned.doubtful_end_offset, listing.offset_bound(base + 1)))
-        is_cut = self._cut_end(scanned, path, cut, reading)
+        # The first write or read opens it again: a start then needs only a few descriptors per thread, however many
+        # partitions there are, and never more than the session before it.
+        with closing(self._file_system.open(path, writable=True)) as file:
+            scanned = scan_open_segment(
+                self._file_system,
+                file,
+                self._identity,
+                base_offset=base,
+                facts=facts,
+                settings=self._settings,
+                stop_at_first_bad=stop is StopKind.CRASHED,
+                from_disk=self._stop is not StopKind.CLEAN,
+                look_first=self._stop is StopKind.KILLED,
+            )
+            self._shown_end = max(self._shown_end, scanned.shown_end_offset)
+            self._mark_damages(scanned, path, stop, reading)
+            bases = listing.log_sizes.keys() | reading.state.sealed.keys() | self._foreign.keys()
+            following = min((later for later in bases if later > base), default=None)
+            # After a clean stop, the ledger records where the messages end.
+            is_known_end = stop is StopKind.CLEAN and facts is not None and facts.size == scanned.segment.size
+            cut = SegmentEnd(stop, following, is_known_end, scanned.doubtful_end_offset)
+            if stop is StopKind.CRASHED:
+                # Later segments must go too. One record covers their offsets and these: if the gap ended where one of
+                # them starts, and this start were interrupted, the next start would keep that segment.
+                doubtful_end = max(scanned.doubtful_end_offset, listing.offset_bound(base + 1))
+                cut = SegmentEnd(stop, None, is_known_end, doubtful_end)
+            is_cut = self._cut_end(scanned, path, cut, reading)
         if scanned.segment.batch_count:
             self._add(scanned.segment, reading)
-        elif self._failure is None:
+        elif self._failure is None and self._lack_of_room is None:
             self._unlink(path)
             self._unlink(index_path(self._directory, base))
             if scanned.bad_end is None:
@@ -444,6 +465,17 @@ class _Recovery:
             # Without this sync, a power cut could restore the bad bytes after batches that were acknowledged since.
             scanned.file.sync()
         except (OSError, StorageFailure) as error:
+            failure = error if isinstance(error, StorageFailure) else storage_failure("truncate", path, error)
+            if isinstance(failure, DiskFull):
+                self._note_lack(failure)
+                if (
+                    case.action is not RecoveryAction.CUT_ZEROS
+                    and not cut.is_known_end
+                    and cut.next_base_offset is None
+                ):
+                    # Offsets of what is removed later are not used either.
+                    self._doubt(cut.doubtful_end, reading)
+                return case.action is RecoveryAction.CUT_ALL_BEHIND
             self._failure = f"could not truncate {path} to {size} bytes: {error}"
             # Makes the next start truncate it too, even after a mere kill. Otherwise the removed batches would return.
             self._events.append(SyncFailure())
@@ -457,7 +489,7 @@ class _Recovery:
         The gap is durable before the bytes are removed. If this start is interrupted after that, the next one finds
         nothing to remove and could not know.
         """
-        end = self._doubtful_end = max(self._doubtful_end or 0, doubtful_end, reading.state.numbers.reserved_end)
+        end = self._doubt(doubtful_end, reading)
         # Without a ledger, every start skips more offsets than that until one has written a ledger.
         if self._ledger is None or not reading.exists or first_offset >= end:
             return
@@ -465,6 +497,10 @@ class _Recovery:
             progress = reading.state.progress
             is_loss = is_loss or (progress is not None and first_offset < progress.end_offset)
             self._ledger.file.append(self._ledger.note(OffsetGap(first_offset, end, is_loss)), sync=True)
+
+    def _doubt(self, doubtful_end: int, reading: LedgerReading) -> int:
+        self._doubtful_end = max(self._doubtful_end or 0, doubtful_end, reading.state.numbers.reserved_end)
+        return self._doubtful_end
 
     def _choose_next_offset(self, reading: LedgerReading) -> int:
         """The offset of the next message. It was never confirmed for another message."""
@@ -519,9 +555,15 @@ class _Recovery:
             events.append(Progress(unsealed[-1].facts()))
         draft = ledger.note(*events) if events else None
         if not reading.exists or reading.problems or was_sync_failed:
-            ledger.file.rewrite(ledger.draft_snapshot())
+            with self._if_there_is_room(ledger.file.path):
+                ledger.file.rewrite(ledger.draft_snapshot())
+        elif self._events and draft is not None:
+            with self._if_there_is_room(ledger.file.path):
+                ledger.file.append(draft, sync=True)
         elif draft is not None:
-            ledger.file.append(draft, sync=bool(self._events))
+            # The recovery point may be missing: the next start then reads more.
+            with contextlib.suppress(DiskFull):
+                ledger.file.append(draft, sync=False)
 
     # --- stored consumer offsets ---
 
@@ -537,6 +579,7 @@ class _Recovery:
             limits=self._settings.limits,
             keep_aside=self._quarantine.copy,
             set_aside=self._quarantine.move,
+            if_there_is_room=self._if_there_is_room,
         )
         for position, reason, is_damage in problems:
             self._note(Oddity.OFFSETS_DAMAGED, path, reason, position=position, is_damage=is_damage)
@@ -561,9 +604,10 @@ class _Recovery:
             self._events.append(OffsetGap(first_offset, end_offset, is_loss=True))
 
     def _set_aside(self, path: Path, reason: str, *, is_damage: bool) -> None:
-        self._quarantine.move(path)
-        self._unlink(path.with_suffix(INDEX_SUFFIX))
-        self._is_directory_changed = True
+        with self._if_there_is_room(path):
+            self._quarantine.move(path)
+            self._unlink(path.with_suffix(INDEX_SUFFIX))
+            self._is_directory_changed = True
         letter = Oddity.OVERLAP.value if is_damage else "F"
         self._note_letter(letter, path, f"moved the segment to {QUARANTINE}: {reason}", 0, 0, is_damage=is_damage)
 

@@ -1,5 +1,6 @@
 """Scan a segment that was not sealed: find its good and bad batches, and complete its index."""
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +55,7 @@ class ScannedSegment:
 
 def scan_open_segment(
     file_system: FileSystem,
-    path: Path,
+    file: File,
     identity: PartitionIdentity,
     *,
     base_offset: int,
@@ -69,7 +70,6 @@ def scan_open_segment(
     With ``from_disk``, the page cache is dropped first: after a failed sync it differs from the disk. With
     ``look_first``, the page cache is scanned before that, to learn which offsets may have been confirmed.
     """
-    file = file_system.open(path, writable=True)
     shown_end_offset = base_offset
     limits = settings.limits
     window_size = limits.scan_window_size
@@ -89,7 +89,6 @@ def scan_open_segment(
         segment = Segment.from_facts(facts, identity, settings)
         segment.is_index_ready = True
         _restore_index(file_system, file, segment, identity, window_size)
-    segment.file = file
     bad_end: BadRange | None = None
     has_zeros = False
     for found in scan(
@@ -174,13 +173,13 @@ def _restore_index(
     """Load the index up to the recovery point, and add missing entries from the log."""
     resume = 0
     try:
-        index_file = file_system.open(file.path.with_suffix(INDEX_SUFFIX), writable=True)
-        resume = segment.index.restore(index_file, segment.size)
-        if resume < segment.size and index_file.size() > segment.index.flushed_size:
-            # Blocks after the recovery point may describe batches that a power cut removed. New batches would take
-            # their place, and the blocks would be wrong without anyone noticing. So they must go.
-            index_file.truncate(segment.index.flushed_size)
-            index_file.sync()
+        with closing(file_system.open(file.path.with_suffix(INDEX_SUFFIX), writable=True)) as index_file:
+            resume = segment.index.restore(index_file, segment.size)
+            if resume < segment.size and index_file.size() > segment.index.flushed_size:
+                # Blocks after the recovery point may describe batches that a power cut removed. New batches would take
+                # their place, and the blocks would be wrong without anyone noticing. So they must go.
+                index_file.truncate(segment.index.flushed_size)
+                index_file.sync()
     except OSError:
         # Without a readable index, the log is scanned instead.
         pass

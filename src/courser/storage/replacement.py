@@ -1,5 +1,6 @@
 """Replace the damaged file of a sealed segment by an intact copy. The damaged bytes are kept in quarantine."""
 
+from contextlib import closing
 from pathlib import Path
 
 from courser.errors import StorageFailure
@@ -27,8 +28,10 @@ def plan_replacement(log: PartitionLog, segment: Segment, copy: Path) -> Job | N
 
     def run() -> None:
         try:
-            sync_file(log.file_system.open(copy, writable=True))
-            Quarantine(log.file_system, log.directory).copy(log.file_system.open(path), 0, segment.size)
+            with closing(log.file_system.open(copy, writable=True)) as file:
+                sync_file(file)
+            with closing(log.file_system.open(path)) as damaged:
+                Quarantine(log.file_system, log.directory).copy(damaged, 0, segment.size)
             if draft is not None:
                 # Before the rename: damage that the ledger does not know is found by the next read.
                 ledger.file.rewrite(draft)

@@ -1,7 +1,9 @@
 """Open files and indexes of segments that are read: opened when needed, a few kept, derived data made again."""
 
-import contextlib
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from threading import Lock
 
 from courser.errors import StorageFailure
 from courser.model.buffers import Buffer
@@ -16,8 +18,12 @@ from courser.storage.segment_index import IndexCache, SegmentIndex
 from courser.storage.settings import LogSettings
 
 
+class SegmentGone(Exception):
+    """A segment was removed or replaced while somebody was about to read it: the others say what is there now."""
+
+
 class SealedFiles:
-    """Calls may come from several threads. A file that is dropped here stays open while a reader holds it."""
+    """Calls may come from several threads. A file that is closed here stays open while a reader holds it."""
 
     def __init__(
         self, file_system: FileSystem, directory: Path, identity: PartitionIdentity, settings: LogSettings
@@ -27,53 +33,121 @@ class SealedFiles:
         self._identity = identity
         self._settings = settings
         self._open: dict[SegmentKey, File] = {}
+        self._lock = Lock()
 
-    def file_of(self, segment: Segment) -> File:
-        """The segment's log, for reading."""
-        file = segment.file or self._open.get(segment.key)
-        if file is not None:
-            return file
+    def take(self, segment: Segment) -> File:
+        """The segment's log, for reading. The caller holds it, and releases it.
+
+        Raises:
+            SegmentGone: the segment was removed or replaced.
+            StorageFailure: the file cannot be opened.
+        """
+        while True:
+            file = segment.file or self._open.get(segment.key)
+            if file is None:
+                file = self._open_log(segment)
+                if file is not None:
+                    return file
+            elif file.hold():
+                return file
+
+    def _open_log(self, segment: Segment) -> File | None:
+        """Open the log and hold it; None if the segment has got a file meanwhile."""
+        if segment.is_gone:
+            raise SegmentGone
         path = log_path(self._directory, segment.base_offset)
         try:
             file = self._file_system.open(path)
         except OSError as error:
+            if segment.is_gone:
+                raise SegmentGone from error
             raise storage_failure("open", path, error) from error
         if segment.file is not None:
             # It was retired meanwhile, so this may be the file of its successor.
-            return segment.file
+            file.close()
+            return None
+        file.hold()
         self.keep(segment, file)
         return file
 
+    @contextmanager
+    def reading(self, segment: Segment) -> Iterator[File]:
+        """``take``, and release at the end."""
+        file = self.take(segment)
+        try:
+            yield file
+        finally:
+            file.release()
+
     def keep(self, segment: Segment, file: File) -> None:
         """Have a file at hand for the next reader."""
-        if len(self._open) >= self._settings.open_file_count_max:
-            self._open = {}
-        self._open[segment.key] = file
+        with self._lock:
+            displaced = [self._open.pop(segment.key, None)]
+            if len(self._open) >= self._settings.open_file_count_max:
+                displaced += self._open.values()
+                self._open = {}
+            if segment.is_gone:
+                displaced.append(file)
+            else:
+                self._open[segment.key] = file
+        _close_all(displaced)
 
     def forget(self, segment: Segment) -> None:
         """The segment has a file of its own again: readers share it."""
-        self._open.pop(segment.key, None)
+        with self._lock:
+            file = self._open.pop(segment.key, None)
+        _close_all([file])
 
     def retire(self, segment: Segment) -> None:
         """Prepare a sealed segment for the replacement of its file: its readers keep the file that is there now.
 
         From here on it has no index file either. If one of its readers needs the index, it is built in memory.
         """
-        segment.file = self.file_of(segment)
-        self.forget(segment)
+        while segment.file is None:
+            with self.reading(segment) as file, self._lock:
+                # Otherwise another reader has just displaced it.
+                if self._open.get(segment.key) is file:
+                    segment.file = file
+                    del self._open[segment.key]
+
+    def reinstate(self, segment: Segment) -> None:
+        """The file was not replaced after all."""
+        file, segment.file = segment.file, None
+        if file is not None:
+            self.keep(segment, file)
+
+    def drop(self, segment: Segment) -> None:
+        """Close the files of a segment that was removed or replaced. Its readers begin again with those that remain."""
+        with self._lock:
+            segment.is_gone = True
+            files = [segment.file, self._open.pop(segment.key, None)]
+            segment.file = None
+        _close_all(files)
+        segment.index.close()
 
     def prepare_index(self, segment: Segment) -> None:
         """Check the index file of a sealed segment for the first time; rebuild it if it is wrong."""
         path = index_path(self._directory, segment.base_offset)
-        index = self._empty_index(segment)
+        index, is_in_memory = self._empty_index(segment), self._settings.index_cache is IndexCache.ALL
         try:
-            file = self._file_system.open(path)
-            index.use_file(file, segment.size, into_memory=self._settings.index_cache is IndexCache.ALL)
+            with ExitStack() as stack:
+                file = stack.enter_context(closing(self._file_system.open(path)))
+                index.use_file(file, segment.size, into_memory=is_in_memory)
+                if not is_in_memory:
+                    stack.pop_all()
         except (OSError, BadIndex):
             self.rebuild_index(segment)
             return
-        segment.index = index
-        segment.is_index_ready = True
+        self._use_index(segment, index)
+
+    def _use_index(self, segment: Segment, index: SegmentIndex) -> None:
+        """Let readers use this index. It and its file belong to the segment."""
+        with self._lock:
+            unused = index if segment.is_gone else segment.index
+            if not segment.is_gone:
+                segment.index = index
+                segment.is_index_ready = True
+        unused.close()
 
     def rebuild_index(self, segment: Segment) -> None:
         """Make the index of a sealed segment from its log, in memory and on disk. An open one only drops its file."""
@@ -82,25 +156,33 @@ class SealedFiles:
             segment.index.drop_file()
             return
         index = self._empty_index(segment)
-        log = self.file_of(segment)
-        for found in scan(
-            log,
-            self._identity,
-            start=0,
-            end=segment.size,
-            offset=segment.base_offset,
-            window_size=self._settings.limits.scan_window_size,
-        ):
-            if isinstance(found, GoodBatch):
-                header = found.header
-                index.add_batch(header.base_offset, found.position, header.base_timestamp, found.frames)
+        with self.reading(segment) as log:
+            for found in scan(
+                log,
+                self._identity,
+                start=0,
+                end=segment.size,
+                offset=segment.base_offset,
+                window_size=self._settings.limits.scan_window_size,
+            ):
+                if isinstance(found, GoodBatch):
+                    header = found.header
+                    index.add_batch(header.base_offset, found.position, header.base_timestamp, found.frames)
         file = self._write_index(segment, index)
-        if file is not None and self._settings.index_cache is not IndexCache.ALL:
-            # If it cannot be read back, it lives in memory.
-            with contextlib.suppress(OSError, BadIndex):
+        if file is not None:
+            self._use_written(file, index, segment)
+        self._use_index(segment, index)
+
+    def _use_written(self, file: File, index: SegmentIndex, segment: Segment) -> None:
+        """Read from the file what was written to it. If it cannot be read back, the index lives in memory."""
+        if self._settings.index_cache is not IndexCache.ALL:
+            try:
                 index.use_file(file, segment.size, into_memory=False)
-        segment.index = index
-        segment.is_index_ready = True
+            except (OSError, BadIndex):
+                pass
+            else:
+                return
+        file.close()
 
     def _empty_index(self, segment: Segment) -> SegmentIndex:
         settings = self._settings
@@ -117,17 +199,29 @@ class SealedFiles:
         # A new file, which then gets the name: the segment may be retired at any moment, and its successor's index must
         # not change while it is in use. An index that gets the name too late covers another size, and is built again.
         temporary = temporary_path(path.with_suffix(f".{segment.key[1]}{path.suffix}"))
+        # A full or read-only disk, or another reader was faster: the index lives in memory then.
         try:
             file = write_index_file(self._file_system, temporary, 0, data)
+        except StorageFailure:
+            return None
+        try:
             self._file_system.rename(temporary, path)
-        except (StorageFailure, OSError):
-            # A full or read-only disk, or another reader was faster: the index lives in memory then.
+        except OSError:
+            file.close()
             return None
         return file
 
     def close(self) -> None:
         """Let go of all files."""
-        self._open = {}
+        with self._lock:
+            files, self._open = self._open, {}
+        _close_all(files.values())
+
+
+def _close_all(files: Iterable[File | None]) -> None:
+    for file in files:
+        if file is not None:
+            file.close()
 
 
 def write_index_file(file_system: FileSystem, path: Path, position: int, data: Buffer) -> File:
@@ -137,8 +231,12 @@ def write_index_file(file_system: FileSystem, path: Path, position: int, data: B
             file = file_system.open(path, writable=True)
         except FileNotFoundError:
             file = file_system.open(path, writable=True, create=True)
+    except OSError as error:
+        raise storage_failure("write", path, error) from error
+    try:
         write_all(file, position, [data])
         file.truncate(position + len(data))
     except OSError as error:
+        file.close()
         raise storage_failure("write", path, error) from error
     return file

@@ -42,6 +42,7 @@ class Segment:
         "first_timestamp",
         "has_unsynced_cut",
         "index",
+        "is_gone",
         "is_index_ready",
         "key",
         "last_timestamp",
@@ -59,6 +60,8 @@ class Segment:
         self.index = index
         self.is_index_ready = True
         """False for a sealed segment whose index file was not checked yet."""
+        self.is_gone = False
+        """Whether it was removed or replaced. Its files are closed then."""
         self.state = SegmentState.OPEN
         self.file: File | None = None
         """Open while the segment is written. A sealed one is opened when it is read; see ``SealedFiles.retire``."""

@@ -138,6 +138,11 @@ class SegmentIndex:
         self._flushed_block_count += block_count
         if file is None:
             return
+        old = self._file
+        if old is not None:
+            # It is the same file, and somebody may be reading it.
+            file.close()
+            file = old.file
         in_memory = block_count if self._file is not None else self._flushed_block_count
         count = min(in_memory * self._entries_per_block, len(self._entries))
         # First the file, then the shorter memory: a lookup in between finds an entry twice, never not at all.
@@ -187,8 +192,15 @@ class SegmentIndex:
 
     def drop_file(self) -> None:
         """What is on file is damaged: do without it. Older messages are then found by walking."""
-        self.is_partial = self.is_partial or self._file is not None
-        self._file = None
+        file, self._file = self._file, None
+        self.is_partial = self.is_partial or file is not None
+        if file is not None:
+            file.close()
+
+    def close(self) -> None:
+        """Close the file. Whoever still needs it gets ``BadIndex``."""
+        if self._file is not None:
+            self._file.close()
 
     @property
     def flushed_size(self) -> int:

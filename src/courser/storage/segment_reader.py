@@ -22,6 +22,7 @@ from courser.storage.ledger import DamagedRange
 from courser.storage.read_result import Collector, MemoryNeeded, ReadBuffer, SkipReason
 from courser.storage.scan import find_batch
 from courser.storage.segment import Segment, SegmentKey
+from courser.storage.segment_index import SegmentIndex
 from courser.storage.settings import LogSettings
 
 _NO_KEY = (-1, -1)
@@ -48,14 +49,15 @@ class SegmentReader:
         identity: PartitionIdentity,
         *,
         settings: LogSettings,
-        file_of: Callable[[Segment], File],
+        take_file: Callable[[Segment], File],
         prepare_index: Callable[[Segment], None],
         rebuild_index: Callable[[Segment], None],
     ) -> None:
+        """``take_file`` gives the log of a segment, held. It is released after each read."""
         self._identity = identity
         self._interval = settings.index_interval
         self._limits = settings.limits
-        self._file_of = file_of
+        self._take_file = take_file
         self._prepare_index = prepare_index
         self._rebuild_index = rebuild_index
         self._decoder = BatchDecoder(settings.keys, settings.limits)
@@ -78,8 +80,24 @@ class SegmentReader:
             MemoryNeeded: the buffer may not have enough memory for the first message, or for the batch that it is in.
             KeyMissing, CodecMissing: the first batch cannot be decoded.
         """
+        file = self._take_file(segment)
+        try:
+            return self._read(file, segment, offset, end_offset, collector, buffer, wait)
+        finally:
+            file.release()
+
+    def _read(
+        self,
+        file: File,
+        segment: Segment,
+        offset: int,
+        end_offset: int,
+        collector: Collector,
+        buffer: ReadBuffer,
+        wait: bool,
+    ) -> int:
         limit, inline_size = segment.size, self._limits.inline_size
-        loader = BatchLoader(self._file_of(segment), self._identity, limit, buffer, self._decoder, wait, inline_size)
+        loader = BatchLoader(file, self._identity, limit, buffer, self._decoder, wait, inline_size)
         key, position, (claimed_size, claimed_count) = self._ends.get(offset, _NO_END)
         anchor = offset
         if key != segment.key:
@@ -98,7 +116,7 @@ class SegmentReader:
                 if collector.message_count:
                     # Damage is handled only at the start of a read, where it can be reported separately.
                     break
-                self._pass_damage(cursor, limit, wait=wait)
+                self._pass_damage(file, cursor, limit, wait=wait)
             except (KeyMissing, CodecMissing, MemoryNeeded):
                 if collector.message_count:
                     # The same: what can be read is returned first.
@@ -130,8 +148,11 @@ class SegmentReader:
         return self._headers(segment, self._position_of(segment, offset, wait=True)[0], wait=True)
 
     def _headers(self, segment: Segment, position: int, *, wait: bool) -> Iterator[StoredHeader]:
-        file, window_size = self._file_of(segment), self._limits.scan_window_size
-        return iterate_headers(file, self._identity, segment, position, window_size=window_size, wait=wait)
+        file, window_size = self._take_file(segment), self._limits.scan_window_size
+        try:
+            yield from iterate_headers(file, self._identity, segment, position, window_size=window_size, wait=wait)
+        finally:
+            file.release()
 
     def _position_of(self, segment: Segment, offset: int, *, wait: bool) -> tuple[int, int]:
         """The position of the batch with ``offset`` or of an earlier one, and its *anchor*: an offset that it contains.
@@ -166,7 +187,7 @@ class SegmentReader:
             self._forget_verified(segment.key, cursor.position)
             self._replace_index(segment, wait=wait)
 
-    def _pass_damage(self, cursor: Cursor, limit: int, *, wait: bool) -> None:
+    def _pass_damage(self, file: File, cursor: Cursor, limit: int, *, wait: bool) -> None:
         """Skip to the next good batch after a bad one, and remember the damaged range."""
         segment, position, anchor = cursor.segment, cursor.position, cursor.anchor
         known = next((damage for damage in segment.damages if damage.position == position), None)
@@ -174,7 +195,6 @@ class SegmentReader:
             if not wait:
                 raise BlockingIOError
             self.counters.checksum_failure_count += 1
-            file = self._file_of(segment)
             # Not from the requested offset on: the bad batch may be an earlier one.
             window_size = self._limits.scan_window_size
             found = find_batch(file, self._identity, start=position, end=limit, offset=anchor, window_size=window_size)
@@ -192,7 +212,7 @@ class SegmentReader:
     def offset_at_time(self, segment: Segment, timestamp: int, *, wait: bool) -> int:
         """The first offset in the segment whose batch is not older, or the segment's end."""
         self.counters.index_lookup_count += 1
-        entry = self._look_up(segment, lambda: segment.index.before_time(timestamp), wait=wait)
+        entry = self._look_up(segment, lambda index: index.before_time(timestamp), wait=wait)
         position = entry.batch_position if entry is not None else 0
         for header in self._headers(segment, position, wait=wait):
             if header.base_timestamp >= timestamp:
@@ -221,20 +241,23 @@ class SegmentReader:
         if (key, latest_offset) == (segment.key, offset):
             return entry
         self.counters.index_lookup_count += 1
-        entry = self._look_up(segment, lambda: segment.index.at_offset(offset), wait=wait)
+        entry = self._look_up(segment, lambda index: index.at_offset(offset), wait=wait)
         self._latest_entry = segment.key, offset, entry
         return entry
 
-    def _look_up(self, segment: Segment, find: "Callable[[], _Found]", *, wait: bool) -> "_Found":
+    def _look_up(self, segment: Segment, find: "Callable[[SegmentIndex], _Found]", *, wait: bool) -> "_Found":
         if not segment.is_index_ready:
             if not wait:
                 raise BlockingIOError
             self._prepare_index(segment)
+        index = segment.index
         try:
-            return find()
+            return find(index)
         except (BadIndex, OSError):
-            self._replace_index(segment, wait=wait)
-            return find()
+            # Not if another reader was faster.
+            if segment.index is index:
+                self._replace_index(segment, wait=wait)
+            return find(segment.index)
 
     def _replace_index(self, segment: Segment, *, wait: bool) -> None:
         """Stop using a wrong index at once, and rebuild it."""

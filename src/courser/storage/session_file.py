@@ -6,14 +6,15 @@ the end of a clean stop. An interrupted start is therefore repeated from the sam
 """
 
 import struct
+from contextlib import closing
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from courser.errors import StartRefused
+from courser.errors import DiskFull, StartRefused
 from courser.records.checksum import xxh3
 from courser.records.stored_header import PartitionIdentity
-from courser.storage.durable_files import replace_file, storage_failure
-from courser.storage.files import DirectoryIdentity, FileSystem, read_exactly
+from courser.storage.durable_files import replace_file, storage_failure, sync_file
+from courser.storage.files import DirectoryIdentity, FileSystem, read_exactly, write_all
 from courser.storage.paths import SESSION
 from courser.storage.recovery_cases import StopKind
 
@@ -86,9 +87,8 @@ def read_session(file_system: FileSystem, directory: Path) -> SessionRecord | No
         StorageFailure: the file exists but cannot be read.
     """
     try:
-        file = file_system.open(directory / SESSION)
-        data = read_exactly(file, 0, min(file.size(), _SIZE_MAX))
-        file.close()
+        with closing(file_system.open(directory / SESSION)) as file:
+            data = read_exactly(file, 0, min(file.size(), _SIZE_MAX))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -145,4 +145,25 @@ def _write(
     file_system: FileSystem, directory: Path, now: int, unopened: frozenset[PartitionIdentity], *, is_clean: bool
 ) -> None:
     session = SessionRecord(DIRECTORY_FORMAT, file_system.identity(directory), is_clean, now, unopened)
-    replace_file(file_system, directory / SESSION, session.encode())
+    path, data = directory / SESSION, session.encode()
+    try:
+        replace_file(file_system, path, data)
+    except DiskFull as failure:
+        _overwrite(file_system, path, data, failure)
+
+
+def _overwrite(file_system: FileSystem, path: Path, data: bytes, failure: DiskFull) -> None:
+    """Write over the file itself, which needs no room if it is not longer than before.
+
+    After a power cut in between, or if the disk takes only a part of it, its checksum is wrong. The next start then
+    does not know how this session ended, and takes it for a crash, which is always safe.
+    """
+    try:
+        with closing(file_system.open(path, writable=True)) as file:
+            write_all(file, 0, [data])
+            file.truncate(len(data))
+            sync_file(file)
+    except FileNotFoundError:
+        raise failure from None
+    except OSError as error:
+        raise storage_failure("write", path, error) from error

@@ -5,6 +5,7 @@ catalog compares it with the state that it read (``docs/formats/snapshot.md``).
 """
 
 import struct
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -136,11 +137,11 @@ def read_snapshot(file_system: FileSystem, path: Path) -> Snapshot | None:
         file = file_system.open(path)
     except FileNotFoundError:
         return None
-    size = file.size()
-    if size > SNAPSHOT_SIZE_MAX:
-        raise MetadataDamaged(path, 0, f"{size} bytes exceed the maximum size of a snapshot")
-    data = read_exactly(file, 0, size)
-    file.close()
+    with closing(file):
+        size = file.size()
+        if size > SNAPSHOT_SIZE_MAX:
+            raise MetadataDamaged(path, 0, f"{size} bytes exceed the maximum size of a snapshot")
+        data = read_exactly(file, 0, size)
     if data is None:
         raise MetadataDamaged(path, 0, f"could not read all of its {size} bytes")
     return decode_snapshot(data, path)
@@ -159,15 +160,17 @@ def write_snapshot(file_system: FileSystem, path: Path, snapshot: Snapshot) -> N
     try:
         unlink_if_there(file_system, temporary)
         file = file_system.open(temporary, writable=True, create=True)
-        write_all(file, 0, [encode_snapshot(snapshot)])
     except OSError as error:
         raise SnapshotFailure(SnapshotStage.WRITE, temporary, error) from error
-    try:
-        file.sync()
-    except OSError as error:
-        raise SnapshotFailure(SnapshotStage.SYNC, temporary, error) from error
-    finally:
-        file.close()
+    with closing(file):
+        try:
+            write_all(file, 0, [encode_snapshot(snapshot)])
+        except OSError as error:
+            raise SnapshotFailure(SnapshotStage.WRITE, temporary, error) from error
+        try:
+            file.sync()
+        except OSError as error:
+            raise SnapshotFailure(SnapshotStage.SYNC, temporary, error) from error
     _rename(file_system, temporary, path)
     try:
         file_system.sync_directory(path.parent)

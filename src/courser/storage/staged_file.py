@@ -6,6 +6,7 @@ marks the part as complete. One attempt writes the file sequentially. See ``docs
 
 import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -513,14 +514,16 @@ class StagedFileReader:
         self._path = path
         self._file_size = file_size
         self._digest = digest
-        try:
-            self._file = file_system.open(path)
-            found = _read_header(self._file)
-            is_whole = self._file.size() >= file_size
-        except OSError as error:
-            raise storage_failure("read", path, error) from error
-        if found is None or not is_whole:
-            raise DamagedData(path, 0, f"this is not the published part of {file_size} bytes")
+        with ExitStack() as stack:
+            try:
+                self._file = stack.enter_context(closing(file_system.open(path)))
+                found = _read_header(self._file)
+                is_whole = self._file.size() >= file_size
+            except OSError as error:
+                raise storage_failure("read", path, error) from error
+            if found is None or not is_whole:
+                raise DamagedData(path, 0, f"this is not the published part of {file_size} bytes")
+            stack.pop_all()
         self._start = found[2]
 
     def records(self) -> Iterator[StagedBatch]:

@@ -13,7 +13,7 @@ def plan_sync(log: PartitionLog) -> Job | None:
 
     At most one such job runs at a time.
     """
-    planned = log.begin_sync() if log.failure is None else None
+    planned = log.begin_sync() if log.failure is None and log.lack_of_room is None else None
     if planned is None:
         return None
     return Job(

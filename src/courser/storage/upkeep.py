@@ -6,7 +6,9 @@ offsets wait for a rewrite of their file. While a partition is open, only these 
 """
 
 import contextlib
+import errno
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import takewhile
 
@@ -20,6 +22,7 @@ from courser.storage.ledger import LedgerDraft, Progress, Sealed, SyncFailure
 from courser.storage.offset_table import OffsetTable
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import OFFSETS, index_path, log_path
+from courser.storage.recovery import RecoveredPartition
 from courser.storage.sealed_files import write_index_file
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.segment_index import IndexCache
@@ -37,6 +40,8 @@ def plan_upkeep(log: PartitionLog) -> Job | None:
         return _plan_failure_report(log)
     if log.failure is not None:
         return None
+    if log.lack_of_room is not None:
+        return _plan_recovery(log)
     return (
         plan_reservation(log)
         or _plan_allocation(log)
@@ -75,6 +80,19 @@ def _plan_failure_report(log: PartitionLog) -> Job:
     )
 
 
+def _plan_recovery(log: PartitionLog) -> Job:
+    """Repeat the recovery, for which the disk had no room. A power cut in between is one in the midst of a start."""
+    found: list[RecoveredPartition] = []
+
+    def run() -> None:
+        recovered = log.recover_again()
+        if recovered.lack_of_room is not None:
+            raise DiskFull("recover", log.directory, OSError(errno.ENOSPC, recovered.lack_of_room))
+        found.append(recovered)
+
+    return _job(log, "recovery", run, lambda: log.complete_recovery(found[0]))
+
+
 # --- offsets ahead ---
 
 
@@ -109,6 +127,9 @@ def plan_reservation(log: PartitionLog, message_count: int = 0) -> Job | None:
 
 def plan_seal(log: PartitionLog) -> Job | None:
     """Seal the oldest segment that is waiting for it."""
+    if log.lack_of_room is not None:
+        # What follows its last good batch was not copied to quarantine yet.
+        return None
     segment = next((segment for segment in log.unsealed if segment.state is SegmentState.CLOSING), None)
     if segment is None:
         return None
@@ -118,19 +139,22 @@ def plan_seal(log: PartitionLog) -> Job | None:
     written: list[SealedSegment] = []
 
     def run() -> None:
-        file = segment.file or log.open_for_writing(segment)
-        try:
-            file.truncate(size)
-        except OSError as error:
-            raise storage_failure("truncate", file.path, error) from error
-        log.syncs.sync_file(file)
-        position, blocks = segment.index.unflushed(covered_size=size)
-        index_file = write_index_file(log.file_system, path, position, blocks)
-        sync_file(index_file)
-        # Both names must be durable first: with the seal in the ledger, a start does not check the segment.
-        log.syncs.sync_names()
-        log.ledger.file.append(draft, sync=True)
-        written.append(SealedSegment(file, index_file, len(blocks) // segment.index.block_size))
+        with ExitStack() as stack:
+            file = segment.file or stack.enter_context(closing(log.open_for_writing(segment)))
+            try:
+                file.truncate(size)
+            except OSError as error:
+                raise storage_failure("truncate", file.path, error) from error
+            log.syncs.sync_file(file)
+            position, blocks = segment.index.unflushed(covered_size=size)
+            index_file = stack.enter_context(closing(write_index_file(log.file_system, path, position, blocks)))
+            sync_file(index_file)
+            # Both names must be durable first: with the seal in the ledger, a start does not check the segment.
+            log.syncs.sync_names()
+            log.ledger.file.append(draft, sync=True)
+            written.append(SealedSegment(file, index_file, len(blocks) // segment.index.block_size))
+            # The completion hands them to their owners.
+            stack.pop_all()
 
     return _job(log, "seal", run, lambda: log.complete_seal(segment, draft, written[0]))
 
@@ -221,7 +245,7 @@ def plan_writeback(log: PartitionLog) -> Job | None:
     if end - start < log.settings.writeback_size:
         return None
 
-    log.begin_writeback()
+    log.begin_writeback(file)
 
     def run() -> None:
         # Only a hint. If the disk has an error, the next sync reports it.
@@ -229,7 +253,7 @@ def plan_writeback(log: PartitionLog) -> Job | None:
             file.start_writeback(start, end - start)
 
     def complete() -> None:
-        log.complete_writeback(segment, end)
+        log.complete_writeback(segment, file, end)
 
     return Job("write-back", run, complete, lambda _failure: complete())
 
@@ -255,6 +279,8 @@ def _plan_index_flush(log: PartitionLog) -> Job | None:
         drops_entries = log.settings.index_cache is IndexCache.NONE
         for file in written:
             index.note_flushed(block_count, file if drops_entries else None)
+            if not drops_entries:
+                file.close()
 
     return _job(log, "index flush", run, complete)
 
@@ -291,7 +317,7 @@ def _plan_offsets_rewrite(log: PartitionLog) -> Job | None:
 
 def plan_trim(log: PartitionLog, before_offset: int) -> Job | None:
     """Delete the sealed segments that are entirely below ``before_offset``; None if there are none."""
-    log.check_writable()
+    log.check_removable()
     # A start may leave an unsealed segment before sealed ones. Segments after it are not deleted before it.
     gone = takewhile(
         lambda segment: segment.state is SegmentState.SEALED and segment.end_offset <= before_offset, log.segments
@@ -315,7 +341,7 @@ def plan_purge(log: PartitionLog, epoch: int | None = None, end_offset: int | No
     Until it is complete, there must be no append or store. A segment with messages on both sides of the end is kept:
     messages from the end on are never deleted. ``epoch`` is the new number of purges; by default, one more than before.
     """
-    log.check_writable()
+    log.check_removable()
     epoch = log.epoch + 1 if epoch is None else epoch
     assert epoch > log.epoch, "a purge is counted once"
     end = log.next_offset if end_offset is None else end_offset
@@ -426,6 +452,8 @@ def _leave(log: PartitionLog) -> None:
     # A failed job would be planned again, so on a full disk the rest is left to the next start.
     while (job := plan_upkeep(log)) is not None and perform(job):
         pass
+    if log.lack_of_room is not None:
+        log.fail(log.lack_of_room)
     if (job := plan_sync(log)) is not None:
         _perform_last(log, job)
     if log.failure is None:
@@ -435,7 +463,8 @@ def _leave(log: PartitionLog) -> None:
                 _leave_open_segment(log, segment, segment.file)
             elif segment is not None and segment.size and not log.is_as_left:
                 # Nothing was written since a start after a crash, so zeros may follow the end of the segment.
-                _leave_open_segment(log, segment, log.open_for_writing(segment))
+                with closing(log.open_for_writing(segment)) as opened:
+                    _leave_open_segment(log, segment, opened)
             _leave_offsets(log)
             log.ledger.file.close()
         except StorageFailure as failure:
@@ -461,7 +490,7 @@ def _leave_open_segment(log: PartitionLog, segment: Segment, file: File) -> None
         raise storage_failure("truncate", file.path, error) from error
     log.syncs.sync_file(file)
     position, blocks = segment.index.unflushed(covered_size=segment.size)
-    write_index_file(log.file_system, index_path(log.directory, segment.base_offset), position, blocks)
+    write_index_file(log.file_system, index_path(log.directory, segment.base_offset), position, blocks).close()
     log.syncs.sync_names()
     facts = segment.facts()
     log.ledger.file.append(log.ledger.note(Progress(facts), last_timestamp=facts.last_timestamp), sync=True)

@@ -88,3 +88,8 @@ def _partition_findings(partitions: PartitionRegistry) -> Iterator[tuple[str, st
                 yield _ERROR, f"partition is offline {place} path={log.directory}"
             elif log.failure is not None:
                 yield _ERROR, f"partition is read-only path={log.directory} reason={log.failure}"
+            elif log.lack_of_room is not None:
+                yield (
+                    _ERROR,
+                    f"partition takes no messages until there is room path={log.directory} reason={log.lack_of_room}",
+                )

@@ -48,7 +48,12 @@ class Space(IntEnum):
 def read_only_partitions(partitions: PartitionRegistry) -> list[str]:
     """Which partitions take no writes, and why."""
     logs = [partition.log for topic in partitions for partition in topic.partitions]
-    return [f"partition {log.directory} is read-only: {log.failure}" for log in logs if log.failure is not None]
+    found = [f"partition {log.directory} is read-only: {log.failure}" for log in logs if log.failure is not None]
+    return found + [
+        f"partition {log.directory} takes no messages until there is room: {log.lack_of_room}"
+        for log in logs
+        if log.lack_of_room is not None
+    ]
 
 
 def problems(partitions: PartitionRegistry, free: int, total: int) -> list[str]:
@@ -96,11 +101,14 @@ class DiskWatch:
         self._has_refused = False
         """Whether the disk has refused a write since the last check. A quota does so while there is space left."""
         self._read_only: frozenset[Path] = frozenset()
+        self._without_room: frozenset[Path] = frozenset()
+        """Partitions whose recovery waits for room."""
         self.skip_known()
 
     def skip_known(self) -> None:
         """The partitions that are read-only now are logged already, by the report of the start."""
         self._read_only = frozenset(self._failures())
+        self._without_room = self._lacking_room()
 
     @property
     def is_full(self) -> bool:
@@ -173,7 +181,14 @@ class DiskWatch:
         logs = [partition.log for topic in self._partitions for partition in topic.partitions]
         return {log.directory: log.failure for log in logs if log.failure is not None}
 
+    def _lacking_room(self) -> frozenset[Path]:
+        logs = [partition.log for topic in self._partitions for partition in topic.partitions]
+        return frozenset(log.directory for log in logs if log.lack_of_room is not None)
+
     def _tell_read_only(self) -> None:
+        before, self._without_room = self._without_room, self._lacking_room()
+        for path in sorted(before - self._without_room):
+            _log.info("partition takes messages again: there is room path=%s", path)
         failures = self._failures()
         for path, reason in failures.items():
             if path not in self._read_only:

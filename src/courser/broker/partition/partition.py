@@ -453,7 +453,12 @@ class Partition(ReadablePartition):
     async def sync(self) -> None:
         """Make everything that was written before this call durable."""
         await self._syncs.do(self._plan_sync)
-        self.log.check_writable()
+        self.log.check_removable()
+
+    def find_room(self) -> None:
+        """Repeat the recovery from time to time, if the disk had no room for it."""
+        if self.log.lack_of_room is not None:
+            self._upkeep.wake()
 
     async def trim(self, before_offset: int) -> None:
         """Delete the sealed segments that are entirely below ``before_offset``. The new start is durable on return."""

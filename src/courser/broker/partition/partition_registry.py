@@ -256,6 +256,7 @@ class PartitionRegistry:
             large_reads=self._large_reads,
         )
         opened.partitions.append(partition)
+        partition.find_room()
 
     async def _open_logs(self, places: list[Place], stop: StopKind) -> list[PartitionLog]:
         loop = asyncio.get_running_loop()

@@ -48,6 +48,7 @@ class TieredReads:
         """Stop. Requests that hang in the store are left alone."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._cache.close()
+        self._segments.close()
 
     # --- what there is ---
 
