@@ -16,8 +16,9 @@ from courser.configuration.key import Key, key_of, variable_name
 from courser.configuration.loading import Configuration
 from courser.errors import ConfigurationRefused
 from courser.model.setting_kinds import Address
-from courser.server.configuration.environment import log_levels, prints_configuration
+from courser.server.configuration.effective import is_logged_at_start
 from courser.server.configuration.loading import LIVE_KEYS, all_keys, load
+from courser.server.configuration.log_levels import log_levels
 from courser.transports.settings import TCP_ADDRESS, TCP_ENABLED
 from tests.server.test_settings import ONLY_CHECKED, OTHER_VALUES
 
@@ -283,10 +284,10 @@ def test_ours_before_theirs_and_empty_is_nothing() -> None:
 
 
 def test_whether_the_configuration_is_printed() -> None:
-    assert prints_configuration({})
-    assert prints_configuration({"IGGY_DISPLAY_CONFIG": "1"})
-    assert not prints_configuration({"IGGY_DISPLAY_CONFIG": "0"})
-    assert not prints_configuration({"COURSER_DISPLAY_CONFIG": "false", "IGGY_DISPLAY_CONFIG": "1"})
+    assert is_logged_at_start({})
+    assert is_logged_at_start({"IGGY_DISPLAY_CONFIG": "1"})
+    assert not is_logged_at_start({"IGGY_DISPLAY_CONFIG": "0"})
+    assert not is_logged_at_start({"COURSER_DISPLAY_CONFIG": "false", "IGGY_DISPLAY_CONFIG": "1"})
 
 
 def test_levels_of_the_environment() -> None:

@@ -18,7 +18,7 @@ import uvloop
 from courser.model import metric_table as m
 from courser.model.metrics import Registry
 from courser.server.blame import Blame, BlameKind, WatchedLoop, blame, commands_by_code
-from courser.server.collection_watch import CollectionWatch
+from courser.server.garbage import CollectionWatch
 from courser.server.loop_watch import LoopReport, LoopWatch, Stall
 from courser.storage.local_clock import SystemClock
 from tests.broker.open_partitions import until

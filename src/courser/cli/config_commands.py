@@ -14,7 +14,7 @@ from courser.cli.terminal import say, write
 from courser.configuration.loading import FROM_DEFAULT, Configuration
 from courser.errors import ConfigurationRefused
 from courser.server.configuration.checks import check
-from courser.server.configuration.effective import effective_lines, to_toml
+from courser.server.configuration.effective import list_settings, to_toml
 from courser.server.configuration.loading import all_keys
 from courser.server.configuration.reference import reference_markdown
 from courser.server.entry_point import Wishes, load_configuration
@@ -60,9 +60,9 @@ def show_command(*, path: Path | None, settings: tuple[str, ...], output: str) -
 
 
 def _settings_of(configuration: Configuration) -> Iterator[Record]:
-    for line in effective_lines(configuration):
-        source = None if line.source == FROM_DEFAULT else line.source
-        yield {"key": f"{line.table}.{line.name}", "value": line.text or None, "source": source}
+    for entry in list_settings(configuration):
+        source = None if entry.source == FROM_DEFAULT else entry.source
+        yield {"key": entry.key, "value": entry.value or None, "source": source}
 
 
 @click.command(

@@ -1,4 +1,4 @@
-"""``courser login`` and ``courser logout``: keep a token instead of a password in the saved context."""
+"""``courser login``, ``logout`` and ``pat create``: tokens, for logins without a password."""
 
 import os
 import platform
@@ -10,8 +10,9 @@ import click
 from courser.cli.connecting import ask_server, find_target
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.quantity_words import expiry_of
-from courser.cli.records import emit_deed
+from courser.cli.records import Field, emit_deed, emit_thing
 from courser.cli.server_options import server_choice, server_command
+from courser.cli.terminal import say, write
 from courser.client.client import Client
 from courser.client.contexts import CONTEXT_VARIABLE, URL_VARIABLES, Context, Contexts, load_contexts
 from courser.errors import NotFound, TargetRefused
@@ -96,3 +97,17 @@ def _save(contexts: Contexts) -> None:
         contexts.save()
     except TargetRefused as refusal:
         raise Failure(refusal.reason, "check that the directory is writable") from refusal
+
+
+@server_command("create", "courser pat create backup 30 days", "TOKEN=$(courser pat create ci 1day)")
+@click.argument("name")
+@click.argument("expiry", metavar="[EXPIRY...]", nargs=-1)
+def create_command(*, name: str, expiry: tuple[str, ...], output: str) -> None:
+    """Create a token and print it. It is not shown again. Without EXPIRY it never expires."""
+    microseconds = expiry_of(expiry)
+    token = ask_server(lambda client: client.create_personal_access_token(name, microseconds))
+    if output == "table":
+        write(f"{token}\n")
+        say(f'created token "{name}"; it is not shown again')
+        return
+    emit_thing((Field("name"), Field("token")), {"name": name, "token": token}, output)

@@ -5,13 +5,12 @@ import asyncio
 import click
 
 from courser.api.replies import StreamInfo, TopicInfo
-from courser.cli.bounds import bounds_by_partition
 from courser.cli.connecting import ask_server
 from courser.cli.lag import group_lags, max_lag
 from courser.cli.naming import TopicPath, any_place_argument
 from courser.cli.records import Field, Record, Section, as_size, emit_list, emit_thing
 from courser.cli.server_options import server_command
-from courser.cli.topic_records import PARTITION_FIELDS, partition_records
+from courser.cli.topic_records import PARTITION_FIELDS, bounds_by_partition, partition_records
 from courser.client.client import Client
 
 _TOPIC_FIELDS = (

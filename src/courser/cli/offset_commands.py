@@ -2,7 +2,6 @@
 
 import click
 
-from courser.cli.bounds import bounds_by_partition
 from courser.cli.connecting import ask_server
 from courser.cli.failures import Failure
 from courser.cli.lag import lag_of
@@ -10,6 +9,7 @@ from courser.cli.naming import PARTITION, TopicPath, Word, identifier, sought, t
 from courser.cli.records import Field, Record, emit_deed, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
+from courser.cli.topic_records import bounds_by_partition
 from courser.client.client import Client
 from courser.model.identifiers import Consumer, ConsumerKind
 

@@ -2,12 +2,17 @@
 
 import click
 
-from courser.cli.bounds import bounds_by_partition
 from courser.cli.connecting import ask_server
 from courser.cli.naming import PARTITION, TopicPath, Word, topic_argument
 from courser.cli.records import Record, emit_list, emit_thing
 from courser.cli.server_options import server_command
-from courser.cli.topic_records import MAINTENANCE_SECTIONS, PARTITION_FIELDS, maintenance_record, partition_records
+from courser.cli.topic_records import (
+    MAINTENANCE_SECTIONS,
+    PARTITION_FIELDS,
+    bounds_by_partition,
+    maintenance_record,
+    partition_records,
+)
 from courser.client.client import Client
 
 _COUNT = Word("count", click.IntRange(min=1))

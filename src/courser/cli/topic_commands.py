@@ -5,7 +5,6 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from courser.cli.bounds import bounds_by_partition
 from courser.cli.connecting import ask_server
 from courser.cli.naming import TopicPath, Word, stream_argument, topic_argument
 from courser.cli.quantity_words import COMPRESSION, OptionChoice, Quantity, expiry_of
@@ -16,6 +15,7 @@ from courser.cli.topic_records import (
     PARTITION_FIELDS,
     SETTING_FIELDS,
     TOPIC_FIELDS,
+    bounds_by_partition,
     durability_record,
     maintenance_record,
     partition_records,

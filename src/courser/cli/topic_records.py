@@ -1,5 +1,6 @@
 """Records of topics and partitions, shared by several commands."""
 
+import asyncio
 from collections.abc import Mapping
 
 from msgspec.structs import asdict
@@ -14,7 +15,10 @@ from courser.api.replies import (
     TopicMaintenance,
 )
 from courser.cli.columns import columns_of
+from courser.cli.naming import TopicPath
 from courser.cli.records import Field, Record, Section, as_size, as_time, plain
+from courser.client.client import Client
+from courser.errors import ErrorCode, NotFound, ServerFailure
 from courser.model.durability import Durability
 from courser.model.quantities import NEVER, format_byte_size, format_duration
 from courser.model.topic_options import TOPIC_OPTIONS
@@ -154,3 +158,45 @@ def partition_records(partitions: list[PartitionInfo], bounds: Mapping[int, Part
         }
         records.append(record)
     return records
+
+
+# --- what partitions hold ------------------------------------------------------------------------------
+
+_NOBODY = "courser-cli"
+"""A consumer that stores nothing: to ask for its offset tells whether a partition can be read."""
+
+
+async def bounds_by_partition(client: Client, place: TopicPath) -> dict[int, PartitionBounds | None]:
+    """The bounds of every partition, by number; None for one that is offline.
+
+    The server answers for all partitions of a topic or for none, so that no reader passes over one that is offline.
+    Who only looks wants to see the others: they are then asked for one by one.
+    """
+    try:
+        bounds = (await client.get_partition_bounds(*place.names)).partitions
+    except ServerFailure as failure:
+        if failure.code is not ErrorCode.PARTITION_OFFLINE:
+            raise
+    else:
+        return {entry.partition_id: entry for entry in bounds}
+    partitions = (await client.get_topic(*place.names)).partitions
+    found = await asyncio.gather(*(_bounds(client, place, partition) for partition in partitions))
+    return {partition.partition_id: entry for partition, entry in zip(partitions, found, strict=True)}
+
+
+async def _bounds(client: Client, place: TopicPath, partition: PartitionInfo) -> PartitionBounds | None:
+    try:
+        await client.get_consumer_offset(*place.names, partition.partition_id, consumer=_NOBODY)
+    except NotFound:
+        pass
+    except ServerFailure as failure:
+        if failure.code is not ErrorCode.PARTITION_OFFLINE:
+            raise
+        return None
+    segments = (await client.get_segments(*place.names, partition.partition_id)).segments
+    if segments:
+        first, end = segments[0].first_offset, segments[-1].next_offset
+    else:
+        # Offset 0 is also what the server tells of a partition that never had a message.
+        first = end = partition.current_offset + 1 if partition.current_offset else 0
+    return PartitionBounds(partition.partition_id, first, end, partition.size, partition.message_count)

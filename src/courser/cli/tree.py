@@ -273,7 +273,7 @@ _USER = _noun(
 )
 _TOKEN = _noun(
     "pat",
-    "token_commands",
+    "login_commands",
     "Personal access tokens: log in without a password.",
     {
         "list": Verb(

@@ -17,9 +17,8 @@ from courser.broker.upkeep.retention import DeletionReason
 from courser.model.clock import Clock
 from courser.model.quantities import SECOND, format_byte_size
 from courser.server.allocator import find_trim
-from courser.server.collection_watch import CollectionWatch
 from courser.server.configuration.settings import ServerSettings
-from courser.server.garbage import Garbage
+from courser.server.garbage import CollectionWatch, Garbage
 from courser.server.logs import Logs
 from courser.server.loop_watch import LoopReport, LoopWatch
 from courser.transports.connections import Connections

@@ -13,9 +13,9 @@ from courser.configuration.environment import configuration_path, with_file
 from courser.configuration.loading import Configuration
 from courser.server.allocator import prepare_heap
 from courser.server.configuration import checks
-from courser.server.configuration.effective import effective_lines
-from courser.server.configuration.environment import log_levels, prints_configuration
+from courser.server.configuration.effective import by_table, is_logged_at_start, list_settings
 from courser.server.configuration.loading import load
+from courser.server.configuration.log_levels import log_levels
 from courser.server.configuration.settings import settings_of
 from courser.server.logs import Logs
 from courser.server.root_user import choose_root
@@ -68,7 +68,7 @@ def serve(
     prepare_heap()
     logs = Logs(settings.logging, stream, SystemClock())
     try:
-        if prints_configuration(environment):
+        if is_logged_at_start(environment):
             _log_configuration(configuration)
         for warning in (*configuration.warnings, *checks.warnings(configuration)):
             _log.warning("%s", warning)
@@ -85,9 +85,7 @@ def serve(
 
 def _log_configuration(configuration: Configuration) -> None:
     """Log one line per table."""
-    tables: dict[str, list[str]] = {}
-    for line in effective_lines(configuration):
-        if line.text:
-            tables.setdefault(line.table, []).append(f"{line.name}={line.text}")
-    for table, values in tables.items():
-        _log.info("configuration [%s] %s", table, " ".join(values))
+    for table, entries in by_table(list_settings(configuration)).items():
+        values = [f"{name}={entry.value}" for name, entry in entries.items() if entry.value]
+        if values:
+            _log.info("configuration [%s] %s", table, " ".join(values))

@@ -1,4 +1,4 @@
-"""When to search for garbage that refers to itself, so that nobody notices.
+"""When to search for garbage that refers to itself, so that nobody notices; and how long it takes.
 
 Python searches all objects for it now and then, and does nothing else meanwhile: a third of a second with 10,000
 partitions in memory. Here it searches only those that are new. What it keeps counts as permanent from then on, and all
@@ -8,14 +8,19 @@ objects are searched again when nobody needs the server, or else once an hour.
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self
 
+from courser.model import metric_table as m
 from courser.model.clock import Clock
+from courser.model.metrics import Registry
 
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 10_000
 """Net container allocations between two collections of the youngest objects, which takes 2 ms. Requests leave nothing
 behind, so few are needed. The default of 700 slows sends by a few percent."""
 _COLLECTIONS_OF_SURVIVORS = 1
 """After so many more of them, their survivors are searched once again, which takes 5 ms."""
+_SECOND = 1_000_000
 _NEVER = 1_000_000_000
 _LOOK_INTERVAL = 1.0
 """Seconds."""
@@ -71,3 +76,34 @@ class Garbage:
         gc.collect()
         gc.freeze()
         self._kept_count = 0
+
+
+class CollectionWatch:
+    """Measures how long collections stop the server, on whichever thread, while it is entered. They are rare."""
+
+    def __init__(self, registry: Registry, clock: Clock) -> None:
+        self._pauses = registry.histogram(m.COLLECTION_PAUSE)
+        self._clock = clock
+        self._began = 0
+        self.total = 0
+        """Microseconds that collections have taken."""
+
+    def __enter__(self) -> Self:
+        gc.callbacks.append(self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        gc.callbacks.remove(self._note)
+
+    def _note(self, phase: str, facts: dict[str, Any]) -> None:
+        """Called by the collector, which runs one collection at a time."""
+        del facts
+        if phase == "start":
+            self._began = self._clock.monotonic()
+        elif self._began:
+            pause = self._clock.monotonic() - self._began
+            self._began = 0
+            self.total += pause
+            self._pauses.observe(pause / _SECOND)

@@ -15,7 +15,7 @@ from courser.model import metric_table as m
 from courser.model.clock import Clock
 from courser.model.metrics import Registry
 from courser.server.blame import Blame, BlameKind, WatchedLoop, blame, commands_by_code
-from courser.server.collection_watch import CollectionWatch
+from courser.server.garbage import CollectionWatch
 
 _log = logging.getLogger(__name__)
 

@@ -1,38 +1,22 @@
-"""The effective configuration as TOML that can be loaded again, with secrets masked."""
+"""The effective configuration: as a list, and as TOML that can be loaded again. Secrets are masked."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from courser.api.operating_replies import Setting
-from courser.configuration.key import AnyKey, KeyStatus
+from courser.configuration.environment import variable
+from courser.configuration.key import KeyStatus
 from courser.configuration.loading import FROM_DEFAULT, Configuration
 
-
-@dataclass(frozen=True, slots=True)
-class ConfigurationLine:
-    """One key and its value."""
-
-    table: str
-    name: str
-    text: str
-    """The value as TOML; empty if the key is not set and has no default."""
-    source: str
+_OFF = ("0", "false", "no", "off")
 
 
-def effective_lines(configuration: Configuration) -> Iterator[ConfigurationLine]:
-    """Every key that takes effect."""
-    for key in configuration.index.keys:
-        if key.status is KeyStatus.LIVE:
-            yield _line(configuration, key)
-
-
-def _line(configuration: Configuration, key: AnyKey) -> ConfigurationLine:
-    table, _, name = key.path.rpartition(".")
-    return ConfigurationLine(table, name, key.show(configuration[key]), configuration.source(key))
+def is_logged_at_start(environment: Mapping[str, str]) -> bool:
+    """Whether a start logs the configuration."""
+    return (variable(environment, "DISPLAY_CONFIG") or "1").strip().lower() not in _OFF
 
 
 def list_settings(configuration: Configuration) -> list[Setting]:
-    """Every key that takes effect, for clients."""
+    """Every key that takes effect."""
     return [
         Setting(
             key.path,
@@ -46,29 +30,33 @@ def list_settings(configuration: Configuration) -> list[Setting]:
     ]
 
 
+def by_table(settings: list[Setting]) -> dict[str, dict[str, Setting]]:
+    """The settings by table, and in it by name."""
+    tables: dict[str, dict[str, Setting]] = {}
+    for entry in settings:
+        table, _, name = entry.key.rpartition(".")
+        tables.setdefault(table, {})[name] = entry
+    return tables
+
+
 def to_toml(
     configuration: Configuration, *, addresses: Mapping[str, str] | None = None, with_sources: bool = False
 ) -> str:
     """The whole configuration. ``addresses`` are those on which a server actually listens, by table."""
-    tables: dict[str, list[ConfigurationLine]] = {}
-    for line in effective_lines(configuration):
-        tables.setdefault(line.table, []).append(line)
     parts = []
-    for table, lines in tables.items():
+    for table, entries in by_table(list_settings(configuration)).items():
         rows = [f"[{table}]"]
-        for line in lines:
-            text = line.text
-            if addresses is not None and line.name == "address" and line.table in addresses:
-                text = f'"{addresses[line.table]}"'
-            rows.append(_row(line, text, with_sources=with_sources))
+        for name, entry in entries.items():
+            bound = (addresses or {}).get(table) if name == "address" else None
+            text = entry.value if bound is None else f'"{bound}"'
+            rows.append(_row(name, text, entry.source if with_sources else FROM_DEFAULT))
         parts.append("\n".join(rows) + "\n")
     return "\n".join(parts)
 
 
-def _row(line: ConfigurationLine, text: str, *, with_sources: bool) -> str:
+def _row(name: str, text: str, source: str) -> str:
     if not text:
-        return f"# {line.name} is not set"
+        return f"# {name} is not set"
     # A path may contain line ends, and the comment must stay on one line.
-    source = line.source if line.source.isprintable() else repr(line.source)
-    comment = f"  # {source}" if with_sources and line.source != FROM_DEFAULT else ""
-    return f"{line.name} = {text}{comment}"
+    shown = source if source.isprintable() else repr(source)
+    return f"{name} = {text}" + (f"  # {shown}" if source != FROM_DEFAULT else "")

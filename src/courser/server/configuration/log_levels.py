@@ -2,8 +2,11 @@
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from courser.configuration.loading import OUR_PREFIX
+from courser.errors import ConfigurationRefused
 from courser.model.setting_kinds import SettingKind, checked_text, quoted
 
 _OFF = logging.CRITICAL + 10
@@ -64,3 +67,22 @@ def _levels(value: object) -> LogLevels:
 
 
 LOG_LEVELS = SettingKind("log levels", LOG_LEVELS_EXPECTED, _levels, _levels, lambda value: quoted(value.text))
+
+
+def log_levels(environment: Mapping[str, str]) -> LogLevels | None:
+    """The levels of COURSER_LOG, or else of RUST_LOG. Other programs use RUST_LOG too, so errors in it are ignored.
+
+    Raises:
+        ConfigurationRefused: COURSER_LOG is not valid.
+    """
+    ours = environment.get(OUR_PREFIX + "LOG")
+    if ours:
+        try:
+            return parse_log_levels(ours)
+        except ValueError:
+            raise ConfigurationRefused([f'COURSER_LOG="{ours}": expected {LOG_LEVELS_EXPECTED}']) from None
+    shared = environment.get("RUST_LOG")
+    try:
+        return parse_log_levels(shared) if shared else None
+    except ValueError:
+        return None
