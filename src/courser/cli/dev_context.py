@@ -6,7 +6,7 @@ Several such servers may run at once. The first has the name ``dev``; the others
 from contextlib import suppress
 from itertools import count
 
-from courser.cli.machine_facts import answers_ping, listens
+from courser.cli.ports import answers_ping, listens
 from courser.cli.terminal import say
 from courser.client.contexts import Context, load_contexts
 from courser.errors import TargetRefused
