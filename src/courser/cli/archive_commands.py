@@ -23,7 +23,7 @@ from courser.cli.failures import ExitCode, Failure
 from courser.cli.output import output_option
 from courser.cli.quantity_words import DURATION, parse_time
 from courser.cli.records import Field, Record, as_size, as_time, emit_deed, emit_list
-from courser.cli.server_options import yes_option
+from courser.cli.server_options import examples, yes_option
 from courser.cli.terminal import confirm, say
 from courser.errors import ConfigurationRefused, StartRefused, StorageFailure
 from courser.server.entry_point import Wishes, load_configuration
@@ -46,8 +46,7 @@ _REMOVAL_FIELDS = (Field("key"), Field("size", text=as_size, is_number=True))
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
-def _epilog(*examples: str, exits: str = _EXITS) -> str:
-    return "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples) + f"\n\n{exits}"
+_epilog = partial(examples, exits=_EXITS)
 
 
 def _archive_options(function: _Function) -> _Function:

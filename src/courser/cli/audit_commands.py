@@ -1,5 +1,6 @@
 """``courser audit`` and ``courser usage``: check and measure a data directory with parallel Spark tasks."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -9,7 +10,7 @@ from courser.cli.cells import ABSENT, size_text
 from courser.cli.failures import ExitCode
 from courser.cli.inspect_commands import verdict, with_rate
 from courser.cli.inspect_support import emit_report, environment_keys
-from courser.cli.job_support import job_command, record_of, running_spark
+from courser.cli.job_support import job_command, running_spark
 from courser.cli.output import Report
 from courser.cli.quantity_words import DURATION
 from courser.cli.records import Field, as_size, as_time, emit_list, emit_thing
@@ -135,7 +136,7 @@ def usage_command(*, directory: Path, topic: str | None, window: int, master: st
 
         hours = max(round(window / _HOUR), 1)
         report = usage(spark, directory, stream=stream or None, topic=name or None, window_hours=hours)
-    record = record_of(report)
+    record = asdict(report)
     if output == "json":
         emit_thing((), record, output)
         return

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -10,6 +11,7 @@ import click
 from courser.cli.cells import Column, harmless
 from courser.cli.failures import Failure, unreadable
 from courser.cli.output import Report, emit
+from courser.cli.server_options import examples
 from courser.records.encryption import KEY_VARIABLE, OLD_KEYS_VARIABLE, KeyRing, keys_from
 from courser.storage.files import FileSystem
 from courser.storage.local_files import LocalFileSystem
@@ -17,6 +19,8 @@ from courser.storage.local_files import LocalFileSystem
 _Inspection = TypeVar("_Inspection")
 file_argument = click.argument("path", metavar="FILE", type=click.Path(path_type=Path, readable=False))
 _EXITS = "Exit codes: 0 printed (damage is shown among the rows), 1 the file cannot be read, 2 wrong usage."
+
+epilog = partial(examples, exits=_EXITS)
 
 
 class SmallInspection(Protocol):
@@ -28,12 +32,6 @@ class SmallInspection(Protocol):
 
     def rows(self) -> Iterator[object]:
         """The contents of the file."""
-
-
-def epilog(*examples: str, exits: str = _EXITS) -> str:
-    """The epilog of a help text."""
-    lines = "\n".join(f"  {example}" for example in examples)
-    return f"\b\nExamples:\n{lines}\n\n{exits}"
 
 
 def environment_keys() -> KeyRing:

@@ -1,5 +1,6 @@
 """``courser export``, ``replay``, ``compact``, ``backfill`` and ``merge``: ready-made jobs on Spark."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -17,7 +18,6 @@ from courser.cli.job_support import (
     loss_option,
     rate_text,
     read_options,
-    record_of,
     running_spark,
     to_option,
     topic_argument,
@@ -95,7 +95,7 @@ def export_command(
         f"exported {report.row_count} messages to {report.file_count} files ({size_text(report.size)}) in "
         f"{report.folder}, in {rate_text(report.size, report.seconds)}"
     )
-    emit_deed(sentence, record_of(report), output)
+    emit_deed(sentence, asdict(report), output)
 
 
 @job_command(
@@ -129,7 +129,7 @@ def merge_command(*, lake: Path, small: int, target: int, compression: str, mast
     )
     if report.finished_count:
         sentence += f"; finished {report.finished_count} from an earlier run"
-    emit_deed(sentence, record_of(report), output)
+    emit_deed(sentence, asdict(report), output)
 
 
 # --- replay, compact, backfill ---
@@ -186,7 +186,7 @@ def replay_command(
         f"replayed {report.message_count} messages ({size_text(report.size)}) in {report.step_count} steps, in "
         f"{rate_text(report.size, report.seconds)}"
     )
-    emit_deed(sentence, record_of(report), output)
+    emit_deed(sentence, asdict(report), output)
 
 
 @job_command(
@@ -247,7 +247,7 @@ def compact_command(
         f"wrote the latest messages of {report.key_count} keys to {report.target}; read {report.read_count} messages "
         f"in {report.seconds:.1f} s; skipped {report.keyless_count} without key and {report.deleted_count} deleted keys"
     )
-    emit_deed(sentence, record_of(report), output)
+    emit_deed(sentence, asdict(report), output)
 
 
 @job_command(
@@ -311,4 +311,4 @@ def backfill_command(
         f"sent {report.message_count} messages of {report.file_count} files to {'/'.join(topic)}, in "
         f"{report.seconds:.1f} s; skipped {report.skipped_count} files that were already sent"
     )
-    emit_deed(sentence, record_of(report), output)
+    emit_deed(sentence, asdict(report), output)

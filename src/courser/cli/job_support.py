@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, urlencode
 
 import click
@@ -244,13 +244,6 @@ def books_of(books: Path | None) -> Path:
     from courser.jobs.job_book import default_books  # noqa: PLC0415 -- Spark is installed by now
 
     return books or default_books(os.environ)
-
-
-def record_of(report: Any) -> dict[str, Any]:
-    """A report as a record."""
-    from dataclasses import asdict  # noqa: PLC0415
-
-    return asdict(report)
 
 
 def rate_text(size: int, seconds: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from courser.cli.cells import harmless
 from courser.cli.records import Field, Record, as_time
@@ -61,39 +61,14 @@ def record_of(status: Status) -> Record:
     return {**asdict(status), "state": status.state_now, "total_lag": status.total_lag}
 
 
-class View(Protocol):
-    """Shows statuses as they change. A context manager."""
+class View:
+    """Shows statuses as they change; this one shows nothing. A context manager."""
 
     def update(self, statuses: Sequence[Status]) -> None:
         """Show the current statuses."""
 
     def show_batch(self, name: str, batch: int, text: str) -> None:
         """Show rows of a console sink."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-def make_view(output: str, *, is_terminal: bool) -> View:
-    """The view for this output format and kind of stdout."""
-    if output in ("json", "csv"):
-        return NoView()
-    return LiveView() if output == "table" and is_terminal else LineView()
-
-
-class NoView:
-    """Shows nothing."""
-
-    def update(self, statuses: Sequence[Status]) -> None:
-        """Nothing."""
-        del statuses
-
-    def show_batch(self, name: str, batch: int, text: str) -> None:
-        """Nothing."""
-        del name, batch, text
 
     def __enter__(self) -> Self:
         return self
@@ -104,7 +79,7 @@ class NoView:
         return None
 
 
-class LineView(NoView):
+class LineView(View):
     """Prints one line per change."""
 
     def __init__(self) -> None:
@@ -124,7 +99,7 @@ class LineView(NoView):
         flush()
 
 
-class LiveView:
+class LiveView(View):
     """A table that is redrawn in place."""
 
     def __init__(self) -> None:
@@ -156,3 +131,10 @@ class LiveView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._table.__exit__(kind, error, trace)
+
+
+def make_view(output: str, *, is_terminal: bool) -> View:
+    """The view for this output format and kind of stdout."""
+    if output in ("json", "csv"):
+        return View()
+    return LiveView() if output == "table" and is_terminal else LineView()

@@ -11,8 +11,8 @@ from courser.cli.cells import harmless
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.dev_context import DEV_CONTEXT, forget_dev_context, save_dev_context
 from courser.cli.failures import ExitCode, Failure
-from courser.cli.ports import listens
 from courser.cli.output import output_option
+from courser.cli.ports import listens
 from courser.cli.records import Field, RecordWriter
 from courser.cli.terminal import flush, say, write
 from courser.client.contexts import CONTEXT_VARIABLE, URL_VARIABLES
