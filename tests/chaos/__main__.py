@@ -16,7 +16,7 @@ PURGES, ARCHIVE = "purges", "archive"
 """What can be left out besides troubles and attacks."""
 NOTHING = "nothing"
 """The trouble of a run without any."""
-UNMENDED = frozenset({Trouble.STOPPED, *PROCESS_TROUBLES})
+UNMENDED = frozenset({Trouble.STOPPED, *PROCESS_TROUBLES} - {Trouble.KILLED_ON_FULL_DISK})
 """Troubles that a run leaves out unless it is told to make them: the server does not cope with them yet."""
 SHOWN_MAX = 30
 """Violations that are printed."""
