@@ -5,7 +5,7 @@ that the operator sees every mistake at once.
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -106,19 +106,29 @@ class _Collector:
     def merge(self, source: Mapping[str, SourcedValue]) -> None:
         self.assignments |= source
 
-    def refuse(self, key: AnyKey, shown: str, source: str, spelling: str) -> None:
-        shown = '"***"' if key.is_secret else shown
-        self.problems.append(f"{spelling} = {shown} ({source}): expected {key.kind.expected}")
-
-    def put(self, target: dict[str, SourcedValue], key: AnyKey, assignment: SourcedValue) -> None:
-        """Record a value, unless the same source sets the key to another value under another name."""
+    def read(
+        self,
+        target: dict[str, SourcedValue],
+        key: AnyKey,
+        parse: Callable[[Any], object],
+        value: object,
+        source: str,
+        spelling: str,
+    ) -> None:
+        """Note the value of a key, unless it is not valid, or the same source has another one under another name."""
+        try:
+            parsed = parse(value)
+        except ValueError:
+            shown = '"***"' if key.is_secret else _shown(value)
+            self.problems.append(f"{spelling} = {shown} ({source}): expected {key.kind.expected}")
+            return
         other = target.get(key.path)
-        if other is not None and not key.has_any_below and other.value != assignment.value:
+        if other is not None and not key.has_any_below and other.value != parsed:
             self.problems.append(
-                f"{assignment.spelling} ({assignment.source}) and {other.spelling} ({other.source}) are the same "
+                f"{spelling} ({source}) and {other.spelling} ({other.source}) are the same "
                 "setting but have different values: remove one"
             )
-        target[key.path] = assignment
+        target[key.path] = SourcedValue(parsed, source, spelling)
 
 
 def load(
@@ -158,12 +168,7 @@ def _add_file(collector: _Collector, path: Path) -> None:
     for spelling, value in _leaves(read_toml(path), collector.index, ()):
         key = collector.index.find(spelling)
         if key is not None:
-            try:
-                parsed = value if key.has_any_below else key.kind.from_toml(value)
-            except ValueError:
-                collector.refuse(key, _shown(value), str(path), spelling)
-            else:
-                collector.put(values, key, SourcedValue(parsed, str(path), spelling))
+            collector.read(values, key, key.kind.from_toml, value, str(path), spelling)
         elif collector.index.is_table(spelling):
             if not isinstance(value, dict):
                 collector.problems.append(f"{spelling} = {_shown(value)} ({path}): expected a table")
@@ -237,9 +242,11 @@ def _add_variables(collector: _Collector, environment: Mapping[str, str], prefix
             collector.warnings.append(f"ignoring {variable}: unknown setting{hint}")
             continue
         key, spelling = found
-        _put_text(collector, values, key, environment[variable], variable, spelling)
+        collector.read(values, key, key.kind.from_text, environment[variable], variable, spelling)
     for given in rows.values():
-        _put_rows(collector, values, given)
+        # They replace the whole list, also that of the file.
+        tables = [given.tables[number] for number in sorted(given.tables)]
+        collector.read(values, given.key, given.key.kind.from_toml, tables, given.first_variable, given.spelling)
     collector.merge(values)
 
 
@@ -253,30 +260,8 @@ class _Rows:
     tables: dict[int, dict[str, str]] = field(default_factory=dict)
 
 
-def _put_rows(collector: _Collector, values: dict[str, SourcedValue], rows: _Rows) -> None:
-    """They replace the whole list, also that of the file."""
-    tables: list[dict[str, str]] = [rows.tables[number] for number in sorted(rows.tables)]
-    try:
-        parsed = rows.key.kind.from_toml(tables)
-    except ValueError:
-        collector.refuse(rows.key, _shown(tables), rows.first_variable, rows.spelling)
-    else:
-        collector.put(values, rows.key, SourcedValue(parsed, rows.first_variable, rows.spelling))
-
-
 def _is_no_setting(name: str) -> bool:
     return name in _NO_SETTINGS or name.startswith(_NO_SETTINGS_PREFIXES)
-
-
-def _put_text(
-    collector: _Collector, values: dict[str, SourcedValue], key: AnyKey, text: str, source: str, spelling: str
-) -> None:
-    try:
-        parsed = key.kind.from_text(text)
-    except ValueError:
-        collector.refuse(key, _shown(text), source, spelling)
-    else:
-        collector.put(values, key, SourcedValue(parsed, source, spelling))
 
 
 # --- the command line ---------------------------------------------------------------------------------
@@ -291,7 +276,7 @@ def _add_settings(collector: _Collector, settings: Sequence[str]) -> None:
         if key is None:
             collector.problems.append(_unknown(spelling, text, "--set", collector.index))
         else:
-            _put_text(collector, values, key, text, "--set", spelling)
+            collector.read(values, key, key.kind.from_text, text, "--set", spelling)
     collector.merge(values)
 
 
