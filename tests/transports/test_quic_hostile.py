@@ -258,7 +258,6 @@ async def test_handshakes_that_never_end_have_places_and_a_deadline(certificate:
             assert server.connections.count <= 20
         async with connected(server) as other:
             assert await other.say(b"login") == b"login"
-            assert server.connections.count > 10
             async with asyncio.timeout(GRACE):
                 while server.connections.count > 2:  # noqa: ASYNC110 - the deadline passes
                     await asyncio.sleep(0)
