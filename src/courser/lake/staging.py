@@ -86,15 +86,22 @@ def move_into_place(lake: Path, moves: Mapping[str, Path]) -> None:
     for name, place in sorted(moves.items()):
         make_folders((lake / name).parent)
         place.replace(lake / name)
-        sync_folder((lake / name).parent)
+    _sync_folders_of(lake, moves)
 
 
 def remove_files(lake: Path, names: Iterable[str]) -> None:
     """Remove files of the lake; those that are gone are no error. Durable on return."""
+    removed = []
     for name in sorted(names):
         with suppress(FileNotFoundError):
             (lake / name).unlink()
-            sync_folder((lake / name).parent)
+            removed.append(name)
+    _sync_folders_of(lake, removed)
+
+
+def _sync_folders_of(lake: Path, names: Iterable[str]) -> None:
+    for folder in sorted({(lake / name).parent for name in names}):
+        sync_folder(folder)
 
 
 def clear(root: Path) -> None:
