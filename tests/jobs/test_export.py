@@ -15,7 +15,7 @@ from courser.jobs.export_files import RangeWork, stage_range
 from courser.jobs.export_manifest import BOOKS, STAGING, ManifestRefused, load_manifest, save_manifest
 from courser.jobs.merge import merge
 from courser.lake.locks import FolderInUse, only_writer
-from courser.lake.staging import move_into_place
+from courser.lake.staged_parquet import move_into_place
 from courser.spark.errors import DataLost
 from tests.jobs.topics import ORIGIN, connected, file_options, fill_topic, make_topic, options_of
 from tests.lake.rows import ask_duckdb

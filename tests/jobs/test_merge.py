@@ -14,7 +14,7 @@ from courser.jobs import merge as merge_module
 from courser.jobs.export import export
 from courser.jobs.export_manifest import BOOKS, STAGING, ManifestRefused
 from courser.jobs.merge import UNSETTLED_SECONDS, MergeReport, merge
-from courser.lake import staging
+from courser.lake import staged_parquet
 from courser.lake.atomic_files import AtomicFile
 from courser.lake.file_names import range_file_name
 from tests.jobs.topics import connected, fill_topic, make_topic, options_of
@@ -126,7 +126,7 @@ STEPS = {
     "before the note": (merge_module, "write_atomically"),
     "before the new name": (merge_module, "_finish_note"),
     "before the old files go": (merge_module, "remove_files"),
-    "before the new name is durable": (staging, "sync_folder"),
+    "before the new name is durable": (staged_parquet, "sync_folder"),
 }
 
 

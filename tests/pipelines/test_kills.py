@@ -64,7 +64,7 @@ def check(scene: Scene, copy: str, orders: range) -> None:
 def test_killed_in_the_middle_of_publishing_a_batch(scene: Scene) -> None:
     files = define(scene, "orders", "copy", FEW_ORDERS)
     # Two files a batch: the second batch has one in the lake, and the other one not.
-    runner = start(scene, dying("courser.lake.staging.make_folders", 4), *files, "--once")
+    runner = start(scene, dying("courser.lake.staged_parquet.make_folders", 4), *files, "--once")
     assert end_of(scene, runner) == -signal.SIGKILL
     assert len(list(scene.folder.glob("lake/**/*.parquet"))) == 3
     assert 1 in batches(scene, "lake", "offsets") - batches(scene, "lake", "commits")

@@ -10,9 +10,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from courser.errors import ClientFailure
-from courser.lake import staging
+from courser.lake import staged_parquet
 from courser.lake.file_names import range_file_name
-from courser.lake.staging import StagedFile, clear
+from courser.lake.staged_parquet import StagedParquet, clear
 from courser.pipelines import lake_publishing
 from courser.pipelines.lake_publishing import publish, staging_root
 from courser.pipelines.staged_rows import StageRows
@@ -30,9 +30,9 @@ def lists(tmp_path: Path) -> Path:
     return tmp_path / "published"
 
 
-def stage(lake: Path, *pieces: range, partition: int = 3) -> list[StagedFile]:
+def stage(lake: Path, *pieces: range, partition: int = 3) -> list[StagedParquet]:
     """Each piece is what one task reads."""
-    staged: list[StagedFile] = []
+    staged: list[StagedParquet] = []
     for offsets in pieces:
         order = StageRows(
             root=str(staging_root(lake, "p") / "0"),
@@ -47,7 +47,7 @@ def stage(lake: Path, *pieces: range, partition: int = 3) -> list[StagedFile]:
             "day": ["d1" if offset % 2 else "d2" for offset in offsets],
         }
         for report in order(iter([pa.RecordBatch.from_pydict(columns)])):
-            staged += [StagedFile(**row) for row in report.to_pylist()]
+            staged += [StagedParquet(**row) for row in report.to_pylist()]
     return staged
 
 
@@ -87,7 +87,7 @@ def test_rows_without_offsets_are_named_after_query_and_batch(lake: Path, lists:
     for _ in range(2):
         order = StageRows(root=str(staging_root(lake, "p")))
         report = next(order(iter([pa.RecordBatch.from_pydict({"_partition": [3], "_offset": [0]})])))
-        publish(lake, [StagedFile(**row) for row in report.to_pylist()], QUERY, 7, lists)
+        publish(lake, [StagedParquet(**row) for row in report.to_pylist()], QUERY, 7, lists)
     assert [path.name for path in lake.iterdir()] == [f"{QUERY}-00000000000000000007-00000.parquet"]
     assert seen(lake) == once(range(1))
 
@@ -112,7 +112,7 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
     for module, names in (
         (lake_publishing, ("write_atomically", "remove_files", "_forget_older")),
-        (staging, ("make_folders", "sync_folder")),
+        (staged_parquet, ("make_folders", "sync_folder")),
     ):
         for name in names:
             monkeypatch.setattr(module, name, counting(getattr(module, name)))

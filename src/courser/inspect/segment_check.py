@@ -88,7 +88,7 @@ def check_segment(
         on_progress(size)
 
     try:
-        check = SegmentCheck(file_system, directory, identity, expected, note_size, keys)
+        check = SegmentExaminer(file_system, directory, identity, expected, note_size, keys)
         findings = tuple(check.findings())
     except FileNotFoundError:
         gone = Finding(Severity.NOTE, "files", path, "deleted since the directory was listed: skipped")
@@ -98,7 +98,7 @@ def check_segment(
     return SegmentOutcome(findings, check.result, sum(sizes))
 
 
-class SegmentCheck:
+class SegmentExaminer:
     """Checks one segment up to its size when it is opened. Call ``findings`` once, then ``result``.
 
     Raises:

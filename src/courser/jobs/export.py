@@ -27,7 +27,7 @@ from courser.jobs.tasks import run_in_tasks, steps_of
 from courser.lake.atomic_files import remove_partial_files
 from courser.lake.file_names import folder_path, range_file_name
 from courser.lake.locks import only_writer
-from courser.lake.staging import StagedFile, clear, move_into_place
+from courser.lake.staged_parquet import StagedParquet, clear, move_into_place
 from courser.spark.sources import OffsetRange
 
 STEP_SIZE = 8 * 1024 * 1024 * 1024
@@ -93,7 +93,7 @@ def export(
         # Before the first file is visible: after a crash, the next run writes exactly these ranges again.
         save_manifest(folder, manifest)
         work = _work(folder, manifest, topic, compression)
-        written: list[StagedFile] = []
+        written: list[StagedParquet] = []
         for step in steps_of(work, step_size, weight=lambda item: item.size):
             staged = [
                 file
@@ -117,7 +117,7 @@ def export(
     )
 
 
-def _name_of(file: StagedFile) -> str:
+def _name_of(file: StagedParquet) -> str:
     assert file.first is not None
     assert file.last is not None
     return range_file_name(file.first, file.last)

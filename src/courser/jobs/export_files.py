@@ -11,7 +11,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from courser.jobs.export_manifest import STAGING
 from courser.jobs.source_topic import fetch_ranges
 from courser.lake.parquet_files import ParquetOptions
-from courser.lake.staging import StagedFile, StagingFolder
+from courser.lake.staged_parquet import StagedParquet, StagingFolder
 from courser.spark.decoding import Decoder
 from courser.spark.read_options import ReadOptions
 from courser.spark.sources import OffsetRange
@@ -57,7 +57,7 @@ class RangeWork:
     """Approximate bytes."""
 
 
-def stage_range(work: RangeWork) -> list[StagedFile]:
+def stage_range(work: RangeWork) -> list[StagedParquet]:
     """Write the files of a range aside."""
     part, options = work.part, work.options
     schema = _MESSAGE.append(_HEADERS) if work.include_headers else _MESSAGE

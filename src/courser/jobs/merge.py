@@ -29,7 +29,7 @@ from courser.lake.atomic_files import sync_folder, write_atomically
 from courser.lake.file_names import PARTIAL_SUFFIX, range_file_name, range_of_name, value_of_folder
 from courser.lake.locks import only_writer
 from courser.lake.parquet_files import ParquetOptions
-from courser.lake.staging import StagedFile, StagingFolder, clear, move_into_place, remove_files
+from courser.lake.staged_parquet import StagedParquet, StagingFolder, clear, move_into_place, remove_files
 
 SMALL_SIZE = 64 * 1024 * 1024
 """Bytes below which a file is worth merging."""
@@ -138,7 +138,7 @@ def _merge_root(spark: SparkSession, root: Path, small_size: int, target_size: i
         if work and manifest is not None:
             # Before the first merge: from now on, finished ranges must not be written again.
             save_manifest(root, replace(manifest, is_merged=True))
-        merged: list[StagedFile] = []
+        merged: list[StagedParquet] = []
         for step in steps_of(work, _STEP_SIZE, weight=lambda item: item.size):
             staged = run_in_tasks(spark, _stage_merged, step, weight=lambda item: item.size)
             for item, file in zip(step, staged, strict=True):
@@ -235,7 +235,7 @@ def _partition_of(folder: Path) -> str | None:
 # --- merging ------------------------------------------------------------------------------------------
 
 
-def _stage_merged(work: _Work) -> StagedFile:
+def _stage_merged(work: _Work) -> StagedParquet:
     """Write the new file aside; runs in a task."""
     paths = [file.path for file in work.files]
     schema = pq.read_schema(paths[0]).remove_metadata()
@@ -253,7 +253,7 @@ def _stage_merged(work: _Work) -> StagedFile:
     return staged
 
 
-def _replace_files(work: _Work, staged: StagedFile) -> None:
+def _replace_files(work: _Work, staged: StagedParquet) -> None:
     folder = str(work.files[0].path.parent.relative_to(work.root))
     note = {
         "folder": folder,

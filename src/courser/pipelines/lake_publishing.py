@@ -18,7 +18,7 @@ from typing import Any
 from courser.errors import ClientFailure
 from courser.lake.atomic_files import AtomicFile, sync_folder, write_atomically
 from courser.lake.file_names import range_file_name, range_of_name, value_of_folder
-from courser.lake.staging import StagedFile, move_into_place, remove_files
+from courser.lake.staged_parquet import StagedParquet, move_into_place, remove_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def staging_root(lake: Path, name: str) -> Path:
     return lake.parent / f".{lake.name}.staging" / name
 
 
-def file_name(file: StagedFile, query_id: str, batch: int) -> str:
+def file_name(file: StagedParquet, query_id: str, batch: int) -> str:
     """The file's name: after its offsets if it has some, else after the query and the batch."""
     if file.first is not None and file.last is not None:
         return range_file_name(file.first, file.last)
@@ -44,7 +44,7 @@ def file_name(file: StagedFile, query_id: str, batch: int) -> str:
 
 def publish(
     lake: Path,
-    staged: Sequence[StagedFile],
+    staged: Sequence[StagedParquet],
     query_id: str,
     batch: int,
     lists: Path,
@@ -108,7 +108,7 @@ Hulls = Mapping[int, tuple[int, int]]
 """The first and last offset of a batch, by partition."""
 
 
-def hulls_of(staged: Sequence[StagedFile]) -> dict[int, tuple[int, int]]:
+def hulls_of(staged: Sequence[StagedParquet]) -> dict[int, tuple[int, int]]:
     """The offsets that a batch covers. Everything between the two ends belongs to it, including dropped bad rows."""
     hulls: dict[int, tuple[int, int]] = {}
     for file in staged:

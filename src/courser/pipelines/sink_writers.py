@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from courser.client.targets import Target
-from courser.lake.staging import StagedFile, clear
+from courser.lake.staged_parquet import StagedParquet, clear
 from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.decode import OFFSET, PARTITION, TIMESTAMP
 from courser.pipelines.definition import SinkDefinition, TopicName
@@ -105,7 +105,7 @@ class LakeSink:
         if self.sink.type != "parquet" and self._is_done(query_id, batch):
             return
         if self.is_staged:
-            staged = [StagedFile(**row.asDict()) for row in rows.collect()]
+            staged = [StagedParquet(**row.asDict()) for row in rows.collect()]
         else:
             staged = self._stage(rows, root)
         if self.sink.type == "parquet":
@@ -121,10 +121,10 @@ class LakeSink:
             return None
         return self.names.partition, self.names.offset
 
-    def _stage(self, rows: "DataFrame", root: Path) -> list[StagedFile]:
+    def _stage(self, rows: "DataFrame", root: Path) -> list[StagedParquet]:
         rows = with_folder_columns(rows, self.sink, self.names)
         order = staging_order(self.sink, self.names, rows.columns, root)
-        return [StagedFile(**row.asDict()) for row in rows.mapInArrow(order, REPORT_SCHEMA).collect()]
+        return [StagedParquet(**row.asDict()) for row in rows.mapInArrow(order, REPORT_SCHEMA).collect()]
 
     def _query_id(self) -> str:
         """Spark's id of the query. It is stored in the checkpoint, so a new checkpoint has a new one."""
@@ -145,7 +145,7 @@ class LakeSink:
             known = iceberg.last_batch(iceberg.open_catalog(Path(self.sink.path)), self.sink.table or "", query_id)
         return known is not None and batch <= known
 
-    def _append(self, staged: Sequence[StagedFile], query_id: str, batch: int) -> None:
+    def _append(self, staged: Sequence[StagedParquet], query_id: str, batch: int) -> None:
         import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415 -- optional
 
         assert self.sink.path is not None
@@ -163,7 +163,7 @@ class LakeSink:
             iceberg.append(catalog, self.sink.table or "", rows, schema, application=query_id, batch=batch)
 
 
-def _rows_of(staged: Sequence[StagedFile]) -> Iterator[Any]:
+def _rows_of(staged: Sequence[StagedParquet]) -> Iterator[Any]:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     for file in staged:

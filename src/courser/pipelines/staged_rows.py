@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from courser.lake.staging import StagedFile, StagingFolder
+from courser.lake.staged_parquet import StagedParquet, StagingFolder
 
 REPORT_SCHEMA = "place STRING, folder STRING, task INT, part INT, first BIGINT, last BIGINT, rows BIGINT, size BIGINT"
-"""The fields of ``StagedFile``."""
+"""The fields of ``StagedParquet``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +36,10 @@ class StageRows:
 
         staged = list(self._stage(batches))
         types = (pa.string(), pa.string(), pa.int32(), pa.int32(), pa.int64(), pa.int64(), pa.int64(), pa.int64())
-        schema = pa.schema([(column.name, kind) for column, kind in zip(fields(StagedFile), types, strict=True)])
+        schema = pa.schema([(column.name, kind) for column, kind in zip(fields(StagedParquet), types, strict=True)])
         yield pa.RecordBatch.from_pylist([asdict(file) for file in staged], schema)
 
-    def _stage(self, batches: Iterable[Any]) -> Iterator[StagedFile]:
+    def _stage(self, batches: Iterable[Any]) -> Iterator[StagedParquet]:
         writers: dict[int | None, _Writer] = {}
         with ExitStack() as stack:
             for batch in batches:
@@ -96,7 +96,7 @@ class _Writer:
             self.last = ends["max"] if self.last is None else max(self.last, ends["max"])
         self.folder.add(rows.select(self.schema.names))
 
-    def finish(self) -> list[StagedFile]:
+    def finish(self) -> list[StagedParquet]:
         from pyspark import TaskContext  # noqa: PLC0415 -- optional
 
         context = TaskContext.get()

@@ -25,7 +25,7 @@ _FILE_NAME = "rows.staged"
 
 
 @dataclass(frozen=True, slots=True)
-class StagedFile:
+class StagedParquet:
     """A file that is complete and durable, but not visible."""
 
     place: str
@@ -63,13 +63,13 @@ class StagingFolder:
 
     def finish(
         self, *, task: int = 0, part: int | None = None, first: int | None = None, last: int | None = None
-    ) -> list[StagedFile]:
+    ) -> list[StagedParquet]:
         """Complete the files, one for each folder that rows belong to."""
         staged = []
         for file in self._files.finish():
             folder = file.path.parent.relative_to(self._root)
             place = "" if folder == Path() else folder.as_posix()
-            staged.append(StagedFile(str(file.path), place, task, part, first, last, file.row_count, file.size))
+            staged.append(StagedParquet(str(file.path), place, task, part, first, last, file.row_count, file.size))
         return staged
 
     def __enter__(self) -> Self:

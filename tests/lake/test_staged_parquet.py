@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from courser.lake import staging
+from courser.lake import staged_parquet
 from courser.lake.file_names import range_file_name
-from courser.lake.staging import StagedFile, StagingFolder, clear, move_into_place, remove_files
+from courser.lake.staged_parquet import StagedParquet, StagingFolder, clear, move_into_place, remove_files
 from tests.lake.rows import SCHEMA, batch_of, offsets_by_duckdb, write_parquet
 
 
-def stage(lake: Path, first: int, count: int) -> list[StagedFile]:
+def stage(lake: Path, first: int, count: int) -> list[StagedParquet]:
     with StagingFolder(lake / "staging", SCHEMA, folder_columns=["day"]) as folder:
         folder.add(batch_of(first, count))
         return folder.finish(part=0, first=first, last=first + count - 1)
 
 
-def moves_of(staged: list[StagedFile]) -> dict[str, Path]:
+def moves_of(staged: list[StagedParquet]) -> dict[str, Path]:
     return {file.name_in_lake(range_file_name(file.first or 0, file.last or 0)): Path(file.place) for file in staged}
 
 
@@ -51,7 +51,7 @@ def test_each_folder_is_synced_once_behind_all_its_changes(tmp_path: Path, monke
         synced.append((folder.name, len(list(folder.glob("*.parquet")))))
 
     moves = moves_of([*stage(tmp_path, 0, 120), *stage(tmp_path, 120, 10)])
-    monkeypatch.setattr(staging, "sync_folder", sync)
+    monkeypatch.setattr(staged_parquet, "sync_folder", sync)
     move_into_place(tmp_path, moves)
     assert synced == [("day=2026-11-14", 1), ("day=2026-11-15", 2)]
     synced.clear()
