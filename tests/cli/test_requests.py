@@ -18,10 +18,11 @@ from courser.model.messaging import Transport
 
 
 def verbs(group: LazyGroup = root) -> Iterator[tuple[str, Verb]]:
-    yield from ((f"{group.name} {name}", verb) for name, verb in group.verbs.items())
-    for name in group.summaries:
-        if isinstance(inner := group.get_command(click.Context(group), name), LazyGroup):
-            yield from verbs(inner)
+    for name, entry in group.entries.items():
+        if isinstance(entry, Verb):
+            yield f"{group.name} {name}", entry
+        elif isinstance(entry, LazyGroup):
+            yield from verbs(entry)
 
 
 VERBS = dict(verbs())

@@ -59,45 +59,48 @@ class Verb:
         return self.summary or self.help.split(".", 1)[0] + "."
 
 
-class LazyGroup(click.Group):
-    """A group that knows the names and summaries of its commands, and the module that contains them.
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A command that another module than that of its group contains."""
 
-    The command ``log`` is the attribute ``log_command`` of that module, unless its summary is a ``Verb``.
-    ``other_modules`` maps commands that are elsewhere to their modules; ``groups`` are subgroups. ``aliases`` are short
-    names; ``ls`` is one of every ``list``. ``sections`` divide a long list of commands in the help text: a title, and
-    the names below it.
+    module: str
+    summary: str
+
+
+Entry: TypeAlias = "str | Function | Verb | LazyGroup"
+"""A command in a group. A text is the summary of one that the module of the group contains."""
+
+
+class LazyGroup(click.Group):
+    """A group that knows the names and summaries of its commands, and the modules that contain them.
+
+    The command ``log`` is the attribute ``log_command`` of a module. ``sections`` divide the list of commands in the
+    help text. ``aliases`` are short names; ``ls`` is one of every ``list``.
     """
 
     def __init__(
         self,
         name: str,
-        *,
-        commands_module: str,
-        summaries: Mapping[str, str | Verb],
-        other_modules: Mapping[str, str] | None = None,
-        groups: Mapping[str, click.Command] | None = None,
-        aliases: Mapping[str, str] | None = None,
-        sections: Mapping[str, Sequence[str]] | None = None,
+        module: str,
         description: str,
+        sections: Mapping[str, Mapping[str, Entry]],
+        *,
+        aliases: Mapping[str, str],
         epilog: str,
         params: Sequence[click.Parameter] = (),
-        callback: Callable[..., object] | None = None,
     ) -> None:
         super().__init__(
             name,
             help=description,
             epilog=epilog,
             params=list(params),
-            callback=callback,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
-        self.verbs = {verb: row for verb, row in summaries.items() if isinstance(row, Verb)}
-        self.summaries = {verb: text.in_short if isinstance(text, Verb) else text for verb, text in summaries.items()}
-        self.aliases = {**({"ls": "list"} if "list" in summaries else {}), **(aliases or {})}
-        self.sections = dict(sections or {"Commands": tuple(summaries)})
-        self._commands_module = commands_module
-        self._other_modules = dict(other_modules or {})
-        self._groups = dict(groups or {})
+        self._module = module
+        self.sections = sections
+        self.entries = {entry: found for section in sections.values() for entry, found in section.items()}
+        self.summaries = {entry: _summary(found) for entry, found in self.entries.items()}
+        self.aliases = {**({"ls": "list"} if "list" in self.entries else {}), **aliases}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names in the order of the help text, which is not alphabetical."""
@@ -108,16 +111,14 @@ class LazyGroup(click.Group):
         """Import a command."""
         del ctx
         name = self.aliases.get(cmd_name, cmd_name)
-        if name in self._groups:
-            return self._groups[name]
-        if name not in self.summaries:
-            return None
-        if name in self.verbs:
-            command = import_module(_REQUESTS_MODULE).request_command(name, self.verbs[name])
-            assert isinstance(command, click.Command)
-            return command
-        module = import_module(self._other_modules.get(name, self._commands_module))
-        command = getattr(module, f"{name.replace('-', '_')}_command")
+        entry = self.entries.get(name)
+        if entry is None or isinstance(entry, LazyGroup):
+            return entry
+        if isinstance(entry, Verb):
+            command = import_module(_REQUESTS_MODULE).request_command(name, entry)
+        else:
+            module = entry.module if isinstance(entry, Function) else self._module
+            command = getattr(import_module(f"courser.cli.{module}"), f"{name.replace('-', '_')}_command")
         assert isinstance(command, click.Command)
         return command
 
@@ -156,3 +157,14 @@ class LazyGroup(click.Group):
 
     def _aliases_of(self, name: str) -> list[str]:
         return [alias for alias, command in self.aliases.items() if command == name]
+
+
+def _summary(entry: Entry) -> str:
+    match entry:
+        case str():
+            return entry
+        case Verb():
+            return entry.in_short
+        case Function():
+            return entry.summary
+    return entry.get_short_help_str(limit=100)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import click
 
 from courser import __version__
-from courser.cli.lazy import LazyGroup, Verb
+from courser.cli.lazy import Entry, Function, LazyGroup, Verb
 from courser.cli.server_options import server_parameters
 
 _EXIT_CODES = """\b
@@ -38,22 +38,15 @@ def _noun(
     name: str,
     module: str,
     description: str,
-    summaries: Mapping[str, str | Verb],
+    verbs: Mapping[str, Entry],
     *examples: str,
     aliases: Mapping[str, str] | None = None,
-    other_modules: Mapping[str, str] | None = None,
 ) -> LazyGroup:
     """A group with the verbs of one noun. Short names are those of the Iggy CLI: ``l`` is list."""
-    verbs = {short: verb for short, verb in _VERBS.items() if verb in summaries} if aliases is None else aliases
-    return LazyGroup(
-        name,
-        commands_module=f"courser.cli.{module}",
-        summaries=summaries,
-        other_modules={verb: f"courser.cli.{other}" for verb, other in (other_modules or {}).items()},
-        aliases=verbs,
-        description=description,
-        epilog="\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples) + "\n",
-    )
+    usual = {short: verb for short, verb in _VERBS.items() if verb in verbs}
+    epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples) + "\n"
+    short = usual if aliases is None else aliases
+    return LazyGroup(name, module, description, {"Commands": verbs}, aliases=short, epilog=epilog)
 
 
 _STREAM = _noun(
@@ -255,7 +248,7 @@ _USER = _noun(
         "password": "Change a password.",
         "permissions": "Replace all permissions of a user.",
         "can": "Say whether a user may do something, and why.",
-        "reset-root": "Set the root user's password, offline.",
+        "reset-root": Function("root_commands", "Set the root user's password, offline."),
     },
     "courser user create reader --allow shop/orders:read",
     "courser user can reader send shop/orders",
@@ -269,7 +262,6 @@ _USER = _noun(
         "pwd": "password",
         "p": "permissions",
     },
-    other_modules={"reset-root": "root_commands"},
 )
 _TOKEN = _noun(
     "pat",
@@ -357,53 +349,52 @@ _BENCH = _noun(
     "courser bench compare before.json after.json",
     aliases={"e2e": "end-to-end"},
 )
-_INSPECT = LazyGroup(
+_INSPECT = _noun(
     "inspect",
-    commands_module="courser.cli.inspect_commands",
-    summaries={
+    "inspect_commands",
+    "Inspect files on disk. Read-only; safe while a server is running.",
+    {
         "log": "Print the batches and messages of a segment's log.",
         "index": "Print the blocks and entries of a segment's index.",
         "ledger": "Print the records of a partition's ledger.",
         "offsets": "Print the stored consumer offsets of a partition.",
         "session": "Print how the last server stopped in a data directory.",
-        "journal": "Print the entries of a metadata journal, secrets masked.",
-        "snapshot": "Print the contents of a metadata snapshot, secrets masked.",
-        "descriptor": "Print the descriptor of a stream or topic.",
+        "journal": Function("metadata_commands", "Print the entries of a metadata journal, secrets masked."),
+        "snapshot": Function("metadata_commands", "Print the contents of a metadata snapshot, secrets masked."),
+        "descriptor": Function("metadata_commands", "Print the descriptor of a stream or topic."),
         "verify": "Check every partition in a directory, and the metadata.",
     },
-    other_modules=dict.fromkeys(("journal", "snapshot", "descriptor"), "courser.cli.metadata_commands"),
-    description="Inspect files on disk. Read-only; safe while a server is running.",
-    epilog="\b\nExamples:\n"
-    "  courser inspect verify local_data\n"
-    "  courser inspect log 00000000000000000000.log --messages --limit 10\n",
+    "courser inspect verify local_data",
+    "courser inspect log 00000000000000000000.log --messages --limit 10",
+    aliases={},
 )
-_ARCHIVE = LazyGroup(
+_ARCHIVE = _noun(
     "archive",
-    commands_module="courser.cli.archive_commands",
-    summaries={
+    "archive_commands",
+    "The archive: list, check, restore. Needs no server.",
+    {
         "ls": "List what the archive has of each partition.",
         "verify": "Check every object of the archive.",
         "restore": "Make a data directory from the archive.",
         "prune": "Remove objects that no restore needs.",
     },
-    description="The archive: list, check, restore. Needs no server.",
-    epilog="\b\nExamples:\n"
-    "  courser archive ls --config server.toml\n"
-    "  courser archive restore new_data --config server.toml\n",
+    "courser archive ls --config server.toml",
+    "courser archive restore new_data --config server.toml",
+    aliases={},
 )
-_CONFIG = LazyGroup(
+_CONFIG = _noun(
     "config",
-    commands_module="courser.cli.config_commands",
-    summaries={
+    "config_commands",
+    "Show the configuration. Does not start a server.",
+    {
         "show": "Print the effective configuration, secrets masked.",
         "keys": "Print the reference of all keys.",
         "example": "Print an example configuration file.",
     },
-    description="Show the configuration. Does not start a server.",
-    epilog="\b\nExamples:\n"
-    "  courser config show --config server.toml\n"
-    "  courser config example production > server.toml\n"
-    "  courser config keys\n",
+    "courser config show --config server.toml",
+    "courser config example production > server.toml",
+    "courser config keys",
+    aliases={},
 )
 
 _PIPELINE = _noun(
@@ -423,120 +414,76 @@ _PIPELINE = _noun(
     aliases={},
 )
 
-_GROUPS = {
-    "stream": _STREAM,
-    "topic": _TOPIC,
-    "partition": _PARTITION,
-    "segment": _SEGMENT,
-    "message": _MESSAGE,
-    "consumer-group": _GROUP,
-    "consumer-offset": _OFFSET,
-    "user": _USER,
-    "pat": _TOKEN,
-    "client": _CLIENT,
-    "sink": _SINK,
-    "context": _CONTEXT,
-    "config": _CONFIG,
-    "inspect": _INSPECT,
-    "archive": _ARCHIVE,
-    "bench": _BENCH,
-    "pipeline": _PIPELINE,
-}
-_MODULES = {
-    "dev": "serve_commands",
-    "serve": "serve_commands",
-    "send": "send_commands",
-    "tail": "tail_commands",
-    "ls": "ls_commands",
-    "lag": "lag_commands",
-    "top": "top_commands",
-    "ui": "ui_commands",
-    "ping": "system_commands",
-    "options": "system_commands",
-    "snapshot": "system_commands",
-    "login": "login_commands",
-    "logout": "login_commands",
-    **dict.fromkeys(("export", "replay", "compact", "backfill", "merge"), "job_commands"),
-    **dict.fromkeys(("audit", "usage"), "audit_commands"),
-    "demo": "demo_commands",
-    "doctor": "doctor_commands",
-}
-
-
-def _summary(name: str) -> str:
-    return _GROUPS[name].get_short_help_str(limit=100)
-
-
-_SECTIONS: dict[str, dict[str, str | Verb]] = {
+_SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Run a server": {
-        "dev": "Run a server for development, ready to use.",
-        "serve": "Run the server.",
-        "config": _summary("config"),
-        "doctor": "Check whether this machine is suitable for a server.",
+        "dev": Function("serve_commands", "Run a server for development, ready to use."),
+        "serve": Function("serve_commands", "Run the server."),
+        "config": _CONFIG,
+        "doctor": Function("doctor_commands", "Check whether this machine is suitable for a server."),
     },
     "Messages": {
-        "send": "Send messages.",
-        "tail": "Print messages of a topic, optionally as they arrive.",
-        "message": _summary("message"),
+        "send": Function("send_commands", "Send messages."),
+        "tail": Function("tail_commands", "Print messages of a topic, optionally as they arrive."),
+        "message": _MESSAGE,
     },
     "Streams and topics": {
-        "ls": "List topics, partitions and the lag of consumer groups.",
-        "stream": _summary("stream"),
-        "topic": _summary("topic"),
-        "partition": _summary("partition"),
-        "segment": _summary("segment"),
+        "ls": Function("ls_commands", "List topics, partitions and the lag of consumer groups."),
+        "stream": _STREAM,
+        "topic": _TOPIC,
+        "partition": _PARTITION,
+        "segment": _SEGMENT,
     },
     "Readers and writers": {
-        "consumer-group": _summary("consumer-group"),
-        "consumer-offset": _summary("consumer-offset"),
-        "lag": "Show how far consumer groups are behind.",
-        "sink": _summary("sink"),
+        "consumer-group": _GROUP,
+        "consumer-offset": _OFFSET,
+        "lag": Function("lag_commands", "Show how far consumer groups are behind."),
+        "sink": _SINK,
     },
     "Users and logins": {
-        "user": _summary("user"),
-        "pat": _summary("pat"),
-        "context": _summary("context"),
-        "login": "Log in once: save a token instead of a password.",
-        "logout": "Delete the token that login created.",
+        "user": _USER,
+        "pat": _TOKEN,
+        "context": _CONTEXT,
+        "login": Function("login_commands", "Log in once: save a token instead of a password."),
+        "logout": Function("login_commands", "Delete the token that login created."),
     },
     "Look after a server": {
-        "ping": "Check whether the server responds.",
+        "ping": Function("system_commands", "Check whether the server responds."),
         "stats": Verb(
             "GetStats",
             "Show statistics about the server: version, memory, disk, stored data.",
             ("courser stats", "courser stats -o json"),
             summary="Show statistics about the server.",
         ),
-        "top": "Show rates, lag, slow commands and the disk, live.",
-        "ui": "Open the web console, logged in.",
-        "client": _summary("client"),
+        "top": Function("top_commands", "Show rates, lag, slow commands and the disk, live."),
+        "ui": Function("ui_commands", "Open the web console, logged in."),
+        "client": _CLIENT,
         "me": Verb(
             "GetMe",
             "Show the connection of this command: the user and the address.",
             ("courser me", "courser me -o json"),
             summary="Show the connection of this command.",
         ),
-        "options": "List the options of topics, streams or users.",
+        "options": Function("system_commands", "List the options of topics, streams or users."),
         "cluster": Verb(
             "GetClusterMetadata",
             "List the servers of the cluster. There is always one.",
             ("courser cluster", "courser cluster -o json"),
         ),
-        "snapshot": "Collect logs and state for troubleshooting.",
-        "inspect": _summary("inspect"),
-        "archive": _summary("archive"),
-        "bench": _summary("bench"),
+        "snapshot": Function("system_commands", "Collect logs and state for troubleshooting."),
+        "inspect": _INSPECT,
+        "archive": _ARCHIVE,
+        "bench": _BENCH,
     },
     "Spark": {
-        "pipeline": _summary("pipeline"),
-        "export": "Write a topic to a lake of Parquet files.",
-        "replay": "Send the messages of a topic, or of segment files, to another topic.",
-        "compact": "Write the latest message of each key to a topic or to Parquet.",
-        "backfill": "Send the rows of files to a topic.",
-        "merge": "Merge many small files of a lake into few large ones.",
-        "audit": "Check every segment of a data directory in parallel.",
-        "usage": "Show volumes, rates, sizes and when limits are reached.",
-        "demo": "Run a sample pipeline on Spark, from orders to a lake.",
+        "pipeline": _PIPELINE,
+        "export": Function("job_commands", "Write a topic to a lake of Parquet files."),
+        "replay": Function("job_commands", "Send the messages of a topic, or of segment files, to another topic."),
+        "compact": Function("job_commands", "Write the latest message of each key to a topic or to Parquet."),
+        "backfill": Function("job_commands", "Send the rows of files to a topic."),
+        "merge": Function("job_commands", "Merge many small files of a lake into few large ones."),
+        "audit": Function("audit_commands", "Check every segment of a data directory in parallel."),
+        "usage": Function("audit_commands", "Show volumes, rates, sizes and when limits are reached."),
+        "demo": Function("demo_commands", "Run a sample pipeline on Spark, from orders to a lake."),
     },
     "Help": {
         "help": "Print the help of a command.",
@@ -547,11 +494,9 @@ _SECTIONS: dict[str, dict[str, str | Verb]] = {
 
 root = LazyGroup(
     "courser",
-    commands_module="courser.cli.guide_commands",
-    summaries={name: summary for section in _SECTIONS.values() for name, summary in section.items()},
-    sections={title: tuple(section) for title, section in _SECTIONS.items()},
-    other_modules={name: f"courser.cli.{module}" for name, module in _MODULES.items()},
-    groups=_GROUPS,
+    "guide_commands",
+    "Courser, a durable message streaming server, and its tools.",
+    _SECTIONS,
     aliases={
         "s": "stream",
         "t": "topic",
@@ -568,7 +513,6 @@ root = LazyGroup(
         "lo": "logout",
         "cl": "cluster",
     },
-    description="Courser, a durable message streaming server, and its tools.",
     epilog=_EXIT_CODES,
     params=server_parameters(hidden=False),
 )
