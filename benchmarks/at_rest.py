@@ -161,7 +161,7 @@ async def _round(bench: Bench, sample: Sample, encoding: Encoding) -> tuple[Timi
             while offset < partition.log.next_offset:
                 buffer.reset()
                 polls.start()
-                result = await partition.read(
+                result = await partition.reader.read(
                     offset, count=sample.batches[0].count, size_max=READ_SIZE_MAX, buffer=buffer
                 )
                 polls.sent()

@@ -123,7 +123,7 @@ async def _window(
         if number * MESSAGE_COUNT % POLL_COUNT == 0:
             buffer.reset()
             polls.start()
-            result = await partition.read(offset, count=POLL_COUNT, size_max=sent_size, buffer=buffer)
+            result = await partition.reader.read(offset, count=POLL_COUNT, size_max=sent_size, buffer=buffer)
             polls.sent()
             polls.stop()
             offset, polled_size = result.next_offset, polled_size + result.size

@@ -58,7 +58,7 @@ async def engine_acks(
         partitions = [engine.create(settings, number) for number in range(partition_count)]
         for partition in partitions:
             await partition.append(parse_batch(wire))
-        before = sum(partition.sync_count for partition in partitions)
+        before = sum(partition.commits.sync_count for partition in partitions)
         begin, begin_of_cpu = time.perf_counter(), time.process_time()
         work = []
         for partition in partitions:
@@ -66,7 +66,7 @@ async def engine_acks(
             work += [_appender(partition, parse_batch(wire), begin + seconds, lock) for _ in range(appenders_each)]
         counts = await asyncio.gather(*work)
         spent, cpu_seconds = time.perf_counter() - begin, time.process_time() - begin_of_cpu
-        sync_count = sum(partition.sync_count for partition in partitions) - before
+        sync_count = sum(partition.commits.sync_count for partition in partitions) - before
         return Acks(sum(counts), spent, sync_count, cpu_seconds)
 
 

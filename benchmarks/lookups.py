@@ -31,7 +31,7 @@ async def engine_random_reads(partition: Partition, offsets: list[int]) -> float
     begin = time.perf_counter()
     for offset in offsets:
         buffer.reset()
-        await partition.read(offset, count=1, size_max=MIB, buffer=buffer)
+        await partition.reader.read(offset, count=1, size_max=MIB, buffer=buffer)
     return len(offsets) / (time.perf_counter() - begin)
 
 

@@ -158,7 +158,7 @@ async def test_polls_of_what_is_in_memory_need_no_thread_and_no_store(tmp_path: 
         assert await texts(client) == ALL
         store.is_down = True
         partition = partition_of(broker)
-        found = partition.try_read(0, 4, 1_000_000)
+        found = partition.reader.try_read(0, 4, 1_000_000)
         assert isinstance(found, ReadResult), "nothing to wait for"
         assert found.message_count == 4
         assert await texts(client) == ALL

@@ -78,9 +78,9 @@ async def opened(
 
 def let_timer_fire(partition: Partition) -> None:
     """As if the time of the test's clock had passed."""
-    assert partition._timer is not None
-    partition._timer.cancel()
-    partition._on_timer()
+    assert partition.commits._timer is not None
+    partition.commits._timer.cancel()
+    partition.commits._on_timer()
 
 
 async def send(partition: Partition, text: str) -> int:
@@ -88,7 +88,7 @@ async def send(partition: Partition, text: str) -> int:
 
 
 async def texts(partition: Partition) -> list[str]:
-    result = await partition.read(0, count=ALL, size_max=ALL)
+    result = await partition.reader.read(0, count=ALL, size_max=ALL)
     return [message.payload.decode() for message in read_wire(b"".join(result.pieces))]
 
 

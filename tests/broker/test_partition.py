@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from courser.broker.partition.disk_queue import JobKind
 from courser.errors import DiskFull, PartitionReadOnly
 from courser.model.durability import Durability
 from courser.records.batch import NewMessage, build_batch
@@ -61,7 +62,7 @@ async def test_the_kernel_is_asked_to_write_back_but_not_faster_than_a_disk_foll
             while partition.log.size < size:
                 await partition.append(batch)
                 await asyncio.sleep(0)
-            await partition._writeback.drain()
+            await partition._queue.drain(JobKind.SYNC)
 
         await fill(2_000_000)
         assert not hints, "a short burst is not slowed down by its own write-back"
@@ -89,8 +90,8 @@ async def test_recovery_points_are_synced_but_not_faster_than_a_disk_follows(
             for _ in range(2):
                 await partition.append(batch)
                 await asyncio.sleep(0)
-            await partition._syncs.drain()
-            return partition.sync_count
+            await partition._queue.drain(JobKind.SYNC)
+            return partition.commits.sync_count
 
         assert await send_twice() == 0
         clock.advance(100_000)
@@ -106,10 +107,10 @@ async def test_a_recovery_point_comes_also_if_nothing_more_is_sent(disk: GatedFi
     batch = build_batch([NewMessage(bytes(12_000))])
     async with opened(disk, pool, wanted, clock) as partition:
         await partition.append(batch)
-        assert partition.sync_count == 0
+        assert partition.commits.sync_count == 0
         clock.advance(100_000)
         let_timer_fire(partition)
-        await partition._syncs.drain()
+        await partition._queue.drain(JobKind.SYNC)
         assert partition.log.marks.synced == partition.log.marks.written
 
 
@@ -123,15 +124,15 @@ async def test_a_message_that_comes_beside_a_sync_is_synced_in_its_own_time(
         clock.advance(MINUTE)
         let_timer_fire(partition)
         await asyncio.sleep(0)
-        assert partition.sync_count == 1
+        assert partition.commits.sync_count == 1
         await send(partition, "second")
         disk.gate.set()
-        await partition._syncs.drain()
+        await partition._queue.drain(JobKind.SYNC)
         assert partition.log.marks.synced.offset == 1
         # Nothing follows it, and still somebody looks.
         clock.advance(MINUTE)
         let_timer_fire(partition)
-        await partition._syncs.drain()
+        await partition._queue.drain(JobKind.SYNC)
         assert partition.log.marks.synced.offset == 2
 
 
@@ -152,9 +153,9 @@ async def test_the_parts_of_a_send_can_have_one_time_and_time_never_goes_back(
 async def test_sends_that_arrive_together_share_one_sync(disk: GatedFileSystem, pool: Executor) -> None:
     async with opened(disk, pool, settings(Durability.SYNCED)) as partition:
         await send(partition, "first")
-        before = partition.sync_count
+        before = partition.commits.sync_count
         await asyncio.gather(*(send(partition, str(number)) for number in range(16)))
-        assert partition.sync_count == before + 1
+        assert partition.commits.sync_count == before + 1
 
 
 async def test_a_send_at_synced_is_not_acknowledged_before_its_sync(disk: GatedFileSystem, pool: Executor) -> None:
@@ -294,7 +295,7 @@ async def test_at_bounded_most_sends_ask_for_nothing_but_the_time(
         def refuse(*_: object) -> bool:
             pytest.fail("the bounds are far away")
 
-        monkeypatch.setattr(partition._acknowledgements, "admits", refuse)
+        monkeypatch.setattr(partition.commits._acknowledgements, "admits", refuse)
         for number in range(20):
             await send(partition, str(number))
 
@@ -305,7 +306,7 @@ async def test_data_that_is_not_in_memory_is_read_in_the_pool(disk: GatedFileSys
         timestamp = partition.log.segments[0].first_timestamp
         disk.cold = True
         assert await texts(partition) == ["cold"]
-        assert await partition.offset_at_time(timestamp) == 0
+        assert await partition.reader.offset_at_time(timestamp) == 0
 
 
 async def test_a_store_that_moves_back_is_synced_before_it_returns(disk: GatedFileSystem, pool: Executor) -> None:
@@ -353,14 +354,14 @@ async def test_a_store_waits_while_the_file_of_offsets_is_rewritten(disk: GatedF
     async with opened(disk, pool, small) as partition:
         for number in range(9):
             await send(partition, str(number))
-        await partition._upkeep.drain()
+        await partition._queue.drain(JobKind.UPKEEP)
         offset = 0
         while not partition.log.offsets.is_wasteful:
             await partition.store_offset(ONE, offset)
             offset += 1
         await until(lambda: partition.log.offsets.is_rewriting)
         store = asyncio.ensure_future(partition.store_offset(ONE, 8))
-        await until(lambda: len(partition._upkeep._asked) == 1)
+        await until(lambda: len(partition._queue._lines[JobKind.UPKEEP].asked) == 1)
         assert partition.log.offsets.get(ONE) == offset - 1 < 8
         gate.set()
         await store
@@ -390,7 +391,7 @@ async def test_offsets_of_a_batch_that_was_refused_in_part_are_given_again_only_
     """If nothing but zeros is missing of the batch, a power cut could make it complete."""
     async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
         await send(partition, "first")
-        await partition._upkeep.drain()
+        await partition._queue.drain(JobKind.UPKEEP)
         disk.plan = FaultPlan().shorten("write_at", take=300).fail("write_at", errno.ENOSPC, call=2)
         syncs = disk.calls["sync"]
         with pytest.raises(DiskFull):

@@ -68,7 +68,7 @@ async def test_a_send_that_waited_for_its_offsets_does_not_get_into_a_purge(
         await asyncio.sleep(0)
         await partition.purge()
         appended = await append
-        result = await partition.read(0, count=ALL, size_max=ALL)
+        result = await partition.reader.read(0, count=ALL, size_max=ALL)
         assert (result.first_offset, result.message_count) == (appended.base_offset, large.count)
 
 
@@ -151,7 +151,7 @@ async def test_other_settings_change_without_a_sync(disk: GatedFileSystem, pool:
     async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
         await send(partition, "x")
         await partition.change_settings(LogSettings(segment_size=1000))
-        assert (partition.log.settings.segment_size, partition.sync_count) == (1000, 0)
+        assert (partition.log.settings.segment_size, partition.commits.sync_count) == (1000, 0)
 
 
 # --- rolls, arrivals, the end ---
@@ -213,7 +213,7 @@ async def test_files_stay_open_for_reads_under_way(disk: GatedFileSystem, pool: 
     async with opened(disk, pool, settings(Durability.WRITTEN)) as partition:
         await send(partition, "cold")
         entered, leave = threading.Event(), threading.Event()
-        read = partition.log_reader.read
+        read = partition.reader.disk.read
 
         def slow_read(
             offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None, wait: bool = True
@@ -223,7 +223,7 @@ async def test_files_stay_open_for_reads_under_way(disk: GatedFileSystem, pool: 
                 assert leave.wait(30)
             return read(offset, count, size_max, buffer, wait)
 
-        partition.log_reader.read = slow_read  # type: ignore[method-assign]
+        partition.reader.disk.read = slow_read  # type: ignore[method-assign]
         disk.cold = True
         reading = asyncio.create_task(texts(partition))
         await until(entered.is_set)

@@ -38,7 +38,7 @@ async def followed(path: Path) -> AsyncIterator[tuple[Scene, list[Session]]]:
 
 def size_read(scene: Scene) -> int:
     """Bytes that were read from files so far."""
-    return partition_of(scene, 0).log_reader.counters.size
+    return partition_of(scene, 0).reader.disk.counters.size
 
 
 async def test_a_read_serves_all_readers_that_follow(tmp_path: Path) -> None:

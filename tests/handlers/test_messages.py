@@ -156,7 +156,7 @@ async def test_an_acknowledged_send_of_a_persisted_topic_is_synced(scene: Scene)
     assert log.settings.durability.level is Durability.SYNCED
     assert log.marks.synced.offset == log.next_offset == 20
     # Sends that come together share a sync.
-    assert partition_of(scene).sync_count < 20
+    assert partition_of(scene).commits.sync_count < 20
 
 
 async def test_a_send_that_waits_for_its_sync_is_known_at_once_and_fails_with_its_partition(tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ async def test_sealed_segments_are_verified_before_their_first_read_if_wanted(
         assert "damage found" in caplog.text
         # What follows the damage is in the next segment, so that is verified too: everything is now.
         assert await texts(scene, poll_command(PollingKind.OFFSET, 1)) == ["b"]
-        assert partition_of(scene)._verification is None
+        assert partition_of(scene).reader._verification is None
 
 
 async def test_groups_read_their_own_partitions_in_turn(scene: Scene) -> None:
@@ -393,7 +393,7 @@ async def poll_held(
     """A poll that will be refused, and waits for the disk until the event is set."""
     partition = partition_of(scene, command.partition_id or 0)
     is_reading, disk = asyncio.Event(), asyncio.Event()
-    real_read = partition.try_read
+    real_read = partition.reader.try_read
 
     async def read_later(offset: int, count: int, size_max: int, buffer: ReadBuffer | None) -> ReadResult:
         is_reading.set()
@@ -404,7 +404,7 @@ async def poll_held(
     def try_read(offset: int, count: int, size_max: int, buffer: ReadBuffer | None) -> ReadResult | Waiting[ReadResult]:
         return attempt(read_later(offset, count, size_max, buffer))
 
-    monkeypatch.setattr(partition, "try_read", try_read)
+    monkeypatch.setattr(partition.reader, "try_read", try_read)
     task = asyncio.create_task(scene.refusal(session, command))
     await is_reading.wait()
     return task, disk

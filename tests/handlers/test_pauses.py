@@ -136,7 +136,7 @@ async def test_the_messages_behind_many_groups_are_added_up_once(scene: Scene) -
     partition, looks = partition_of(scene), Looks()
     counts = MessageCounts(looks.steps)
     assert [await counts.count_from(partition, offset) for offset in range(10)] == [
-        partition.count_from(offset) for offset in range(10)
+        partition.reader.count_from(offset) for offset in range(10)
     ]
     assert looks.count < len(log_of(scene).segments)
     # A group that is at the end asks about one segment.
@@ -174,13 +174,13 @@ async def test_the_messages_of_the_archive_count_as_well(scene: Scene) -> None:
     assert log_of(scene).start_offset == 4
     try:
         # One message of the second piece is superseded.
-        partition.past = cast("Past", FakePast(FakePiece(0, 2, 2), FakePiece(2, 4, 1)))
+        partition.reader.past = cast("Past", FakePast(FakePiece(0, 2, 2), FakePiece(2, 4, 1)))
         counts = MessageCounts(Steps())
         assert [await counts.count_from(partition, offset) for offset in range(8)] == [6, 5, 4, 4, 3, 2, 1, 0]
-        partition.past = cast("Past", FakePast(is_gone=True))
+        partition.reader.past = cast("Past", FakePast(is_gone=True))
         assert await MessageCounts(Steps()).count_from(partition, 4) == 3
     finally:
-        partition.past = None
+        partition.reader.past = None
 
 
 async def test_the_lag_in_lists_is_that_of_the_group_that_is_furthest_behind(scene: Scene) -> None:

@@ -353,7 +353,7 @@ async def _messages(partition: Partition) -> list[int]:
     numbers: list[int] = []
     offset = 0
     while offset < partition.log.visible_end:
-        result = await partition.read(offset, count=1000, size_max=1 << 20)
+        result = await partition.reader.read(offset, count=1000, size_max=1 << 20)
         numbers += [int(number) for piece in result.pieces for number in _MARK.findall(bytes(piece))]
         if result.next_offset <= offset:
             break

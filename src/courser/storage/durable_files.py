@@ -5,8 +5,9 @@ Each function documents what a power cut can leave behind.
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, closing
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 from courser.errors import DiskFull, StorageFailure
@@ -66,22 +67,17 @@ def sync_names_if_possible(file_system: FileSystem, path: Path) -> None:
 class SyncGuard:
     """The syncs of one partition. After a failed sync, no other is trusted: it could succeed without writing anything.
 
-    Can be used from any thread. A failure is known here at once, before the job's owner learns of it.
+    Can be used from any thread. A failure is known here at once, before the job's owner learns of it. The kernel
+    reports a failure once, so a second sync of the same file must not begin between the failure of the first one and
+    the moment at which it is known here: it would succeed. So syncs of the same file take turns.
     """
 
     def __init__(self, file_system: FileSystem, directory: Path) -> None:
         self._file_system = file_system
         self._directory = directory
-        self._alone: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext
+        self._turn = threading.Condition()
+        self._syncing: set[Path] = set()
         self.has_failed = False
-
-    def take_turns(self, alone: Callable[[Path], AbstractContextManager[object]]) -> None:
-        """Enter ``alone`` around each sync, with the path of the file: no other thread is inside then.
-
-        The kernel reports a failure once. So a second sync must not begin between the failure of the first one and the
-        moment at which it is known here: it would succeed.
-        """
-        self._alone = alone
 
     def sync_file(self, file: File) -> None:
         """Sync data, or raise ``StorageFailure``."""
@@ -92,10 +88,24 @@ class SyncGuard:
         self._sync(self._directory, lambda: sync_names_if_possible(self._file_system, self._directory))
 
     def _sync(self, path: Path, sync: Callable[[], None]) -> None:
-        with self._alone(path):
+        with self._in_turn(path):
             if self.has_failed:
                 raise StorageFailure("sync", path, OSError("an earlier sync of this partition failed"))
             self.watch(sync)()
+
+    @contextlib.contextmanager
+    def _in_turn(self, path: Path) -> Iterator[None]:
+        """Around the sync of a file: no other thread is inside with the same path."""
+        with self._turn:
+            while path in self._syncing:
+                self._turn.wait()
+            self._syncing.add(path)
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._syncing.remove(path)
+                self._turn.notify_all()
 
     def watch(self, run: Callable[[], None]) -> Callable[[], None]:
         """Wrap ``run`` so that a failed sync in it is noted at once.

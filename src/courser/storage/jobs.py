@@ -5,8 +5,8 @@ again. The plan captures everything that ``run`` needs. ``run`` reads and writes
 with one exception: ``SyncGuard`` learns of a failed sync at once, so that no other job trusts a later sync. Only the
 plan, ``complete`` and ``fail`` change the partition, by named methods of ``PartitionLog``.
 
-A partition has four lanes: large appends, syncs, upkeep, and hints to write back. Each runs at most one job at a time,
-and only upkeep writes the ledger and removes files.
+There are three kinds of jobs: large appends, syncs with hints to write back, and upkeep. Of each kind, at most one job
+runs at a time, and only upkeep writes the ledger and removes files.
 """
 
 from collections.abc import Callable

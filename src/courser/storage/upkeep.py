@@ -1,8 +1,8 @@
 """The background work of a partition, as jobs.
 
-At most one of them runs at a time, except ``plan_writeback``, which may run alongside the others. Sends do not wait for
-them, with two exceptions: if their offsets are not reserved yet, or if too many segments wait to be sealed. Stores of
-offsets wait for a rewrite of their file. While a partition is open, only these jobs and ``close`` write its ledger.
+At most one of them runs at a time; only ``plan_writeback`` takes turns with syncs instead. Sends do not wait for them,
+with two exceptions: if their offsets are not reserved yet, or if too many segments wait to be sealed. Stores of offsets
+wait for a rewrite of their file. While a partition is open, only these jobs and ``close`` write its ledger.
 """
 
 import contextlib
@@ -236,7 +236,8 @@ def _plan_allocation(log: PartitionLog) -> Job | None:
 def plan_writeback(log: PartitionLog) -> Job | None:
     """Ask the kernel to write back, so that it does not have to stall a send later.
 
-    This job is separate from the other upkeep and may run alongside: on a busy disk, the call can take long.
+    On a busy disk, the call can take long. So it runs beside upkeep, between syncs: a sync that waits for it has less
+    to write.
     """
     segment = log.open_segment
     if segment is None or segment.file is None:

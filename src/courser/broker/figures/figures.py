@@ -131,7 +131,7 @@ class Figures:
         rows, steps = [], self._steps()
         for partition in list(self._partitions.at(address).partitions):
             await steps.take()
-            offset = await partition.offset_at_time(timestamp)
+            offset = await partition.reader.offset_at_time(timestamp)
             rows.append(sr.PartitionOffset(partition.log.identity.partition_id, offset))
         return sr.OffsetsAtTime(rows)
 
@@ -192,9 +192,9 @@ async def _bounds(partition: Partition, steps: Steps) -> r.PartitionBounds:
     log = partition.log
     # The bounds of an empty partition would make a reader of the whole topic skip it silently.
     log.check_readable()
-    start_offset, end_offset = partition.start_offset, max(log.visible_end, log.start_offset)
+    start_offset, end_offset = partition.reader.start_offset, max(log.visible_end, log.start_offset)
     size, message_count = log.size, log.message_count
-    for piece in () if partition.past is None else partition.past.pieces(log):
+    for piece in () if partition.reader.past is None else partition.reader.past.pieces(log):
         await steps.take()
         size += piece.size
         message_count += piece.message_count

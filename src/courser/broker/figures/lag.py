@@ -32,7 +32,7 @@ def position_of(partition: Partition, key: ConsumerKey) -> tuple[int | None, int
     log = partition.log
     stored = log.offsets.get(key)
     try:
-        start_offset = partition.start_offset
+        start_offset = partition.reader.start_offset
     except CourserError:
         # The archive cannot be reached. What is here can be counted.
         start_offset = log.start_offset
@@ -42,7 +42,7 @@ def position_of(partition: Partition, key: ConsumerKey) -> tuple[int | None, int
 
 async def _time_at(partition: Partition, offset: int) -> int | None:
     try:
-        return await partition.time_at(offset)
+        return await partition.reader.time_at(offset)
     except CourserError:
         # Polls of the group get the same error. Here it must not hide the lag of all others.
         return None

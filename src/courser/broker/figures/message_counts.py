@@ -19,11 +19,11 @@ class MessageCounts:
         self._tables: dict[Partition, _Table] = {}
 
     async def count_from(self, partition: Partition, offset: int) -> int:
-        """The number of visible messages from ``offset`` on, as ``Partition.count_from`` has it."""
+        """The number of visible messages from ``offset`` on, as ``PartitionReader.count_from`` has it."""
         segments = partition.log.segments
         if segments and offset >= segments[-1].base_offset:
             # Most groups are here.
-            return partition.count_from(offset)
+            return partition.reader.count_from(offset)
         table = self._tables.get(partition)
         if table is None:
             table = self._tables[partition] = await self._table_of(partition)
@@ -33,10 +33,10 @@ class MessageCounts:
         table, end_offset = _Table(), partition.log.visible_end
         # As they are before the first pause.
         segments = partition.log.segments
-        if partition.past is not None:
+        if partition.reader.past is not None:
             # If the archive cannot be reached, what is here can be counted.
             with contextlib.suppress(CourserError):
-                for piece in partition.past.pieces(partition.log):
+                for piece in partition.reader.past.pieces(partition.log):
                     await self._steps.take()
                     table.add(piece.first_offset, piece.end_offset, piece.message_count)
         for segment in segments:

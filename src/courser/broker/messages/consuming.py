@@ -197,7 +197,9 @@ class Polls:
         found: ReadResult | None = result
         while found is not None and found.message_count < count and found.next_offset < partition.log.visible_end:
             count = max(found.message_count, 1)
-            found = await self._read(session, partition, await partition.offset_of_last(count), count, self._size_max)
+            found = await self._read(
+                session, partition, await partition.reader.offset_of_last(count), count, self._size_max
+            )
             if count == 1:
                 break
         return found
@@ -214,7 +216,7 @@ class Polls:
             await self._turns.wait()
             _check_present(session, partition)
         question = offset, count, size_max, partition.log.epoch
-        if partition.followed_count and (shared := self.recent.find(session, partition, question)) is not None:
+        if partition.reader.followed_count and (shared := self.recent.find(session, partition, question)) is not None:
             session.last_poll_size = shared.size
             # It costs no read, but is sent, and perhaps converted.
             self._turns.note(shared.size)
@@ -230,12 +232,12 @@ class Polls:
         result: ReadResult | None
         while True:
             try:
-                found = partition.try_read(offset, count, size_max, buffer)
+                found = partition.reader.try_read(offset, count, size_max, buffer)
                 result = await found if isinstance(found, Waiting) else found
                 while not result.message_count and offset < result.next_offset < partition.log.visible_end:
                     # Nothing but holes so far.
                     offset = result.next_offset
-                    more = await partition.read(offset, count=count, size_max=size_max, buffer=buffer)
+                    more = await partition.reader.read(offset, count=count, size_max=size_max, buffer=buffer)
                     result = more._replace(skipped=(*result.skipped, *more.skipped))
                 needed_size = result.size
             except MemoryNeeded as needed:
@@ -468,7 +470,7 @@ class Polls:
         offset = start_of_poll(partition, key, poll)
         if offset is None:
             offset = await find_start_of_poll(partition, poll)
-        start_offset = partition.start_offset if offset < partition.log.start_offset else offset
+        start_offset = partition.reader.start_offset if offset < partition.log.start_offset else offset
         if offset < start_offset:
             gone = SkippedRange(offset, start_offset, SkipReason.TRIMMED)
             self.counters.note(partition, gone)
@@ -501,8 +503,8 @@ def _unavailable(skipped: SkippedRange) -> OffsetsUnavailable:
 
 def _polled(partition: Partition, result: ReadResult) -> Polled:
     identity, count, size = partition.log.identity, result.message_count, result.size
-    partition.polled_count += count
-    partition.polled_size += size
+    partition.reader.polled_count += count
+    partition.reader.polled_size += size
     return Polled(identity.partition_id, current_offset(partition), count, result.pieces, size)
 
 
@@ -536,16 +538,16 @@ def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages)
     log, kind = partition.log, command.kind
     if kind is _NEXT:
         stored = log.offsets.get(key)
-        return partition.start_offset if stored is None else stored + 1
+        return partition.reader.start_offset if stored is None else stored + 1
     if kind is _OFFSET:
         return command.value
     if kind is _FIRST:
-        return partition.start_offset
+        return partition.reader.start_offset
     if kind is _LAST:
-        if partition.past is not None:
+        if partition.reader.past is not None:
             return None
         try:
-            return partition.log_reader.offset_of_last(command.count, wait=False)
+            return partition.reader.disk.offset_of_last(command.count, wait=False)
         except BlockingIOError:
             return None
     return None
@@ -554,5 +556,5 @@ def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages)
 async def find_start_of_poll(partition: Partition, command: PollMessages) -> int:
     """The offset at which a poll begins to read if only the log can tell."""
     if command.kind is _LAST:
-        return await partition.offset_of_last(command.count)
-    return await partition.offset_at_time(command.value)
+        return await partition.reader.offset_of_last(command.count)
+    return await partition.reader.offset_at_time(command.value)

@@ -78,20 +78,20 @@ class ScanPieces:
 async def _find_range(partition: Partition, partition_id: int, command: FindRangesToScan) -> RangeToScan:
     request, log = command.request, partition.log
     log.check_readable()
-    first, end = max(partition.start_offset, request.first_offset), log.readable_end
+    first, end = max(partition.reader.start_offset, request.first_offset), log.readable_end
     if request.end_offset is not None:
         end = min(end, request.end_offset)
     if request.first_time:
-        first = max(first, await partition.offset_at_time(request.first_time))
+        first = max(first, await partition.reader.offset_at_time(request.first_time))
     if request.end_time is not None:
-        end = min(end, await partition.offset_at_time(request.end_time))
+        end = min(end, await partition.reader.offset_at_time(request.end_time))
     position = request.positions.get(partition_id)
     if position is not None:
         first, end = (first, min(end, position)) if command.is_newest_first else (max(first, position), end)
     if first >= end:
         return RangeToScan(partition_id, first, first, 0, 0, 0)
-    frontier = await partition.time_at(end - 1 if command.is_newest_first else first)
-    message_count = partition.count_from(first) - partition.count_from(end)
+    frontier = await partition.reader.time_at(end - 1 if command.is_newest_first else first)
+    message_count = partition.reader.count_from(first) - partition.reader.count_from(end)
     message_size = log.size // max(log.message_count, 1)
     return RangeToScan(partition_id, first, end, frontier or 0, message_count, message_size)
 

@@ -99,7 +99,7 @@ class ScanTurns:
             # Not the same one again: after a failure, threads may still use it.
             buffer = ReadBuffer(PIECE_SIZE)
             began = time.thread_time()
-            found = partition.try_read(offset, count, PIECE_SIZE, buffer)
+            found = partition.reader.try_read(offset, count, PIECE_SIZE, buffer)
             spent = time.thread_time() - began
             result = await found if isinstance(found, Waiting) else found
             looked = await asyncio.get_running_loop().run_in_executor(self._thread, look, result)

@@ -1,8 +1,7 @@
 """One partition on an event loop: sends, polls, stored offsets, and the syncs that they share.
 
 Everything here runs on the loop's thread, which owns the ``PartitionLog``, even small writes and reads from the page
-cache. Work that takes long or waits for the disk goes to four lanes (large appends, syncs, upkeep, hints), so that a
-send never waits for a seal.
+cache. Work that takes long or waits for the disk goes to the ``DiskQueue``, so that a send never waits for a seal.
 """
 
 import asyncio
@@ -12,14 +11,15 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
-from courser.broker.partition.disk_lane import DiskLane
+from courser.broker.partition.disk_queue import DiskQueue, JobKind
+from courser.broker.partition.group_commit import GroupCommit
 from courser.broker.partition.partition_metrics import PartitionMetrics
-from courser.broker.partition.partition_reads import Found, Past, ReadablePartition
+from courser.broker.partition.partition_reader import Found, PartitionReader, Past
 from courser.broker.partition.preparing import Preparation
 from courser.broker.partition.segment_verification import SegmentVerification
-from courser.broker.partition.sync_turns import SyncTurns
 from courser.broker.partition.waiting import Entrance, Waiting, attempt
-from courser.errors import CommandRejected, CourserError, ErrorCode, PartitionReadOnly, StorageFailure
+from courser.broker.partition.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
+from courser.errors import CommandRejected, CourserError, ErrorCode, StorageFailure
 from courser.model.clock import Clock
 from courser.model.durability import Durability
 from courser.model.metrics import Registry
@@ -28,27 +28,22 @@ from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.stored_body import PLAIN
 from courser.records.stored_header import NO_PRODUCER
 from courser.storage import upkeep
-from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
 from courser.storage.message_window import FewIds, MessageIds
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import Appended, PartitionLog
 from courser.storage.settings import LogSettings
-from courser.storage.syncing import plan_sync
 
 _UPKEEP_SIZE_MIN = 512 * 1024
 """Bytes appended between two checks for due upkeep in a small segment: half of the smallest allocation."""
 _UPKEEP_SIZE_MAX = 16 * 1024 * 1024
 """The same in a large segment: half of what is written back at a time. Every check costs a turn of the event loop."""
-_DISK_PAUSE = 100_000
-"""Microseconds between two writes that nobody waits for: hints to write back, and syncs for a recovery point. More of
-them would only slow down a burst of sends. The price: a start after a kill reads what was sent during the pause."""
 _CLOSING_COUNT_MAX = 64
 """Maximum number of segments that wait to be sealed. Each holds a descriptor, and a start after a kill reads it."""
 _WRITTEN, _BOUNDED, _SYNCED = Durability.WRITTEN, Durability.BOUNDED, Durability.SYNCED
 
 
-class Partition(ReadablePartition):
+class Partition:
     """One partition. Use it from one event loop, and call ``close`` at the end."""
 
     def __init__(
@@ -68,42 +63,41 @@ class Partition(ReadablePartition):
         ``metrics`` are those of all partitions. ``past``, if any, reads messages that only the archive still has.
         ``large_reads`` limits how many large reads of all partitions run at a time.
         """
-        super().__init__(log, pool, verification, past, large_reads)
         metrics = metrics or PartitionMetrics(Registry(), clock)
+        self.log = log
+        self._pool = pool
+        self.reader = PartitionReader(log, pool, verification, past, large_reads)
         self._clock = clock
-        self._acknowledgements: Acknowledgements[asyncio.Future[None]] = Acknowledgements(log.settings.durability)
-        log.syncs.take_turns(SyncTurns().alone)
-        fail = partial(self.refuse_writes, is_sync=True)
-        lane = partial(DiskLane, pool, on_defect=fail, retry_delay=limits.disk_retry_delay)
-        self._syncs = lane(
-            plan_next=self._plan_due_sync,
+        self._queue = DiskQueue(
+            pool,
             on_done=self._release,
-            on_time=partial(metrics.note_sync, log.directory),
-            monotonic=clock.monotonic,
+            on_defect=partial(self.refuse_writes, is_sync=True),
+            retry_delay=limits.disk_retry_delay,
         )
-        self._upkeep = lane(plan_next=lambda: upkeep.plan_upkeep(log), on_done=self._release)
-        self._writeback = lane(plan_next=self._plan_writeback, on_done=lambda: None)
-        self._large_appends = lane(plan_next=lambda: None, on_done=self._end_large_append)
-        self._large_append: asyncio.Future[None] | None = None
-        """Set from the decision to write a large batch until it is written. Other sends wait for it."""
-        self._disk_due = clock.monotonic() + _DISK_PAUSE
-        """When the next write that nobody waits for may start, on the monotonic clock."""
+        self._queue.plan_by(JobKind.UPKEEP, partial(upkeep.plan_upkeep, log))
+        self.commits = GroupCommit(log, self._queue, clock, metrics)
+        self.readers = WaitingReaders(self._final_end)
+        self.is_deleted = False
         self._upkeep_at_size, self._segment_count = 0, len(log.segments)
         self._is_behind = False
         """Whether so many segments wait to be sealed that sends must wait."""
-        self._timer: asyncio.TimerHandle | None = None
         self._hold: asyncio.Event | None = None
         """Set while a purge or a change of settings is in progress. Sends and stores wait for it."""
         self._entrance = Entrance()
         """Sends that wait before they are written."""
-        self._preparation = Preparation(log, self.log_reader, self._in_pool, clock)
+        self._preparation = Preparation(log, self.reader, clock)
         self._is_closing = False
         """Whether ``close`` is running, which syncs everything."""
-        self.sync_count = 0
-        self.append_count = self._sync_append_count = 0
-        """Batches appended since the partition was opened; and how many the last sync that began covers."""
         self._append_sizes = metrics.append_sizes
-        self._appends_per_sync = metrics.appends_per_sync
+
+    @property
+    def is_unavailable(self) -> bool:
+        """Whether reads are refused. Clients that wait here are woken, and their next poll gets the reason."""
+        return self.is_deleted or self.log.is_offline
+
+    def _final_end(self) -> int:
+        """The offset after the last readable message; if nothing will follow, whoever waits must learn why."""
+        return PAST_EVERY_OFFSET if self.is_deleted or self.log.failure is not None else self.log.visible_end
 
     # --- sends ---
 
@@ -142,7 +136,7 @@ class Partition(ReadablePartition):
             batch = self._preparation.encode(batch)
         if (
             self._hold is not None
-            or self._large_append is not None
+            or log.is_appending
             or self._is_behind
             # As ``needs_reservation``.
             or (marks.written[0] + batch.count > log.reserved_end and level is not _SYNCED)
@@ -161,7 +155,7 @@ class Partition(ReadablePartition):
         marks, level = log.marks, settings.durability.level
         if settings.deduplication is not None:
             self._preparation.remember(batch, appended, ids)
-        self.append_count += 1
+        self.commits.append_count += 1
         sizes, size = self._append_sizes, len(batch.body) + BATCH_HEADER_SIZE
         sizes.counts[size.bit_length()] += 1
         sizes.total += size
@@ -169,12 +163,9 @@ class Partition(ReadablePartition):
             self.readers.announce_soon()
         if marks.written[2] >= self._upkeep_at_size or len(log.segments) != self._segment_count:
             self._look_at_upkeep()
-        if level is _WRITTEN or is_synced_later or (level is _BOUNDED and self._is_within_bounds()):
+        if level is _WRITTEN or is_synced_later or (level is _BOUNDED and self.commits.is_within_bounds()):
             return appended
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._acknowledgements.wait(marks.written, waiter)
-        self._syncs.wake()
-        return Waiting(waiter, appended)
+        return Waiting(self.commits.wait(), appended)
 
     async def append(
         self,
@@ -215,35 +206,21 @@ class Partition(ReadablePartition):
 
         The job goes on if the caller is cancelled, and is complete before anything else is appended.
         """
-        self._large_append = asyncio.get_running_loop().create_future()
+        self._check_open()
         began_at = self._clock.monotonic()
         noted: list[Appended | Waiting[Appended]] = []
 
         def note(appended: Appended) -> None:
-            self._acknowledgements.write_began(began_at)
+            self.commits.write_began(began_at)
             noted.append(self._acknowledge(batch, appended, is_synced_later))
 
+        job = self.log.plan_append(batch, producer, sequence, timestamp, note)
         with self._entrance.held():
-            await self._large_appends.do(partial(self._plan_large_append, batch, producer, sequence, timestamp, note))
+            await self._queue.do(JobKind.APPEND, lambda: job)
         if not noted:
             self.log.check_writable()
         (found,) = noted
         return await found if isinstance(found, Waiting) else found
-
-    def _plan_large_append(
-        self, batch: Batch, producer: bytes, sequence: int, timestamp: int, note: Callable[[Appended], None]
-    ) -> Job:
-        try:
-            self._check_open()
-            return self.log.plan_append(batch, producer, sequence, timestamp, note)
-        except BaseException:
-            self._end_large_append()
-            raise
-
-    def _end_large_append(self) -> None:
-        done, self._large_append = self._large_append, None
-        if done is not None:
-            done.set_result(None)
 
     async def _append_new(self, batch: Batch, timestamp: int, is_synced_later: bool) -> Appended:
         """Append those messages whose ids are not known yet. If all are known, return where the first one is."""
@@ -268,23 +245,13 @@ class Partition(ReadablePartition):
         self.log.check_writable()
         is_unsynced = marks.synced.offset < marks.written.offset
         # At `bounded`, they may be among those that wait.
-        if is_unsynced and (level is _SYNCED or (level is _BOUNDED and len(self._acknowledgements))):
+        if is_unsynced and (level is _SYNCED or (level is _BOUNDED and self.commits.has_waiting)):
             await self.sync()
         return Appended(offset, count, self._clock.now())
 
     async def prepare(self, batch: Batch) -> Batch:
         """See ``Preparation.prepare``."""
         return await self._preparation.prepare(batch)
-
-    def _is_within_bounds(self) -> bool:
-        """Whether the last write may be acknowledged before it is synced, at level `bounded`."""
-        marks, now, acknowledgements = self.log.marks, self._clock.monotonic(), self._acknowledgements
-        if acknowledgements.is_free(marks.written, now):
-            return True
-        if not acknowledgements.admits(marks.written, marks.synced, now):
-            return False
-        self._wake_due_sync(now)
-        return True
 
     async def ready_to_append(self, count: int) -> None:
         """Wait until the next ``append`` can write ``count`` messages without waiting. Raises ``CourserError``.
@@ -297,12 +264,7 @@ class Partition(ReadablePartition):
 
     def _must_wait(self, count: int) -> bool:
         """Whether a send of ``count`` messages cannot be written now."""
-        return (
-            self._hold is not None
-            or self._large_append is not None
-            or self._is_behind
-            or self.log.needs_reservation(count)
-        )
+        return self._hold is not None or self.log.is_appending or self._is_behind or self.log.needs_reservation(count)
 
     async def _wait_to_append(self, count: int) -> None:
         """Wait until a send can be written. Between the last check and the append, nothing is awaited."""
@@ -310,17 +272,17 @@ class Partition(ReadablePartition):
         while self._must_wait(count):
             if self._hold is not None:
                 await self._wait_for_writes()
-            elif self._large_append is not None:
+            elif self.log.is_appending:
                 await self.wait_for_large_append()
             elif self._is_behind:
                 self.log.check_writable()
                 before = self.log.closing_count
-                await self._upkeep.do(partial(upkeep.plan_seal, self.log))
+                await self._queue.do(JobKind.UPKEEP, partial(upkeep.plan_seal, self.log))
                 # If no segment could be sealed, waiting does not help.
                 self._is_behind = _CLOSING_COUNT_MAX < self.log.closing_count < before
             else:
                 self.log.check_writable()
-                await self._upkeep.do(partial(upkeep.plan_reservation, self.log, count))
+                await self._queue.do(JobKind.UPKEEP, partial(upkeep.plan_reservation, self.log, count))
         self._check_open()
 
     async def settle(self) -> None:
@@ -336,83 +298,16 @@ class Partition(ReadablePartition):
         self._segment_count = len(log.segments)
         self._is_behind = log.closing_count > _CLOSING_COUNT_MAX
         # Allocation goes first: it would have to wait for the others.
-        self._upkeep.wake()
-        if left <= 0:
-            self._wake_due_sync(self._clock.monotonic())
-        self._writeback.wake()
-
-    def _plan_writeback(self) -> Job | None:
-        now = self._clock.monotonic()
-        job = upkeep.plan_writeback(self.log) if now >= self._disk_due else None
-        if job is not None:
-            self._disk_due = now + _DISK_PAUSE
-        return job
-
-    def _wake_due_sync(self, now: int) -> None:
-        if self._is_sync_due(now):
-            self._syncs.wake()
-        else:
-            self._set_timer(now)
-
-    def _set_timer(self, now: int) -> None:
-        """Set a timer for the next due sync."""
-        if self._timer is None and not self._is_closing and (due := self._sync_due_at()) is not None:
-            self._timer = asyncio.get_running_loop().call_later(max(due - now, 0) / 1_000_000, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._wake_due_sync(self._clock.monotonic())
-
-    @property
-    def _needs_recovery_point(self) -> bool:
-        marks = self.log.marks
-        return marks.written.size - marks.synced.size >= self.log.settings.recovery_point_size
-
-    def _is_sync_due(self, now: int) -> bool:
-        if self._needs_recovery_point and now >= self._disk_due:
-            return True
-        marks = self.log.marks
-        return self._acknowledgements.is_sync_due(marks.synced, marks.written, now)
-
-    def _sync_due_at(self) -> int | None:
-        """When the next sync is due if nothing more is written."""
-        marks = self.log.marks
-        due = self._acknowledgements.sync_due_at(marks.synced) if marks.synced.offset < marks.written.offset else None
-        if self._needs_recovery_point:
-            due = min(due or self._disk_due, self._disk_due)
-        return due
-
-    def _plan_due_sync(self) -> Job | None:
-        now = self._clock.monotonic()
-        if self._is_sync_due(now):
-            return self._plan_sync()
-        # Data that was written during the last sync has its own due time, and perhaps nothing follows it.
-        self._set_timer(now)
-        return None
-
-    def _plan_sync(self) -> Job | None:
-        job = plan_sync(self.log)
-        if job is not None:
-            self._acknowledgements.sync_began(self.log.marks.written)
-            self._disk_due = self._clock.monotonic() + _DISK_PAUSE
-            self.sync_count += 1
-            self._appends_per_sync.observe(self.append_count - self._sync_append_count)
-            self._sync_append_count = self.append_count
-        return job
+        self._queue.wake(JobKind.UPKEEP)
+        self._queue.wake(JobKind.SYNC)
 
     def _release(self) -> None:
-        """Acknowledge the sends that are durable enough. After a failure, fail all that wait."""
-        if (log := self.log).failure is not None:
-            for waiter in self._acknowledgements.drain():
-                if not waiter.done():
-                    waiter.set_exception(PartitionReadOnly(log.directory, log.failure))
-            self._upkeep.wake()
+        """Acknowledge what a job has made durable enough; after a failure, say so to all that wait."""
+        self.commits.release()
+        if self.log.failure is not None:
+            self._queue.wake(JobKind.UPKEEP)
             self.readers.announce()
-            return
-        for waiter in self._acknowledgements.releasable(log.marks.synced, self._clock.monotonic()):
-            if not waiter.done():
-                waiter.set_result(None)
-        if self.readers.waiting:
+        elif self.readers.waiting:
             self.readers.announce_soon()
 
     # --- stored offsets ---
@@ -431,7 +326,7 @@ class Partition(ReadablePartition):
         if await self._change_offsets(lambda: self.log.store_offset(key, offset)) or persisted:
             await self.sync()
         elif self.log.offsets.is_wasteful:
-            self._upkeep.wake()
+            self._queue.wake(JobKind.UPKEEP)
 
     async def delete_offset(self, key: ConsumerKey) -> None:
         """Delete a consumer's offset durably."""
@@ -452,17 +347,17 @@ class Partition(ReadablePartition):
 
     async def sync(self) -> None:
         """Make everything that was written before this call durable."""
-        await self._syncs.do(self._plan_sync)
+        await self.commits.sync()
         self.log.check_removable()
 
     def find_room(self) -> None:
         """Repeat the recovery from time to time, if the disk had no room for it."""
         if self.log.lack_of_room is not None:
-            self._upkeep.wake()
+            self._queue.wake(JobKind.UPKEEP)
 
     async def trim(self, before_offset: int) -> None:
         """Delete the sealed segments that are entirely below ``before_offset``. The new start is durable on return."""
-        await self._upkeep.do(partial(upkeep.plan_trim, self.log, before_offset))
+        await self._queue.do(JobKind.UPKEEP, partial(upkeep.plan_trim, self.log, before_offset))
 
     async def purge(self, epoch: int | None = None, end_offset: int | None = None) -> None:
         """Delete all messages and stored offsets durably. Numbering continues. Sends and stores wait meanwhile.
@@ -476,7 +371,7 @@ class Partition(ReadablePartition):
     async def purge_held(self, epoch: int | None = None, end_offset: int | None = None) -> None:
         """``purge`` for a caller that already holds the writes."""
         await self.sync()
-        await self._upkeep.do(partial(upkeep.plan_purge, self.log, epoch, end_offset))
+        await self._queue.do(JobKind.UPKEEP, partial(upkeep.plan_purge, self.log, epoch, end_offset))
 
     async def change_settings(self, settings: LogSettings) -> None:
         """Use other settings from now on. If the durability changes, everything is synced first while sends wait.
@@ -499,12 +394,7 @@ class Partition(ReadablePartition):
 
     def _use(self, settings: LogSettings) -> None:
         self.log.use_settings(settings)
-        self._acknowledgements.use(settings.durability)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        # If the sync before has failed, perhaps nothing else starts the next one.
-        self._syncs.wake()
+        self.commits.use(settings.durability)
 
     @asynccontextmanager
     async def held_writes(self) -> AsyncIterator[None]:
@@ -526,21 +416,21 @@ class Partition(ReadablePartition):
         """Wait until an offset can be stored: writes are not held, and the file of offsets is not being rewritten."""
         while self._hold is not None or self.log.offsets.is_rewriting:
             # The rewrite is the job before this one.
-            await (self._upkeep.do(lambda: None) if self._hold is None else self._hold.wait())
+            await (self._queue.do(JobKind.UPKEEP, lambda: None) if self._hold is None else self._hold.wait())
 
     async def wait_for_large_append(self) -> None:
         """Wait until no batch is being appended on another thread."""
-        while self._large_append is not None:
-            await asyncio.wait((self._large_append,))
+        while self.log.is_appending:
+            await self._queue.do(JobKind.APPEND, lambda: None)
 
     async def work(self, work: Callable[[], Found]) -> Found:
         """Read or write temporary files in the pool. A stop waits for it, even if the caller is cancelled."""
         self._check_open()
-        return await asyncio.shield(asyncio.ensure_future(self._in_pool(work)))
+        return await asyncio.shield(asyncio.ensure_future(self.reader.run(work)))
 
     async def do_upkeep(self, plan: Callable[[], Job | None]) -> None:
         """Plan an upkeep job, and wait for it."""
-        await self._upkeep.do(plan)
+        await self._queue.do(JobKind.UPKEEP, plan)
 
     async def roll(self) -> None:
         """Close and seal the open segment if it has messages, so that it can be trimmed."""
@@ -554,7 +444,7 @@ class Partition(ReadablePartition):
         before = -1
         while (count := self.log.closing_count) not in (0, before):
             before = count
-            await self._upkeep.do(partial(upkeep.plan_seal, self.log))
+            await self._queue.do(JobKind.UPKEEP, partial(upkeep.plan_seal, self.log))
 
     # --- the end ---
 
@@ -576,12 +466,10 @@ class Partition(ReadablePartition):
     async def close(self) -> bool:
         """Sync and close everything. Returns whether this partition stopped cleanly."""
         self._is_closing = True
-        if self._timer is not None:
-            self._timer.cancel()
-        for lane in (self._large_appends, self._syncs, self._upkeep, self._writeback):
-            await lane.drain()
-            lane.close()
-        await self._end_reads()
+        self.commits.close()
+        await self._queue.drain()
+        self._queue.close()
+        await self.reader.close()
         try:
             await asyncio.get_running_loop().run_in_executor(self._pool, upkeep.close, self.log)
         finally:

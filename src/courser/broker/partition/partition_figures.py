@@ -47,15 +47,15 @@ def sums_of(kind: type[Figures], figures: Iterable[Figures]) -> Figures:
 
 def counters_of(partition: Partition) -> PartitionCounters:
     """Those of one partition."""
-    log = partition.log
-    (_, appended_count, appended_size), reads, writes = log.marks.written, partition.log_reader.counters, log.writes
+    log, reader = partition.log, partition.reader
+    (_, appended_count, appended_size), reads, writes = log.marks.written, reader.disk.counters, log.writes
     found: PartitionCounters = _new(
         PartitionCounters,
         (
             appended_count,
             appended_size,
-            partition.polled_count,
-            partition.polled_size,
+            reader.polled_count,
+            reader.polled_size,
             reads.size,
             writes.segment_created_count,
             writes.segment_purged_count,

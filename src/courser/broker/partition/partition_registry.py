@@ -17,7 +17,7 @@ from courser.broker.partition.lost_partitions import lost_partition_log, offline
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_figures import PartitionCounters, counters_of, sums_of
 from courser.broker.partition.partition_metrics import PartitionMetrics
-from courser.broker.partition.partition_reads import LARGE_READ_COUNT_MAX, Past
+from courser.broker.partition.partition_reader import LARGE_READ_COUNT_MAX, Past
 from courser.broker.partition.segment_verification import SegmentVerification
 from courser.broker.partition.topic_settings import effective_options, log_settings, persists_offsets, size_limit
 from courser.broker.settings import BrokerSettings

@@ -6,12 +6,12 @@ stored again. Of one of which some are known, the others are.
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
+from courser.broker.partition.partition_reader import PartitionReader
 from courser.model.clock import Clock
 from courser.records.batch import Batch, select_messages
 from courser.records.stored_body import PLAIN, EncodedBatch, encode
@@ -34,17 +34,6 @@ _READ_SIZE = 4 * 1024 * 1024
 """Bytes that are read at a time to learn the ids of stored messages."""
 
 
-Result = TypeVar("Result")
-
-
-class InPool(Protocol):
-    """Runs a function on another thread."""
-
-    def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]:
-        """What ``work`` returns."""
-        ...
-
-
 class KnownMessages(NamedTuple):
     """What a partition knows of a batch."""
 
@@ -59,11 +48,9 @@ class KnownMessages(NamedTuple):
 class Preparation:
     """Prepares the batches of one partition. For one event loop."""
 
-    def __init__(self, log: PartitionLog, reader: LogReader, in_pool: InPool, clock: Clock) -> None:
-        """``in_pool`` runs a function on another thread. The log stays open meanwhile."""
+    def __init__(self, log: PartitionLog, reader: PartitionReader, clock: Clock) -> None:
         self._log = log
         self._reader = reader
-        self._in_pool = in_pool
         self._clock = clock
         self._window: MessageWindow | None = None
         """The ids of recent messages, from the first batch on, if messages are deduplicated."""
@@ -93,13 +80,13 @@ class Preparation:
         if settings.deduplication is not None and self._window is None:
             async with self._loading:
                 if self._window is None:
-                    load = partial(load_window, self._log, self._reader, settings.deduplication, self._clock)
-                    self._window = await self._in_pool(load)
+                    load = partial(load_window, self._log, self._reader.disk, settings.deduplication, self._clock)
+                    self._window = await self._reader.run(load)
         if settings.encoding is PLAIN:
             return batch
         if self.is_quick(batch):
             return self.encode(batch)
-        return await self._in_pool(partial(self.encode, batch))
+        return await self._reader.run(partial(self.encode, batch))
 
     def ids_if_new(self, batch: Batch) -> MessageIds | FewIds | None:
         """The ids of a batch of which no message was stored before; None if one was, or if this has to be waited for.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from courser.broker.access.sessions import Session
 from courser.broker.partition.partition import Partition
-from courser.broker.partition.partition_reads import Question
+from courser.broker.partition.partition_reader import Question
 from courser.broker.partition.read_buffers import LeasedBuffer, ReadBuffers
 from courser.storage.read_result import ReadResult
 
@@ -82,7 +82,7 @@ class RecentReads:
             return None
         self._buffers.share(session, kept.buffer)
         kept.is_used = True
-        partition.followed_count = _FOLLOWED_COUNT
+        partition.reader.followed_count = _FOLLOWED_COUNT
         return kept.result
 
     def note(
@@ -95,12 +95,12 @@ class RecentReads:
         if result.size > _SHARED_SIZE_MAX or result.skipped:
             return
         asked = question, session.client_id
-        if partition.followed_count:
-            partition.followed_count -= 1
+        if partition.reader.followed_count:
+            partition.reader.followed_count -= 1
             self._keep(session, (partition, question), result, visible_end)
-        elif partition.last_read[0] == question and partition.last_read != asked:
-            partition.followed_count = _FOLLOWED_COUNT
-        partition.last_read = asked
+        elif partition.reader.last_read[0] == question and partition.reader.last_read != asked:
+            partition.reader.followed_count = _FOLLOWED_COUNT
+        partition.reader.last_read = asked
 
     def _keep(self, session: Session, place: _Place, result: ReadResult, visible_end: int) -> None:
         if place in self._kept:

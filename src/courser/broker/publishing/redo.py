@@ -264,7 +264,7 @@ class Redo:
             partition = self.find(target)
             if partition is None:
                 continue
-            search = partial(partition.log_reader.last_sequence, producer, first_offset=row.offset)
+            search = partial(partition.reader.disk.last_sequence, producer, first_offset=row.offset)
             sequence = await self._in_pool(search)
             if sequence is not None:
                 found[target] = sequence

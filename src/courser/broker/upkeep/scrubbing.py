@@ -214,7 +214,7 @@ class Scrubber:
         check = SegmentCheck(partition.log, segment)
         try:
             began = self._clock.monotonic()
-            while _is_there(partition, segment) and (size := await partition.advance_check(check, _STEP_SIZE)):
+            while _is_there(partition, segment) and (size := await partition.reader.advance_check(check, _STEP_SIZE)):
                 self.counters.size += size
                 await self._wait_for(size, began, rate)
                 began = self._clock.monotonic()

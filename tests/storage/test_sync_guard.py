@@ -2,14 +2,10 @@
 
 import errno
 import threading
-from concurrent.futures import Executor
 
 import pytest
 
-from courser.broker.partition.partition import Partition
-from courser.broker.partition.sync_turns import SyncTurns
 from courser.errors import StorageFailure
-from tests.fakes.clocks import ManualClock
 from tests.storage.engine import Engine
 
 
@@ -26,16 +22,12 @@ class NotingTurn(threading.Condition):
 
 
 @pytest.mark.parametrize("what", ["file", "names"])
-def test_no_sync_begins_between_the_failure_of_another_and_its_note(
-    what: str, monkeypatch: pytest.MonkeyPatch, pool: Executor
-) -> None:
+def test_no_sync_begins_between_the_failure_of_another_and_its_note(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel reports a failure once: a seal that gets it must be heard before a sync of the same file begins."""
-    moved, turns = threading.Event(), SyncTurns()
-    turns._turn = NotingTurn(moved)
-    monkeypatch.setattr("courser.broker.partition.partition.SyncTurns", lambda: turns)
+    moved = threading.Event()
     engine = Engine()
     engine.fill(1)
-    Partition(engine.log, pool, ManualClock())
+    engine.log.syncs._turn = NotingTurn(moved)
     guard, file = engine.log.syncs, engine.disk.open(engine.log_path(), writable=True)
     outcomes: list[str] = []
     calls: list[threading.Thread] = []
@@ -71,8 +63,20 @@ def test_no_sync_begins_between_the_failure_of_another_and_its_note(
     assert len(calls) == 1, "the second sync is not even tried"
 
 
-def test_syncs_of_different_files_do_not_wait_for_each_other() -> None:
+def test_syncs_of_different_files_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()
-    turns = SyncTurns()
-    with turns.alone(engine.ledger_path), turns.alone(engine.log_path()):
-        pass
+    engine.fill(1)
+    one, other = (engine.disk.open(path, writable=True) for path in (engine.ledger_path, engine.log_path()))
+    begun, leave = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert leave.wait(30)
+
+    monkeypatch.setattr(one, "sync", wait)
+    slow = threading.Thread(target=engine.log.syncs.sync_file, args=(one,))
+    slow.start()
+    assert begun.wait(30)
+    engine.log.syncs.sync_file(other)
+    leave.set()
+    slow.join(30)

@@ -1,4 +1,4 @@
-"""The reading half of a partition: polls, lookups by time, and the verification of segments before their first read.
+"""Reads of one partition: polls, lookups by time, and the verification of segments before their first read.
 
 Small reads from the page cache run on the event loop. Those that are large or wait for the disk go to the pool, and
 those of messages that only the archive has to the threads of ``TieredReads``.
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from courser.broker.partition.segment_verification import SegmentCheck, SegmentVerification
 from courser.broker.partition.waiting import Waiting, attempt
-from courser.broker.partition.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
 from courser.errors import StorageFailure
 from courser.storage.log_reader import LogReader
 from courser.storage.partition_log import PartitionLog
@@ -35,8 +34,8 @@ Past: TypeAlias = "TieredReads | None"
 """What reads messages that only the archive still has, if there is one."""
 
 
-class ReadablePartition:
-    """What readers need of a partition. Use it from one event loop."""
+class PartitionReader:
+    """Reads one partition, here and in the archive. Use it from one event loop, and call ``close`` at the end."""
 
     def __init__(
         self,
@@ -46,8 +45,9 @@ class ReadablePartition:
         past: Past,
         large_reads: asyncio.Semaphore | None,
     ) -> None:
-        self.log = log
-        self.log_reader = LogReader(log)
+        self._log = log
+        self.disk = LogReader(log)
+        """Reads what this machine has, and waits for it: on another thread."""
         self._pool = pool
         self._verification = verification
         self._verifying = asyncio.Lock()
@@ -61,58 +61,52 @@ class ReadablePartition:
         self._reading_count = 0
         """Reads in the pool, or about to be. The files stay open for them."""
         self._reads_done: asyncio.Future[None] | None = None
-        self.readers = WaitingReaders(self._final_end)
-        self.is_deleted = False
         self.polled_count = self.polled_size = 0
         """Messages in replies to polls, and their bytes."""
-
-    @property
-    def is_unavailable(self) -> bool:
-        """Whether reads are refused. Clients that wait here are woken, and their next poll gets the reason."""
-        return self.is_deleted or self.log.is_offline
-
-    def _final_end(self) -> int:
-        """The offset after the last readable message; if nothing will follow, whoever waits must learn why."""
-        return PAST_EVERY_OFFSET if self.is_deleted or self.log.failure is not None else self.log.visible_end
 
     def try_read(
         self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None
     ) -> ReadResult | Waiting[ReadResult]:
-        """Messages from ``offset`` on, as ``PartitionLog.read`` gives them; or what has to be waited for.
+        """Messages from ``offset`` on, as ``LogReader.read`` gives them; or what has to be waited for.
 
         Raises:
             MemoryNeeded: ``buffer`` may not have enough memory.
             ArchiveFailure: only the archive has them, and it cannot be read.
         """
-        if self.past is None:
-            return self._try_here(offset, count, size_max, buffer)
-        return self.past.try_read(self.log, self._try_here, offset, count, size_max, buffer)
+        if self.past is None and self._verification is None:
+            with suppress(BlockingIOError):
+                # By position, as all of these calls: Python 3.11 takes longer to pass arguments by name.
+                return self.disk.read(offset, count, size_max, buffer, False)
+        if self.past is not None:
+            return self.past.try_read(self._log, self._try_verified, offset, count, size_max, buffer)
+        return self._try_verified(offset, count, size_max, buffer)
 
-    def _try_here(
+    def _try_verified(
         self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
     ) -> ReadResult | Waiting[ReadResult]:
+        """``try_read`` of the disk, after the segments that it reads are verified."""
         if self._verification is not None:
             return attempt(self._read_verified(self._verification, offset, count, size_max, buffer))
-        return self._try_log(offset, count, size_max, buffer)
+        return self._try_disk(offset, count, size_max, buffer)
 
     @property
     def start_offset(self) -> int:
         """The oldest offset that can be read, here or in the archive. Raises ``ArchiveFailure`` if it is not known."""
-        return self.log.start_offset if self.past is None else self.past.start_offset(self.log)
+        return self._log.start_offset if self.past is None else self.past.start_offset(self._log)
 
     async def offset_of_last(self, count: int) -> int:
         """The offset of the first of the newest ``count`` visible messages. Raises ``ArchiveFailure``."""
-        log = self.log
+        log = self._log
         missing = 0 if self.past is None else count - log.count_from(log.start_offset)
         if self.past is not None and missing > 0:
             return await self.past.offset_of_last(log, missing)
-        return await self._look_up(partial(self.log_reader.offset_of_last, count))
+        return await self._look_up(partial(self.disk.offset_of_last, count))
 
     def count_from(self, offset: int) -> int:
         """The number of visible messages from ``offset`` on, here and in the archive. Raises ``ArchiveFailure``."""
-        count = self.log.count_from(offset)
-        if self.past is not None and offset < self.log.start_offset:
-            count += self.past.count_from(self.log, offset)
+        count = self._log.count_from(offset)
+        if self.past is not None and offset < self._log.start_offset:
+            count += self.past.count_from(self._log, offset)
         return count
 
     async def read(self, offset: int, *, count: int, size_max: int, buffer: ReadBuffer | None = None) -> ReadResult:
@@ -120,29 +114,28 @@ class ReadablePartition:
         found = self.try_read(offset, count, size_max, buffer)
         return await found if isinstance(found, Waiting) else found
 
-    def _try_log(
+    def _try_disk(
         self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
     ) -> ReadResult | Waiting[ReadResult]:
-        log = self.log_reader
+        read = partial(self.disk.read, offset, count, size_max, buffer)
         try:
-            # By position, as all of these calls: Python 3.11 takes longer to pass arguments by name.
-            return log.read(offset, count, size_max, buffer, False)
+            return read(wait=False)
         except LargeRead:
-            return attempt(self._in_pool(partial(log.read, offset, count, size_max, buffer), self._large_reads))
+            return attempt(self.run(read, self._large_reads))
         except BlockingIOError:
-            return attempt(self._in_pool(partial(log.read, offset, count, size_max, buffer)))
+            return attempt(self.run(read))
 
     async def _read_verified(
         self, verification: SegmentVerification, offset: int, count: int, size_max: int, buffer: ReadBuffer | None
     ) -> ReadResult:
-        found = self._try_log(offset, await self._verify(verification, offset, count), size_max, buffer)
+        found = self._try_disk(offset, await self._verify(verification, offset, count), size_max, buffer)
         return await found if isinstance(found, Waiting) else found
 
     async def offset_at_time(self, timestamp: int) -> int:
         """The first offset whose message is not older than ``timestamp``. Raises ``ArchiveFailure``."""
-        if self.past is not None and (found := await self.past.offset_at_time(self.log, timestamp)) is not None:
+        if self.past is not None and (found := await self.past.offset_at_time(self._log, timestamp)) is not None:
             return found
-        return await self._look_up(partial(self.log_reader.offset_at_time, timestamp))
+        return await self._look_up(partial(self.disk.offset_at_time, timestamp))
 
     async def time_at(self, offset: int) -> int | None:
         """When the message at ``offset``, or else the next one, was appended; None if there is none.
@@ -151,16 +144,16 @@ class ReadablePartition:
             StorageFailure: the disk cannot be read.
             ArchiveFailure: only the archive has it, and it cannot be read.
         """
-        if self.past is not None and offset < self.log.start_offset:
-            found = await self.past.time_at(self.log, offset)
+        if self.past is not None and offset < self._log.start_offset:
+            found = await self.past.time_at(self._log, offset)
             if found is not None:
                 return found
-        return await self._look_up(partial(self.log_reader.time_at, offset))
+        return await self._look_up(partial(self.disk.time_at, offset))
 
     async def _look_up(self, find: Callable[..., Found]) -> Found:
         with suppress(BlockingIOError):
             return find(wait=False)
-        return await self._in_pool(find)
+        return await self.run(find)
 
     async def _verify(self, verification: SegmentVerification, offset: int, count: int) -> int:
         """Have the first segments of a read verified; return how many messages may be read before the next one."""
@@ -170,7 +163,7 @@ class ReadablePartition:
                 if segment is None:
                     break
                 try:
-                    verification.note(segment, await self._in_pool(partial(verification.verify, segment)))
+                    verification.note(segment, await self.run(partial(verification.verify, segment)))
                 except StorageFailure as failure:
                     verification.give_up(segment, failure)
         if verification.is_done:
@@ -179,9 +172,10 @@ class ReadablePartition:
 
     async def advance_check(self, check: SegmentCheck, size: int) -> int:
         """``SegmentCheck.advance``, in the pool."""
-        return await self._in_pool(partial(check.advance, size))
+        return await self.run(partial(check.advance, size))
 
-    async def _in_pool(self, read: Callable[[], Found], turns: asyncio.Semaphore | None = None) -> Found:
+    async def run(self, read: Callable[[], Found], turns: asyncio.Semaphore | None = None) -> Found:
+        """Call ``read`` on a thread of the pool. The files stay open meanwhile."""
         self._reading_count += 1
         try:
             async with turns or nullcontext():
@@ -191,7 +185,7 @@ class ReadablePartition:
             if self._reads_done is not None and not self._reading_count and not self._reads_done.done():
                 self._reads_done.set_result(None)
 
-    async def _end_reads(self) -> None:
+    async def close(self) -> None:
         """Wait until no read needs the files any more."""
         if self._reading_count:
             self._reads_done = asyncio.get_running_loop().create_future()

@@ -1,6 +1,7 @@
 """Disk jobs and defects: whatever an exception interrupts, nobody waits for ever, and nobody gets a false success."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -8,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from courser.broker.partition.disk_lane import DiskLane
 from courser.broker.partition.disk_pool import DiskPool
+from courser.broker.partition.disk_queue import DiskQueue, JobKind
 from courser.broker.partition.partition import Partition
 from courser.errors import PartitionReadOnly, StorageFailure
 from courser.model.durability import Durability
@@ -31,6 +32,7 @@ from tests.broker.open_partitions import (
 from tests.fakes.clocks import ManualClock
 
 Step = Callable[[], None]
+KIND = JobKind.UPKEEP
 
 
 class Defect(Exception):
@@ -58,8 +60,8 @@ def plan_with_defect() -> Job | None:
 
 
 @dataclass
-class Lane:
-    """A lane whose due jobs a test provides."""
+class Queue:
+    """A queue whose due jobs a test provides."""
 
     pool: Executor
     due: list[Callable[[], Job | None]] = field(default_factory=list)
@@ -67,13 +69,8 @@ class Lane:
     defects: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lane = DiskLane(
-            self.pool,
-            plan_next=lambda: self.due.pop(0)() if self.due else None,
-            on_done=self._on_done,
-            on_defect=self.defects.append,
-            retry_delay=0,
-        )
+        self.jobs = DiskQueue(self.pool, on_done=self._on_done, on_defect=self.defects.append, retry_delay=0)
+        self.jobs.plan_by(KIND, lambda: self.due.pop(0)() if self.due else None)
 
     def _on_done(self) -> None:
         self.on_done()
@@ -82,17 +79,17 @@ class Lane:
         """It still does what it is asked for, and what is due."""
         done: list[str] = []
         async with asyncio.timeout(30):
-            await self.lane.do(lambda: job(complete=partial(done.append, "asked")))
+            await self.jobs.do(KIND, lambda: job(complete=partial(done.append, "asked")))
             self.due.append(lambda: job(complete=partial(done.append, "due")))
-            self.lane.wake()
+            self.jobs.wake(KIND)
             await until(lambda: len(done) == 2)
-            await self.lane.drain()
+            await self.jobs.drain()
         assert done == ["asked", "due"]
 
 
 @pytest.fixture
-def lane(pool: Executor) -> Lane:
-    return Lane(pool)
+def queue(pool: Executor) -> Queue:
+    return Queue(pool)
 
 
 DEFECTS: dict[str, Callable[[], Job | None]] = {
@@ -106,44 +103,81 @@ DEFECTS: dict[str, Callable[[], Job | None]] = {
 
 @pytest.mark.parametrize("plan", DEFECTS.values(), ids=DEFECTS)
 async def test_who_waits_for_a_job_with_a_defect_is_told_that_it_failed(
-    lane: Lane, plan: Callable[[], Job | None]
+    queue: Queue, plan: Callable[[], Job | None]
 ) -> None:
     async with asyncio.timeout(30):
         with pytest.raises(StorageFailure):
-            await lane.lane.do(plan)
-    await lane.check_it_goes_on()
+            await queue.jobs.do(KIND, plan)
+    await queue.check_it_goes_on()
 
 
 @pytest.mark.parametrize("plan", DEFECTS.values(), ids=DEFECTS)
-async def test_due_work_with_a_defect_does_not_stop_the_lane(lane: Lane, plan: Callable[[], Job | None]) -> None:
-    lane.due.append(plan)
+async def test_due_work_with_a_defect_does_not_stop_the_queue(queue: Queue, plan: Callable[[], Job | None]) -> None:
+    queue.due.append(plan)
     async with asyncio.timeout(30):
-        await lane.lane.drain()
-    assert not lane.due
+        await queue.jobs.drain()
+    assert not queue.due
     # What failed is repeated after a delay.
-    await until(lambda: lane.lane._retry is None)
-    await lane.check_it_goes_on()
+    await until(lambda: queue.jobs._lines[KIND].retry is None)
+    await queue.check_it_goes_on()
 
 
-async def test_a_defect_after_the_completion_is_a_failure_too(lane: Lane) -> None:
-    lane.on_done = defect
+async def test_a_defect_after_the_completion_is_a_failure_too(queue: Queue) -> None:
+    queue.on_done = defect
     async with asyncio.timeout(30):
         with pytest.raises(StorageFailure):
-            await lane.lane.do(job)
-    assert len(lane.defects) == 1
-    lane.on_done = nothing
-    await lane.check_it_goes_on()
+            await queue.jobs.do(KIND, job)
+    assert len(queue.defects) == 1
+    queue.on_done = nothing
+    await queue.check_it_goes_on()
 
 
 async def test_work_for_a_pool_without_threads_fails() -> None:
     pool = DiskPool(1)
     pool.shutdown()
-    lane = Lane(pool)
+    queue = Queue(pool)
     async with asyncio.timeout(30):
         with pytest.raises(StorageFailure, match="shut down"):
-            await lane.lane.do(job)
-        lane.due.append(job)
-        await lane.lane.drain()
+            await queue.jobs.do(KIND, job)
+        queue.due.append(job)
+        await queue.jobs.drain()
+
+
+async def test_jobs_of_one_kind_take_turns_and_those_of_others_do_not_wait(queue: Queue) -> None:
+    gate, begun = threading.Event(), list[str]()
+
+    def wait() -> None:
+        assert gate.wait(30)
+
+    def waits(name: str) -> Job:
+        begun.append(name)
+        return job(run=wait)
+
+    async with asyncio.timeout(30):
+        upkeep = [asyncio.ensure_future(queue.jobs.do(JobKind.UPKEEP, partial(waits, name))) for name in ("a", "b")]
+        await until(lambda: begun == ["a"])
+        await queue.jobs.do(JobKind.SYNC, job)
+        await queue.jobs.do(JobKind.APPEND, job)
+        assert begun == ["a"]
+        gate.set()
+        await asyncio.gather(*upkeep)
+    assert begun == ["a", "b"]
+
+
+async def test_what_a_caller_waits_for_comes_before_what_is_due(queue: Queue) -> None:
+    begun: list[str] = []
+
+    def noted(name: str) -> Job:
+        begun.append(name)
+        return job()
+
+    asked = [asyncio.ensure_future(queue.jobs.do(KIND, partial(noted, name))) for name in ("first", "second")]
+    queue.due.append(partial(noted, "due"))
+    queue.jobs.wake(KIND)
+    async with asyncio.timeout(30):
+        await asyncio.gather(*asked)
+        await queue.jobs.drain()
+    assert begun == ["first", "second", "due"]
 
 
 # --- what a partition makes of it ---
@@ -222,7 +256,7 @@ async def test_the_next_start_after_a_defect_does_not_trust_what_was_not_synced(
         monkeypatch.setattr(partition.log, "complete_sync", defect)
         with pytest.raises(StorageFailure):
             await partition.sync()
-        await partition._upkeep.drain()
+        await partition._queue.drain(JobKind.UPKEEP)
         assert partition.log.ledger.state.sync_failed
         await check_partition_can_be_opened(partition, disk)
 
