@@ -19,6 +19,7 @@ from courser.errors import (
     StorageFailure,
 )
 from courser.model.topic_options import TopicOptions
+from courser.storage import partition_log
 from tests.broker.fake_disks import FakeServer
 from tests.fakes.files import FaultPlan
 
@@ -123,6 +124,20 @@ async def test_of_many_partitions_the_names_are_synced_once_and_the_others_toget
     assert syncs["partitions"] == 1
     assert syncs["topics"] <= 2
     assert sum(syncs.values()) < 100 + 20
+    assert await server.broker.close()
+
+
+async def test_new_partitions_are_not_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process has just made them durable, so it knows what is in them."""
+    server = await started()
+
+    def refuse(*_: object) -> None:
+        pytest.fail("a partition was recovered")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(partition_log, "recover_partition", refuse)
+        await server.add_topic("t", 3)
+        await server.ask(c.CreatePartitions("s", "t", 2))
     assert await server.broker.close()
 
 

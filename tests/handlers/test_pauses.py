@@ -14,7 +14,7 @@ from courser.api import replies as r
 from courser.api.commands import Command
 from courser.broker.figures.message_counts import MessageCounts
 from courser.broker.messages.consuming import group_key
-from courser.broker.partition.partition_reads import Past
+from courser.broker.partition.partition_reader import Past
 from courser.broker.partition.steps import Steps
 from courser.errors import PartitionOffline
 from courser.model.messaging import ToPartition

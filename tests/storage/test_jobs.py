@@ -2,6 +2,7 @@
 
 import copy
 import errno
+import random
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,10 +15,13 @@ from courser.storage.engine_limits import EngineLimits
 from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
+from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
 from courser.storage.syncing import plan_sync
+from tests.fakes.clocks import ManualClock
 from tests.fakes.faults import FaultPlan
-from tests.storage.engine import Engine
+from tests.fakes.files import FakeFileSystem
+from tests.storage.engine import DIRECTORY, IDENTITY, SMALL, Engine
 from tests.storage.test_time import HOUR, WatchedEngine
 
 SETTINGS = LogSettings(
@@ -59,6 +63,22 @@ def facts_of(log: PartitionLog) -> dict[str, object]:
         ]
         known[f"index {segment.base_offset}"] = segment.index.full_block_count
     return known
+
+
+def test_a_created_partition_is_opened_as_if_it_had_been_recovered() -> None:
+    disk, directory = FakeFileSystem(random.Random(1)), DIRECTORY
+    disk.plant_directory(directory.parent)
+    PartitionLog.create(disk, directory, IDENTITY, below=directory.parent, epoch=3)
+    calls = dict(disk.calls)
+    created = PartitionLog.new(disk, directory, IDENTITY, settings=SMALL, clock=ManualClock(), epoch=3)
+    assert dict(disk.calls) == calls, "it looks at the disk"
+    recovered = PartitionLog.open(disk, directory, IDENTITY, settings=SMALL, clock=ManualClock(), stop=StopKind.CLEAN)
+    facts, others = facts_of(created), facts_of(recovered)
+    del facts["offsets"], others["offsets"]
+    assert facts == others
+    assert created.offsets.mark is recovered.offsets.mark is None
+    assert created.ledger.draft() == recovered.ledger.draft()
+    assert created.ledger.file.record_count == recovered.ledger.file.record_count
 
 
 def run_and_compare(log: PartitionLog, job: Job) -> None:

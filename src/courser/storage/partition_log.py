@@ -22,9 +22,17 @@ from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, blank_
 from courser.storage.durable_files import SyncGuard, heals, make_directories, storage_failure
 from courser.storage.files import File, FileSystem, write_all, write_rest
 from courser.storage.jobs import Job, PlannedRemoval, PlannedSync, SealedSegment, UnsyncedSegment
-from courser.storage.ledger import Ledger, LedgerDraft, LedgerReading, LedgerState, OffsetsMark, SegmentFacts
+from courser.storage.ledger import (
+    Ledger,
+    LedgerDraft,
+    LedgerNumbers,
+    LedgerReading,
+    LedgerState,
+    OffsetsMark,
+    SegmentFacts,
+)
 from courser.storage.offset_table import ConsumerKey, OffsetTable
-from courser.storage.paths import LEDGER, log_path
+from courser.storage.paths import LEDGER, OFFSETS, log_path
 from courser.storage.recovery import RecoveredPartition, recover_partition
 from courser.storage.recovery_cases import Oddity, RecoveryFinding, StopKind
 from courser.storage.sealed_files import SealedFiles
@@ -149,6 +157,38 @@ class PartitionLog:
         nothing = LedgerReading(LedgerState(), 0, 0, (), exists=False)
         ledger = Ledger(file_system, directory / LEDGER, identity, nothing)
         ledger.file.rewrite(ledger.draft(epoch=epoch))
+
+    @classmethod
+    def new(
+        cls,
+        file_system: FileSystem,
+        directory: Path,
+        identity: PartitionIdentity,
+        *,
+        settings: LogSettings,
+        clock: Clock,
+        epoch: int = 0,
+    ) -> "PartitionLog":
+        """Open a partition that ``begin`` has just created, without a look at the disk: there is nothing else."""
+        limits = settings.limits
+        reading = LedgerReading(LedgerState(LedgerNumbers(epoch=epoch)), 1, 1, (), exists=True)
+        recovered = RecoveredPartition(
+            ledger=Ledger(file_system, directory / LEDGER, identity, reading, limits),
+            offsets=OffsetTable(file_system, directory / OFFSETS, identity, epoch, limits),
+            segments=[],
+            next_offset=0,
+            last_timestamp=0,
+            findings=[],
+            is_as_left=True,
+        )
+        return cls(
+            file_system=file_system,
+            directory=directory,
+            identity=identity,
+            settings=settings,
+            clock=clock,
+            recovered=recovered,
+        )
 
     @classmethod
     def open(

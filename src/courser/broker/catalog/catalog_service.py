@@ -361,7 +361,7 @@ class CatalogService:
         else:
             topic = stream.topics[creation.topic_id]
         if self._registry.owns(stream.stream_id, topic.topic_id):
-            await self._registry.open_new(stream, topic)
+            await self._registry.open_new(stream, topic, are_created=not is_repeated)
         elif self._others is not None:
             await self._others.open_new(stream.stream_id, topic.topic_id)
         if isinstance(creation, changes.PartitionCreation):

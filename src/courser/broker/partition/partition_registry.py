@@ -200,12 +200,18 @@ class PartitionRegistry:
             verification = SegmentVerification(log) if self._settings.validate_checksum else None
             self._add(stream, topic, log, verification)
 
-    async def open_new(self, stream: Stream, topic: Topic) -> OpenTopic:
-        """Open the partitions of a topic that were just made. May be repeated."""
+    async def open_new(self, stream: Stream, topic: Topic, *, are_created: bool = False) -> OpenTopic:
+        """Open the partitions of a topic that are not open yet. May be repeated.
+
+        ``are_created``: this process has just made all of them durable. Then nothing is read from the disk.
+        """
         known = self.topics.get((stream.stream_id, topic.topic_id))
         missing = topic.partitions[len(known.partitions) if known is not None else 0 :]
-        # Whatever happened to the others, these are new: they have nothing to recover.
-        logs = await self._open_logs([(stream, topic, partition) for partition in missing], StopKind.CLEAN)
+        if are_created:
+            logs = [self._new(stream, topic, partition) for partition in missing]
+        else:
+            # Whatever happened to the others, these are new: they have nothing to recover.
+            logs = await self._open_logs([(stream, topic, partition) for partition in missing], StopKind.CLEAN)
         opened = self._topic_of(stream, topic)
         for log in logs:
             self._add(stream, topic, log)
@@ -306,6 +312,16 @@ class PartitionRegistry:
             return offline_partition_log(
                 self._file_system, directory, found, home=home, settings=settings, clock=self._clock
             )
+
+    def _new(self, stream: Stream, topic: Topic, partition: entities.Partition) -> PartitionLog:
+        return PartitionLog.new(
+            self._file_system,
+            self._directories.partition_path(stream, topic, partition),
+            identity_of(topic, partition),
+            settings=log_settings(topic.options, len(topic.partitions), self._settings),
+            clock=self._clock,
+            epoch=topic.purge_count,
+        )
 
     @property
     def unopened(self) -> frozenset[PartitionIdentity]:
