@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from courser.archive.capture import Capture
 from courser.archive.claiming import ArchiveState, write_state
 from courser.archive.objects import Origin, Piece, Seal, encode_body
 from courser.archive.reader import ArchiveReader, FoundRoot, find_clusters
@@ -205,7 +204,7 @@ async def test_a_publish_that_begins_before_the_capture_is_waited_for(
         catalog.state.sinks[sink.name] = sink
         coming: list[Publish | None] = [publish, publish, None]
 
-        async def begin_and_look(look: Callable[[CatalogStore], Awaitable[Capture | None]]) -> Capture | None:
+        async def begin_and_look(look: Callable[[CatalogStore], Awaitable[object]]) -> object:
             sink.open = coming.pop(0)
             return await look_between(look)
 
@@ -464,7 +463,7 @@ async def test_the_archiver_gives_way_unless_somebody_waits_for_it(tmp_path: Pat
     store = WatchedStore()
     async with running(tmp_path, settings_of(), store) as (broker, client):
         archiver = archiver_of(broker)
-        store.is_patient = lambda: archiver.pace.is_patient
+        store.is_patient = lambda: archiver.share.pace.is_patient
         await fill(broker, client, "a")
         store.go_on.clear()
         store.reached.clear()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from courser.archive.capture import Capture
 from courser.archive.care import Verification, plan_removals, remove
 from courser.archive.keys import segment_name
 from courser.archive.reader import ArchiveReader
@@ -17,6 +16,7 @@ from tests.archive.brokers import HOUR, archiver_of, fake_store, fill, running, 
 from tests.archive.writing import (
     CLUSTER,
     IDENTITY,
+    Capture,
     Process,
     archived_bytes,
     capture,

@@ -8,13 +8,13 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from courser.archive import writer
+from courser.archive import manifest_writer
 from courser.archive.claiming import read_state
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveTakenOver
 from courser.archive.keys import segment_name
+from courser.archive.manifest_writer import ConfirmedLog, confirmed_log
 from courser.archive.objects import Manifest, Piece, RelativeKey, decode_body, encode_body
 from courser.archive.reader import ArchiveReader
-from courser.archive.writer import ConfirmedLog, confirmed_log
 from courser.storage.ledger import SegmentFacts
 from courser.storage.paths import LOG_SUFFIX, log_path
 from tests.archive.writing import (
@@ -83,7 +83,7 @@ def test_a_run_does_not_walk_again_what_is_archived(monkeypatch: pytest.MonkeyPa
         return confirmed_log(manifest, seen)
 
     monkeypatch.setattr(Piece, "is_copy_of", compare)
-    monkeypatch.setattr(writer, "confirmed_log", walk)
+    monkeypatch.setattr(manifest_writer, "confirmed_log", walk)
     bounds = tuple(range(0, 101, 5))
     store, file_system = store_of(), disk()
     for first, end in pairwise(bounds):
@@ -189,7 +189,7 @@ def test_bytes_that_changed_on_the_way_are_noticed_and_not_overwritten() -> None
     store, file_system = store_of(), disk()
     plant_segment(file_system, 0, 10)
     process = Process(store, file_system)
-    process.writer.begin()
+    process.begin()
     store.faults.extend([None, StoreFault.CHANGED])
     with pytest.raises(ArchiveFailure, match="other bytes than were sent"):
         process.run(capture(captured(BOUNDS[:2])))
@@ -283,7 +283,7 @@ def test_a_begin_that_fails_during_or_after_its_claim_can_be_repeated(at: str) -
     for _ in range(3):
         store.at = at
         with pytest.raises(ArchiveFailure):
-            process.writer.begin()
+            process.begin()
         store.at, store.is_down = "", False
     process.run(capture(captured([0, 10])))
     assert archived_bytes(store) == expected_bytes(0, 10)

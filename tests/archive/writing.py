@@ -2,19 +2,22 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import xxhash
 
-from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
+from courser.archive.capture import CapturedPartition, CapturedSegment
 from courser.archive.claiming import ArchiveState, read_state
+from courser.archive.errors import ArchiveGone
 from courser.archive.keys import ArchiveKeys
+from courser.archive.manifest_writer import ManifestWriter
 from courser.archive.objects import PartitionRoot
 from courser.archive.pacing import Pace
 from courser.archive.reader import ArchiveReader
+from courser.archive.root_writer import RootWriter
 from courser.archive.store import Store
-from courser.archive.writer import ArchiveWriter, Confirmed
 from courser.catalog.state import CatalogState
 from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity, blank_header, stamp
@@ -116,34 +119,67 @@ _BODY = CatalogState().encode()
 CATALOG = encode_snapshot(Snapshot(SnapshotMark(5, bytes(16)), xxhash.xxh3_128_digest(_BODY), 0, _BODY))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """Everything that a server has at one moment."""
+
+    time: int
+    op: int
+    metadata: bytes | None
+    partitions: tuple[CapturedPartition, ...]
+    is_final: bool = False
+
+
 def capture(*partitions: CapturedPartition, op: int = 5, metadata: bytes | None = CATALOG) -> Capture:
     return Capture(time=1_000_000, op=op, metadata=metadata, partitions=partitions)
 
 
 class Process:
-    """A process that writes the archive: what it was told is confirmed."""
+    """A server of one process that writes the archive: what it was told is confirmed."""
 
     def __init__(self, store: Store, file_system: FileSystem, seed: int = 1, *, take_over: bool = False) -> None:
         self.confirmed: dict[PartitionIdentity, frozenset[tuple[int, int]]] = {}
-        self.writer = ArchiveWriter(
+        draw = random.Random(seed).randbytes
+        self.root_writer = RootWriter(
             store,
             file_system,
             DATA,
             read_state(file_system, DATA) or ArchiveState(CLUSTER),
-            draw=random.Random(seed).randbytes,
-            pace=Pace(0),
-            part_size=512,
-            commit_size=1 << 20,
+            draw=draw,
             take_over=take_over,
-            on_confirmed=self._note,
+        )
+        self.writer = ManifestWriter(
+            store, file_system, draw=draw, pace=Pace(0), part_size=512, commit_size=1 << 20, may_lose=take_over
         )
 
-    def _note(self, confirmed: Confirmed) -> None:
-        self.confirmed.update({identity: found.segments for identity, found in confirmed.items()})
+    def begin(self, *partitions: PartitionIdentity) -> None:
+        try:
+            self.root_writer.begin()
+            self.writer.begin(self.root_writer.state, self.root_writer.newest_step, {IDENTITY, *partitions})
+        except ArchiveGone:
+            self.root_writer.lose()
+            raise
 
     def run(self, what: Capture) -> None:
-        self.writer.begin()
-        self.writer.run(what)
+        self.begin(*(partition.identity for partition in what.partitions))
+        try:
+            self._run(what)
+        except ArchiveGone:
+            self.root_writer.lose()
+            raise
+
+    def _run(self, what: Capture) -> None:
+        self.writer.start(what.partitions)
+        is_finished = False
+        while not is_finished:
+            step = self.root_writer.next_step(what.time, what.op)
+            if what.metadata is not None and step.op != self.root_writer.metadata_op:
+                self.root_writer.put_metadata(step, what.metadata)
+            written = self.writer.write(step)
+            is_finished = written.is_finished
+            self.root_writer.put_root(step, [written], is_final=what.is_final)
+            confirmed = self.writer.confirm()
+            self.confirmed.update({identity: found.segments for identity, found in confirmed.items()})
 
 
 def archived_bytes(store: Store) -> bytes:

@@ -1,4 +1,4 @@
-"""The archive of a server with several processes: one of them writes it, all of them obey it and read from it."""
+"""The archive of a server with several processes: each archives its topics, one writes the roots, all obey them."""
 
 import asyncio
 import os
@@ -11,9 +11,14 @@ from typing import Any
 
 import pytest
 
+from courser.archive.disk_store import DiskStore
+from courser.archive.keys import ArchiveKeys
+from courser.archive.objects import Manifest, decode_body
+from courser.archive.reader import find_clusters
 from courser.client.client import Client, connect
 from courser.client.messages import PollingStrategy
 from courser.errors import CourserError, ErrorCode
+from courser.storage.local_files import LocalFileSystem
 from tests.processes.processes import children_of
 from tests.servers import RunningServer
 from tests.torture.process import until
@@ -82,13 +87,14 @@ async def is_archived_alone(client: Client, topic: str) -> bool:
     return all(found.location == "remote" for found in segments[:-1])
 
 
-async def test_every_process_reads_and_deletes_what_the_first_has_archived(tmp_path: Path) -> None:
+async def test_every_process_reads_and_deletes_what_it_has_archived(tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     with RunningServer(tmp_path / "server", settings=settings_of(archive)) as server:
         async with client_of(server) as client:
             topics = await make_topics(client, local_retention_size=1)
             await send(client, topics, range(9))
             await until_archived(client, topics)
+            assert len(writers_of_manifests(archive)) == PROCESS_COUNT
             for topic in topics:
                 assert await read(client, topic) == [payload(number) for number in range(9)]
             # A process that is started again knows it, too.
@@ -105,6 +111,14 @@ async def test_every_process_reads_and_deletes_what_the_first_has_archived(tmp_p
             metrics = await client.get_metrics()
             assert figure(metrics, "courser_archive_uploads_total") >= 2 * PROCESS_COUNT
         assert server.stop() == 0
+
+
+def writers_of_manifests(archive: Path) -> set[bytes]:
+    """The nonces of the processes that have written manifests."""
+    store = DiskStore(LocalFileSystem(), archive, bytes(16))
+    keys = ArchiveKeys(find_clusters(store)[0])
+    manifests = [(found.key, store.read(found.key)) for found in store.list_objects(keys.all_manifests)]
+    return {decode_body(data, key, Manifest)[0].nonce for key, data in manifests}
 
 
 async def until_replaced(server: RunningServer, number: int, old: int) -> None:

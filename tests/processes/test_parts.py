@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from courser.api import commands as c
 from courser.api.replies import Polled, Sent
+from courser.archive.settings import ArchiveSettings
 from courser.broker.messages.producing import Sends
+from courser.broker.settings import BrokerSettings
 from courser.catalog.changes import encode_change
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
@@ -28,6 +30,7 @@ from courser.model.topic_options import TopicOptions
 from courser.processes.channel import UNREAD_SIZE_MAX, Channel, socket_pair
 from courser.processes.encoding import ANSWER, CALL, COMMAND, NOTE, decode, encode
 from courser.processes.following import ReplicatedStore
+from courser.processes.leading import share_of
 from courser.processes.links import Links
 from courser.processes.merged_metrics import grown, merged, snapshot_of
 from courser.processes.ownership import client_ids_of, owner_of, share_name
@@ -45,6 +48,17 @@ def test_topics_are_spread_evenly_over_streams_and_within_them(process_count: in
         owners = [owner_of(*place, process_count) for place in places]
         counts = [owners.count(number) for number in range(process_count)]
         assert max(counts) - min(counts) <= 1
+
+
+def test_what_is_limited_for_the_whole_server_is_divided() -> None:
+    archive = ArchiveSettings(bandwidth=1000, cache_size=900)
+    share = share_of(BrokerSettings(archive=archive, scrub_rate=100, condensing_rate=200), 3)
+    assert share.archive is not None
+    assert (share.archive.bandwidth, share.archive.cache_size) == (334, 300)
+    assert (share.scrub_rate, share.condensing_rate) == (34, 67)
+    without_limit = share_of(BrokerSettings(archive=ArchiveSettings()), 3)
+    assert without_limit.archive is not None
+    assert without_limit.archive.bandwidth == 0
 
 
 @given(st.integers(1, 64), st.data())

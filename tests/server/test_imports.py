@@ -20,7 +20,7 @@ OPTIONAL = {
     "cryptography",
     "courser.archive.reader",
     "courser.archive.restoring",
-    "courser.archive.writer",
+    "courser.archive.manifest_writer",
     "courser.bench",
     "courser.broker.archive.archiving",
     "courser.cli.machine_facts",
@@ -39,7 +39,7 @@ OPTIONAL = {
 """What no start needs that does not ask for it."""
 OF_HTTP = {"courser.transports.http", "httptools", "uvicorn"}
 OF_WEBSOCKET = {"courser.transports.websocket", "websockets"}
-OF_ARCHIVE = {"courser.archive.reader", "courser.archive.writer", "courser.broker.archive.archiving"}
+OF_ARCHIVE = {"courser.archive.reader", "courser.archive.manifest_writer", "courser.broker.archive.archiving"}
 LISTENING = {"http.address": "127.0.0.1:0", "websocket.address": "127.0.0.1:0"}
 
 
@@ -49,8 +49,7 @@ LISTENING = {"http.address": "127.0.0.1:0", "websocket.address": "127.0.0.1:0"}
         ({}, set()),
         ({"http.enabled": "true", "websocket.enabled": "true", **LISTENING}, OF_HTTP | OF_WEBSOCKET),
         ({"data_maintenance.archiver.enabled": "true", "data_maintenance.archiver.kind": "disk"}, OF_ARCHIVE),
-        # Processes tell each other about the archive, if there is one.
-        ({"server.processes": "2"}, {"courser.processes", "courser.server.crew", *OF_ARCHIVE}),
+        ({"server.processes": "2"}, {"courser.processes", "courser.server.crew"}),
     ],
     ids=["tcp", "http and websocket", "archive", "two processes"],
 )

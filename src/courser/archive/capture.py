@@ -46,22 +46,20 @@ class CapturedPartition:
     corrections: tuple[tuple[int, int], ...] = ()
     offsets: tuple[tuple[ConsumerKey, int], ...] = ()
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
-    """Everything."""
-
-    time: int
-    op: int
-    """Of the last change of the catalog; -1 before the first."""
-    metadata: bytes | None
-    """The catalog as a snapshot; None if the last run has the same."""
-    partitions: tuple[CapturedPartition, ...]
-    is_final: bool = False
-    """Whether the server stops, and this is all that it ever confirmed."""
-
     @property
     def sealed_size(self) -> int:
         """Bytes of sealed segments to archive."""
-        found = (segment for partition in self.partitions for segment in partition.segments)
-        return sum(segment.facts.size for segment in found if segment.is_sealed)
+        return sum(segment.facts.size for segment in self.segments if segment.is_sealed)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A part of a run, at the end of which a root is written."""
+
+    number: int
+    """From 1 on in an epoch, also for steps that failed. Manifests have it in their keys: no two processes write the
+    same one, and a later one has a greater key, whoever writes it."""
+    time: int
+    """When everything was captured."""
+    op: int
+    """Of the last change of the catalog; -1 before the first."""

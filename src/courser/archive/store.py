@@ -143,6 +143,21 @@ def create_surely(store: Store, key: str, data: bytes) -> Creation:
     raise failures[0] if failures else ArchiveFailure("create", key, "the store did not say whether it was created")
 
 
+def create_checked(store: Store, key: str, data: bytes) -> None:
+    """Create an object whose key nobody else uses, and check it.
+
+    Raises:
+        ArchiveFailure: the store did not answer, or has other bytes: they are damaged.
+    """
+    check_creation(store, create_surely(store, key, data), key, data)
+
+
+def check_creation(store: Store, creation: Creation, key: str, data: bytes) -> None:
+    """Check an object after its creation. Nobody else uses its key: other bytes are damaged, or came late."""
+    if creation is not Creation.MINE or store.read(key) != data:
+        raise ArchiveFailure("verify", key, "the store has other bytes than were sent")
+
+
 def probe(store: Store, key: str, nonce: bytes) -> None:
     """Check that the store refuses to create an object twice. ``key`` is used for nothing else.
 

@@ -79,9 +79,8 @@ if TYPE_CHECKING:
     # Most servers have no archive: they do not import it.
     from courser.archive.store import Store
     from courser.broker.archive.archive_pruning import ArchivePruner
-    from courser.broker.archive.archive_share import ArchiveShare, OtherArchiveShares
-    from courser.broker.archive.archiving import Archiver
-    from courser.broker.archive.followed_archive import FollowedArchive
+    from courser.broker.archive.archive_share import ArchiveShare
+    from courser.broker.archive.archiving import ArchivePeers, Archiver
 
 _log = logging.getLogger(__name__)
 
@@ -90,8 +89,8 @@ class OtherProcesses(Others, Protocol):
     """The other processes, and when they start and stop."""
 
     @property
-    def archive_shares(self) -> "OtherArchiveShares":
-        """Their partitions, as the archiver sees them."""
+    def archive(self) -> "ArchivePeers":
+        """What they do for the archive."""
 
     @property
     def count(self) -> int:
@@ -231,23 +230,26 @@ class Broker:
 
     def _make_archive_share(self, draw: Callable[[int], bytes], store: "Store | None") -> "ArchiveShare | None":
         self.archiver: Archiver | None = None
-        """Writes the archive, in the first process."""
-        self.followed_archive: FollowedArchive | None = None
-        """What another process knows of the archive."""
+        """Decides what is archived when, in the first process."""
         share, settings, place = None, self.settings.archive, self._place
         if settings is not None:
-            from courser.broker.archive import archiving, followed_archive  # noqa: PLC0415 -- only with an archive
+            from courser.broker.archive import archive_share, archiving  # noqa: PLC0415 -- only with an archive
             from courser.broker.partition import tiered_reads  # noqa: PLC0415 -- only with an archive
 
             if place.first is not None:
-                self.followed_archive = followed_archive.FollowedArchive(
-                    self.data, self.partitions, settings, place.first.hurry_archive
+                share = archive_share.ArchiveShare(
+                    self.data,
+                    self.catalog.state,
+                    self.partitions,
+                    settings,
+                    # Only for the keys of objects: nothing else is decided here.
+                    draw=os.urandom,
+                    hurry=place.first.hurry_archive,
                 )
-                share = self.followed_archive.share
             else:
-                others = None if place.others is None else place.others.archive_shares
+                peers = None if place.others is None else place.others.archive
                 self.archiver = archiving.Archiver(
-                    self.data, self.catalog, self.partitions, settings, draw=draw, store=store, others=others
+                    self.data, self.catalog, self.partitions, settings, draw=draw, store=store, peers=peers
                 )
                 share = self.archiver.share
             self.retention.guard = share.guard
@@ -446,11 +448,7 @@ class Broker:
         """Archive what a purge is about to delete. Raises 20044 if the archive does not take it."""
         if self.archiver is None:
             return
-        here: list[TopicAddress] = []
-        elsewhere: list[TopicAddress] = []
-        for address in addresses:
-            (here if self.partitions.owns(*address) else elsewhere).append(address)
-        await self.archiver.archive_topics(map(self.partitions.at, here), elsewhere)
+        await self.archiver.archive_topics(addresses)
 
     def notices(self) -> list[str]:
         """What is wrong although clients get what they ask for."""
@@ -483,8 +481,8 @@ class Broker:
             await self._place.others.take_over()
         if self.archiver is not None:
             await self.archiver.close()
-        if self.followed_archive is not None:
-            self.followed_archive.close()
+        elif self.archive_share is not None:
+            self.archive_share.close()
         if self.partitions.past is not None:
             self.partitions.past.close()
         is_clean = await self.catalog.close()

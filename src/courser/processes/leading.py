@@ -26,7 +26,7 @@ from courser.catalog.entities import PurgedTopic
 from courser.catalog.store import CatalogStore, PreparedChange
 from courser.errors import CourserError
 from courser.model.metrics import Family
-from courser.processes.archive_leading import ArchiveLead
+from courser.processes.archive_peers import ARCHIVE, ArchivePeers
 from courser.processes.asking import Question
 from courser.processes.channel import socket_pair
 from courser.processes.children import Child
@@ -90,8 +90,7 @@ class Companions:
         """Told of a process that is gone."""
         self.on_ready: Callable[[Peer, Handles], None] | None = None
         """Told of a process that is ready to accept connections, once this one is."""
-        self.archive_shares = ArchiveLead(links, self.take_over)
-        self.services.update(self.archive_shares.services)
+        self.archive = ArchivePeers(links, self.take_over)
         self.services["link_again"] = lambda peer, number: self._link_again(peer.number, number)
         self._broker: Broker | None = None
         self._lost: frozenset[Path] = frozenset()
@@ -147,9 +146,9 @@ class Companions:
         state, data = broker.catalog.state.encode(), broker.data
         opening = [self._open(number, state, data.stop, data.unopened) for number in self._children]
         unopened = await asyncio.gather(*opening)
-        self.archive_shares.begin(broker.archiver, broker.catalog.state)
-        for peer in self.connected.values():
-            await self.archive_shares.introduce(peer)
+        if broker.archiver is not None:
+            self.services["archive_hurry"] = self._hurry_archive
+        await asyncio.gather(*map(self._join_archive, self.connected.values()))
         for one, other in combinations(self._children, 2):
             self._link(one, other)
         for peer in self.connected.values():
@@ -170,6 +169,16 @@ class Companions:
         orders = OpeningOrders(number, count, path, self._settings, state, stop, self._lost, unopened)
         found: frozenset[PartitionIdentity] = await self.connected[number].call("open", orders)
         return found
+
+    async def _join_archive(self, peer: Peer) -> None:
+        """Before a process gets requests, it reads what the archive has of its topics."""
+        assert self._broker is not None, "it is open"
+        if self._broker.archiver is not None:
+            await peer.call(ARCHIVE, self._broker.archiver.joining())
+
+    def _hurry_archive(self, _: Peer) -> None:
+        if self._broker is not None and self._broker.archiver is not None:
+            self._broker.archiver.hurry()
 
     def _link_or_retry(self, one: int, other: int) -> None:
         """Connect two further processes, now or when there are descriptors for it."""
@@ -291,7 +300,7 @@ class Companions:
         peer = self.connected[number]
         # Only a process has ended: every completed write is there.
         await self._open(number, store.state.encode(), StopKind.KILLED, broker.data.unopened)
-        await self.archive_shares.introduce(peer)
+        await self._join_archive(peer)
         for other in self.links:
             self._link_or_retry(number, other.number)
         if not peer.is_open:
@@ -544,7 +553,13 @@ def share_of(settings: BrokerSettings, process_count: int) -> BrokerSettings:
     archive = settings.archive
     return replace(
         settings,
-        archive=None if archive is None else replace(archive, cache_size=archive.cache_size // process_count),
+        archive=None
+        if archive is None
+        else replace(
+            archive,
+            cache_size=archive.cache_size // process_count,
+            bandwidth=-(-archive.bandwidth // process_count),
+        ),
         reply_memory=max(settings.reply_memory // process_count, 1),
         scrub_rate=-(-settings.scrub_rate // process_count),
         condensing_rate=-(-settings.condensing_rate // process_count),

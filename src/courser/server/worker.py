@@ -18,7 +18,7 @@ import uvloop
 
 from courser.api.replies import Node
 from courser.broker.broker import Broker
-from courser.processes.archive_following import ArchiveServices
+from courser.processes.archive_peers import archive_services
 from courser.processes.children import end_with_parent
 from courser.processes.encoding import COMMAND
 from courser.processes.following import FirstProcess, FollowingServices, OpeningOrders, open_follower
@@ -154,8 +154,8 @@ class Worker:
         self._links = Links(self._number, orders.process_count)
         self._router, self._mirrors = make_router(broker, self._links)
         self._services.update(FollowingServices(broker).by_name())
-        if broker.followed_archive is not None:
-            self._services.update(ArchiveServices(broker, broker.followed_archive).by_name())
+        if broker.archive_share is not None:
+            self._services.update(archive_services(broker.archive_share))
         self._services.update(session_services(self._router, self._mirrors))
         self._calls[COMMAND] = self._router.command_for
         self._chooser = make_codec_chooser(self._settings, broker, is_first=False)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable
 
+from courser.archive.manifest_writer import Confirmed
 from courser.archive.reader import PartitionArchive
 from courser.archive.settings import ArchiveMoment, ArchiveSettings
-from courser.archive.writer import Confirmed
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.ledger import SegmentFacts
 from courser.storage.partition_log import PartitionLog

@@ -1,7 +1,7 @@
-"""The partitions of one process, as the archive sees them: what of them is to be archived, and what follows from it.
+"""What one process does for the archive: it archives its own partitions, and deletes nothing before that counts.
 
-The process that writes the archive has one of these for its own partitions. With several processes each has one, and
-the first asks the others for their captures (docs/adr/0021).
+The archiver of the first process (``archiving``) has all processes carry out the phases of a run, itself among them:
+begin, prepare, capture, write, confirm. With one process, that is the same without the others (docs/adr/0021).
 """
 
 import asyncio
@@ -11,55 +11,39 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from threading import Event, get_ident
+from time import clock_gettime, pthread_getcpuclockid
+from typing import NamedTuple, TypeVar
 
-from courser.archive.capture import CapturedPartition
-from courser.archive.errors import ArchiveFailure
-from courser.archive.reader import PartitionArchive
+from courser.archive.capture import CapturedPartition, Step
+from courser.archive.checking import LocalDamage
+from courser.archive.claiming import ArchiveState
+from courser.archive.errors import ArchiveFailure, StoreRefused
+from courser.archive.manifest_writer import ArchiveCounters, ManifestWriter, Written
+from courser.archive.pacing import Pace
+from courser.archive.reader import PartitionArchive, open_store
 from courser.archive.settings import ArchiveSettings
-from courser.archive.writer import ArchiveCounters, Confirmed
+from courser.archive.store import StoppableStore, Store
 from courser.broker.archive.archive_guard import ArchiveGuard
 from courser.broker.archive.archived_copies import find_copy
 from courser.broker.archive.capturing import captured_partition
 from courser.broker.partition.partition import Partition
-from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
+from courser.broker.partition.partition_registry import PartitionRegistry
 from courser.broker.partition.partition_survey import Pause, let_others_run
 from courser.broker.partition.steps import Steps
-from courser.errors import CourserError
+from courser.catalog.directories import identity_of
+from courser.catalog.state import CatalogState
+from courser.errors import CourserError, StartRefused
 from courser.model.identifiers import TopicAddress
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory
-from courser.storage.ledger import DamagedRange, SegmentFacts
+from courser.storage.ledger import DamagedRange
 from courser.storage.partition_log import PartitionLog
 from courser.storage.segment import Segment, SegmentState
 
 _log = logging.getLogger(__name__)
 
-
-class KnownArchive(Protocol):
-    """What a process knows of the archive."""
-
-    @property
-    def counters(self) -> ArchiveCounters:
-        """What was done since the start."""
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it was read since the start."""
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the store is not the one that was claimed, if that is known."""
-
-    @property
-    def failure(self) -> str | None:
-        """Why it cannot be used now, if that is known."""
-
-    def find(self, identity: PartitionIdentity) -> PartitionArchive | None:
-        """What it has of a partition; None if nothing."""
-
-    def hurry(self) -> None:
-        """Begin the next run now."""
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,47 +71,13 @@ class AwaitedSegment(NamedTuple):
     message_count: int
 
 
-class FoundDamage(NamedTuple):
-    """Damage that an archive run has found in a local segment."""
+class Captured(NamedTuple):
+    """A process has captured its partitions."""
 
-    identity: PartitionIdentity
-    facts: SegmentFacts
-    """The segment, as it was captured."""
-    damages: tuple[DamagedRange, ...]
-
-
-class OtherArchiveShares(Protocol):
-    """Those of the other processes, for the one that writes the archive.
-
-    Methods that wait raise ``ArchiveFailure`` while a process is being restarted: then the run is repeated.
-    """
-
-    def tell_known(self) -> None:
-        """The archive was read: all may read from it."""
-
-    async def prepare(self, *, with_active: bool) -> None:
-        """See ``ArchiveShare``."""
-
-    async def capture(self, *, with_active: bool) -> tuple[list[int], tuple[CapturedPartition, ...]]:
-        """All partitions of the others, and the times at which they were looked at, by the clock of each process."""
-
-    def confirm(self, confirmed: Confirmed) -> None:
-        """What is archived of all partitions. From now on their owners may delete it."""
-
-    def retract(self) -> None:
-        """The archive is gone: nothing counts as archived until it is confirmed again."""
-
-    def refuse_writes(self, reason: str) -> None:
-        """See ``ArchiveShare``. A process that is started later refuses them, too."""
-
-    async def report_damages(self, damages: Sequence[FoundDamage]) -> None:
-        """See ``ArchiveShare``."""
-
-    async def ask_for(self, addresses: Iterable[TopicAddress]) -> list[AwaitedSegment]:
-        """See ``ArchiveShare``. Raises ``CommandRejected`` (20010) while a process is being restarted."""
-
-    async def take_over(self) -> bool:
-        """At a stop: open here what processes owned that have ended. Returns whether there were any."""
+    time: int
+    """All messages that were stored up to this time are captured, and some later ones. By the clock of the process."""
+    sealed_size: int
+    """Bytes of sealed segments to archive."""
 
 
 class ArchiveShare:
@@ -136,25 +86,55 @@ class ArchiveShare:
     def __init__(
         self,
         data: DataDirectory,
+        state: CatalogState,
         registry: PartitionRegistry,
         settings: ArchiveSettings,
-        archive: KnownArchive,
         *,
-        thread: ThreadPoolExecutor,
+        draw: Callable[[int], bytes],
+        hurry: Callable[[], None],
+        store: Store | None = None,
         pause: Pause = let_others_run,
     ) -> None:
-        """``thread`` fetches copies for repairs."""
+        """``hurry`` has the archiver begin the next run now. ``store`` replaces the one of the settings, for tests.
+
+        Raises:
+            StartRefused: the store cannot be used.
+        """
         self._data = data
+        self._state = state
         self._registry = registry
         self._settings = settings
-        self._archive = archive
-        self._thread = thread
+        self._hurry = hurry
+        self._is_hurried = False
         self._pause = pause
+        self._stop = Event()
+        try:
+            opened = store or open_store(settings.store, data.file_system, draw(16))
+        except StoreRefused as refusal:
+            raise StartRefused(data.path, str(refusal), "check data_maintenance.archiver") from refusal
+        self.store = StoppableStore(opened, self._stop)
+        client_time = partial(clock_gettime, pthread_getcpuclockid(get_ident()))
+        self.pace = Pace(settings.bandwidth, stop=self._stop, client_time=client_time)
+        """How fast it works, and whether it gives way to clients."""
+        self._writer = ManifestWriter(
+            self.store,
+            data.file_system,
+            draw=draw,
+            pace=self.pace,
+            part_size=settings.part_size,
+            commit_size=settings.commit_size,
+            may_lose=settings.take_over,
+        )
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
+        self.failure: str | None = None
+        """Why the archive could not be used last, or None."""
+        self.is_gone = False
+        """Whether the store is not the one that was claimed, as of the last run."""
         self._backlog = Backlog()
         self._reported: set[tuple[PartitionIdentity, int]] = set()
         """Damaged segments that were reported, by their first offset."""
         self.guard = ArchiveGuard(
-            settings, is_known=lambda: archive.is_known, archive_of=self.archive_of, hurry=archive.hurry
+            settings, is_known=lambda: self.is_known, archive_of=self.archive_of, hurry=self.hurry
         )
         """Says what may be deleted and condensed."""
         self.on_damage: Callable[[Partition, Segment, Sequence[DamagedRange]], Awaitable[None]] = _leave_alone
@@ -165,12 +145,12 @@ class ArchiveShare:
     @property
     def counters(self) -> ArchiveCounters:
         """What was done since the start."""
-        return self._archive.counters
+        return self._writer.counters
 
     @property
-    def is_gone(self) -> bool:
-        """Whether the store is not the one that was claimed, if that is known here."""
-        return self._archive.is_gone
+    def is_known(self) -> bool:
+        """Whether the archive was read since the start."""
+        return self._writer.is_open
 
     def archive_of(self, log: PartitionLog) -> PartitionArchive | None:
         """Where the archived messages of a partition are; None if there are none. Its methods block.
@@ -178,12 +158,16 @@ class ArchiveShare:
         Raises:
             ArchiveFailure: the store has not answered since the start, so nobody knows.
         """
-        if not self._archive.is_known:
-            reason = self._archive.failure or "the store has not answered since the start"
+        if not self.is_known:
+            reason = self.failure or "the store has not answered since the start"
             raise ArchiveFailure("read", str(log.directory.name), reason)
-        found = self._archive.find(log.identity)
+        found = self._writer.archive_of(log.identity)
         # After a purge, the archive may still name what is gone, until the next run.
         return found if found is not None and found.manifest.purge_count == log.epoch else None
+
+    async def on_thread(self, work: Callable[[], Answer]) -> Answer:
+        """Do work on the thread that waits for the store."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def fetch(self, log: PartitionLog, segment: Segment, target: Path) -> bool:
         """Write the archived copy of a segment to a new file. Returns False if there is none.
@@ -197,7 +181,7 @@ class ArchiveShare:
         if copy is None:
             return False
         work = partial(copy.write, self._data.file_system, target, self._settings.part_size)
-        await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        await self.on_thread(work)
         return True
 
     @property
@@ -219,7 +203,46 @@ class ArchiveShare:
         oldest = self._backlog.oldest_time
         return max(self._data.clock.now() - oldest, 0) / 1_000_000 if oldest else 0.0
 
-    # --- captures ---
+    # --- a run ---
+
+    async def join(self, claim: ArchiveState | None, newest_step: int, refusal: str | None) -> None:
+        """This process was just started: read what the archive has, unless the store does not answer in time.
+
+        ``claim``: of the archiver, if it has one. ``refusal``: why all writes are refused.
+        """
+        if refusal is not None:
+            self.refuse_writes(refusal)
+        if claim is not None:
+            reading = asyncio.ensure_future(self.begin(claim, newest_step))
+            if not await settled_in_time(reading, self._settings.contact_timeout):
+                _log.warning("the archive does not answer; archiving starts when it does")
+            elif (failure := reading.exception()) is not None:
+                # The next run says so, or all is well then.
+                _log.warning("the archive cannot be read; archiving starts when it can reason=%s", failure)
+
+    async def begin(self, claim: ArchiveState, newest_step: int) -> None:
+        """Read what the archive has of the partitions of this process, if that is due, and prove that it is there.
+
+        Raises:
+            ArchiveTakenOver: another server writes this archive.
+            ArchiveGone: this is not the store that was claimed.
+            ArchiveFailure: the store did not answer.
+        """
+        is_due = self._writer.must_read(claim, newest_step)
+        own = frozenset(self._own_identities() if is_due else ())
+        await self.on_thread(partial(self._writer.begin, claim, newest_step, own))
+
+    def _own_identities(self) -> Iterable[PartitionIdentity]:
+        for stream in self._state.streams.values():
+            for topic in stream.topics.values():
+                address = stream.stream_id, topic.topic_id
+                if self._registry.owns(*address) or address in self._registry.topics:
+                    for partition in topic.partitions:
+                        yield identity_of(topic, partition)
+
+    def read_again(self) -> None:
+        """Read what the archive has at the next begin: partitions of a process that has ended are open here now."""
+        self._writer.read_again()
 
     async def prepare(self, *, with_active: bool) -> None:
         """Before a capture: seal what can be sealed; with the segments that are still written, sync what is written.
@@ -235,11 +258,64 @@ class ArchiveShare:
             if partition.log.failure is None and partition.log.closing_count:
                 await _try(partition, partition.seal)
 
-    async def capture(self, *, with_active: bool) -> tuple[CapturedPartition, ...]:
-        """All partitions as they are, in steps. No publish begins meanwhile."""
+    async def capture(self, *, with_active: bool) -> Captured:
+        """Take all partitions as they are, in steps. No publish begins, and no metadata changes meanwhile."""
+        self._is_hurried = False
+        time = self._data.clock.now()
         captured = [self._captured(partition, with_active=with_active) async for partition in self._all_in_steps()]
         self.guard.forget_others(partition.identity for partition in captured)
-        return tuple(captured)
+        await self.on_thread(partial(self._writer.start, captured))
+        return Captured(time, sum(partition.sealed_size for partition in captured))
+
+    async def write(self, step: Step, *, is_patient: bool) -> Written:
+        """Upload the next part of what was captured. ``is_patient``: nobody waits for it, so clients come first.
+
+        Raises:
+            ArchiveTakenOver: another server writes this archive.
+            ArchiveGone: this is not the store that was claimed.
+            ArchiveFailure: the store did not take it.
+        """
+        self.pace.is_patient = is_patient and not self._is_hurried
+        try:
+            return await self.on_thread(partial(self._writer.write, step))
+        finally:
+            damages, self._writer.damages = self._writer.damages, []
+            await self._report(damages)
+
+    async def confirm(self) -> None:
+        """A root has what was written, so it may be deleted here from now on, if it is the right archive.
+
+        Raises:
+            ArchiveTakenOver: another server may not have seen this root.
+            ArchiveGone: this is not the store that was claimed.
+            ArchiveFailure: the store did not answer.
+        """
+        self.guard.confirm(await self.on_thread(self._writer.confirm))
+
+    def retract(self) -> None:
+        """The archive is gone: nothing counts as archived until it is confirmed again."""
+        self.guard.confirm({})
+        self._writer.read_again()
+
+    def hurry(self) -> None:
+        """Begin the next run now, and do not give way to clients in this one. Told once for each capture."""
+        self.pace.is_patient = False
+        if not self._is_hurried:
+            self._is_hurried = True
+            self._hurry()
+
+    def be_quick(self) -> None:
+        """Somebody waits for this run: do not give way to clients."""
+        self.pace.is_patient = False
+
+    def stop(self) -> None:
+        """End what is asked of the store. What is not archived now is archived after the next start."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Stop at once."""
+        self.stop()
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _all_in_steps(self) -> AsyncIterator[Partition]:
         """All partitions, with pauses: there may be many segments, and others must not wait for all of them."""
@@ -266,7 +342,7 @@ class ArchiveShare:
 
     # --- what a run finds out ---
 
-    async def report_damages(self, damages: Iterable[FoundDamage]) -> None:
+    async def _report(self, damages: Iterable[LocalDamage]) -> None:
         """Report the segments that were not archived because they are damaged, and have them repaired."""
         partitions = {partition.log.identity: partition for partition in self._partitions()}
         for damage in damages:
@@ -287,17 +363,20 @@ class ArchiveShare:
 
     def refuse_writes(self, reason: str) -> None:
         """Another server has taken over the archive: what would be written now would be lost."""
+        _log.error("refusing all writes: %s", reason)
         for partition in self._partitions():
             partition.refuse_writes(reason)
 
     # --- what a purge waits for ---
 
-    async def ask_for(self, topics: Iterable[OpenTopic]) -> list[AwaitedSegment]:
+    async def ask_for(self, addresses: Sequence[TopicAddress]) -> list[AwaitedSegment]:
         """Have all messages that topics have now archived by the next run, because they are about to be purged.
 
         They end at the end of a segment. Messages that come later are in later ones (``ArchiveGuard.purgeable_end``):
         what counts is what a partition had when its segment was closed, not what arrives while it is sealed.
+        Topics of other processes are left out.
         """
+        topics = [self._registry.at(address) for address in addresses if self._registry.owns(*address)]
         partitions = [partition for topic in topics for partition in topic.partitions]
         awaited: list[AwaitedSegment] = []
         steps = Steps(self._pause)
@@ -317,6 +396,29 @@ class ArchiveShare:
             if partition.log.failure is None:
                 await partition.seal()
         return awaited
+
+    async def missing_count(self, awaited: Sequence[AwaitedSegment]) -> int:
+        """How many messages of these segments are not archived. Those of other processes are left out."""
+        own = {partition.log.identity for partition in self._partitions()}
+        return sum(
+            segment.message_count
+            for segment in awaited
+            if segment.identity in own and not self.guard.has_all_of(segment.identity, *segment[1:])
+        )
+
+
+async def settled_in_time(work: "asyncio.Future[None]", time: int) -> bool:
+    """Whether work ends within so many microseconds. It goes on in any case."""
+    await asyncio.wait((work,), timeout=time / 1_000_000)
+    if not work.done():
+        # Whoever comes next says what is wrong.
+        work.add_done_callback(_ignore)
+    return work.done()
+
+
+def _ignore(work: "asyncio.Future[None]") -> None:
+    if not work.cancelled():
+        work.exception()
 
 
 async def _leave_alone(_partition: Partition, segment: Segment, damages: Sequence[DamagedRange]) -> None:

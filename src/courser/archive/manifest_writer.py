@@ -1,8 +1,9 @@
-"""Writes an archive: uploads what it does not have, then manifests, then a root that names them all.
+"""Archives partitions: uploads what the archive does not have of them, and writes their manifests.
 
-Everything becomes valid with the root. A run may be killed at any step: what it uploaded before is found by its key
-and used again, and nothing that a root names is ever changed. A segment counts as archived after a root names it and
-the epoch was still this writer's after that: a server that takes over later has then seen this root.
+Each process of a server does this for its own topics. What it has written becomes valid with the next root, which one
+process writes for all (``root_writer``). So a run may be killed at any step: what it uploaded before is found by its
+key and used again, and nothing that a root names is ever changed. A segment counts as archived after a root names it
+and the epoch was still this server's after that: a server that takes over later has then seen this root.
 
 Nothing is believed of a store before it is proved to be the one that was claimed, at the begin of a run and before
 anything is confirmed. If it is not, the archive is gone (``ArchiveGone``): nothing is written or confirmed until it is
@@ -15,18 +16,17 @@ All methods block. One thread uses a writer.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
-from pathlib import Path
 
 import msgspec
 
-from courser.archive.capture import Capture, CapturedPartition, CapturedSegment
+from courser.archive.capture import CapturedPartition, CapturedSegment, Step
 from courser.archive.checking import LocalDamage, check_batches
-from courser.archive.claiming import ArchiveState, check_claim, check_known, claim, read_state
+from courser.archive.claiming import ArchiveState, check_claim
 from courser.archive.errors import ArchiveFailure, ArchiveGone
 from courser.archive.keys import ArchiveKeys, segment_name
 from courser.archive.manifests import (
@@ -38,21 +38,10 @@ from courser.archive.manifests import (
     with_piece,
     without_the_gone,
 )
-from courser.archive.objects import (
-    Manifest,
-    ObjectKind,
-    Origin,
-    PartitionRoot,
-    Piece,
-    RelativeKey,
-    Root,
-    checksum_of,
-    encode_body,
-    encode_object,
-)
+from courser.archive.objects import Manifest, Origin, PartitionRoot, Piece, RelativeKey, checksum_of, encode_body
 from courser.archive.pacing import Pace
 from courser.archive.reader import ArchiveReader, PartitionArchive
-from courser.archive.store import Creation, Store, create_surely, probe
+from courser.archive.store import Store, create_checked
 from courser.archive.uploading import Range, hash_file, is_stored, upload
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
@@ -63,6 +52,7 @@ _log = logging.getLogger(__name__)
 
 _NONCE_SIZE = 8
 """Bytes of the nonce in a key."""
+_FINISHED = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +68,18 @@ class ConfirmedLog:
 
 
 Confirmed = dict[PartitionIdentity, ConfirmedLog]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a step of a run has written, for the root that makes it valid."""
+
+    rows: tuple[PartitionRoot, ...]
+    """Of all partitions."""
+    is_finished: bool
+    """Whether nothing of the run is left."""
+    is_complete: bool
+    """Whether the archive has all that the partitions have."""
 
 
 @dataclass(slots=True)
@@ -103,11 +105,10 @@ class _Head:
     """Without the prefix of the cluster; empty if there is none."""
     checksum: bytes = b""
     """Of the object with this key."""
-    next_number: int = 0
     uploaded: dict[tuple[int, int, int], Piece] = field(default_factory=dict)
     """Objects that no manifest names yet, by first and end offset and size."""
     leftovers: dict[tuple[int, int], list[str]] | None = None
-    """Keys of earlier epochs by first and end offset, which may not be named; None: not looked for yet."""
+    """Keys of earlier processes by first and end offset, which may not be named; None: not looked for yet."""
     attempts: dict[tuple[int, int, str, bytes], str] = field(default_factory=dict)
     """Keys of this epoch by first and end offset, suffix and hash: an upload that failed may have succeeded, or may
     still come. So a key is never used for other bytes."""
@@ -137,178 +138,180 @@ class _Head:
         self.key, self.checksum = "", b""
 
 
-class ArchiveWriter:
-    """The writer of one process. Call ``begin`` first; after a failure, the same call may be repeated."""
+class ManifestWriter:
+    """Of one process, for its own partitions. Call ``begin`` first; after a failure, a run may be repeated."""
 
     def __init__(
         self,
         store: Store,
         file_system: FileSystem,
-        data_directory: Path,
-        state: ArchiveState,
         *,
         draw: Callable[[int], bytes],
         pace: Pace,
         part_size: int,
         commit_size: int,
-        take_over: bool = False,
-        on_confirmed: Callable[[Confirmed], None] = lambda _: None,
+        may_lose: bool = False,
     ) -> None:
-        """``on_confirmed`` is called, on the thread of the writer, whenever more is archived."""
+        """``may_lose``: somebody has said that the server goes on without what only the archive has."""
         self._store = store
         self._file_system = file_system
-        self._data_directory = data_directory
-        self._state = state
         self._draw = draw
         self._pace = pace
         self._part_size = part_size
         self._commit_size = commit_size
-        self._take_over = take_over
-        self._on_confirmed = on_confirmed
-        self._keys = ArchiveKeys(state.cluster)
+        self._may_lose = may_lose
         self._nonce = draw(16)
-        self._may_lose = take_over
-        """Whether somebody has said that the server goes on without what only the archive has."""
+        self._state = ArchiveState(bytes(16))
+        """The claim of the server."""
+        self._keys = ArchiveKeys(self._state.cluster)
+        self._is_current = False
+        """Whether what the archive has was read since the claim ..."""
+        self._is_open = False
+        """... or at any time: what it has is known also while it is gone."""
+        self._read_step = 0
+        """The step of the root that was read, at least ..."""
+        self._first_step = 0
+        """... and the first that this process took part in; 0 if it has not yet."""
         self._behind: set[PartitionIdentity] = set()
         """Partitions that lack messages which the archive has."""
-        self._is_claimed = False
-        """Whether the epoch is this writer's ..."""
-        self._is_current = False
-        """... and what the archive has was read, too."""
-        self._is_open = False
-        """Whether it was read at least once: what it has is known also while it is gone."""
-        self._root_number = 0
         self._heads: dict[PartitionIdentity, _Head] = {}
-        self._root: Root | None = None
-        """The newest root."""
-        self._metadata_key = ""
-        self._metadata_checksum = b""
-        self._metadata_op = -1
+        self._rows: dict[PartitionIdentity, PartitionRoot] = {}
+        """What roots say about the partitions."""
+        self._captured: tuple[CapturedPartition, ...] = ()
+        """The partitions of this run."""
+        self._work: Iterator[None] | None = None
+        """Archives them, and stops after each segment that is enough for a step; None: it has failed, or is not due."""
         self._uncommitted_size = 0
         self.counters = ArchiveCounters()
         self.damages: list[LocalDamage] = []
         """What the last run found damaged on the disk. Such segments are not archived."""
 
     @property
-    def epoch(self) -> int:
-        """The epoch of this writer; 0 before ``begin``."""
-        return self._state.epoch if self._is_open else 0
-
-    @property
-    def cluster(self) -> bytes:
-        """The id of the archive."""
-        return self._state.cluster
-
-    @property
-    def metadata_op(self) -> int:
-        """The op of the catalog that is archived; -1 if none is."""
-        return self._metadata_op
+    def is_open(self) -> bool:
+        """Whether what the archive has was read since the start."""
+        return self._is_open
 
     def archive_of(self, identity: PartitionIdentity) -> PartitionArchive | None:
         """What the archive has of a partition; None if nothing. May be called from any thread."""
         head = self._heads.get(identity)
         return None if head is None else PartitionArchive(self._store, self._keys, head.manifest)
 
-    def reader(self) -> ArchiveReader | None:
-        """Reads this archive; None before ``begin``. May be used on any thread."""
-        return ArchiveReader(self._store, self._state.cluster) if self._is_open else None
-
     # --- start ---
 
-    def begin(self) -> None:
-        """Claim an epoch, and read what the archive has. If that was done before, prove that this is the same store.
+    def must_read(self, state: ArchiveState, newest_step: int) -> bool:
+        """Whether the newest root, which a step of the epoch has written, may say what this process does not know.
+
+        It has the rows of all processes that took part in that step. One that was started again meanwhile may have
+        read the root before it.
+        """
+        has_taken_part = self._first_step and self._first_step <= newest_step
+        return not self._is_current or state != self._state or (newest_step > self._read_step and not has_taken_part)
+
+    def read_again(self) -> None:
+        """Read what the archive has at the next begin: this process has got partitions of another one."""
+        self._is_current = False
+
+    def begin(self, state: ArchiveState, newest_step: int, partitions: AbstractSet[PartitionIdentity]) -> None:
+        """Read what the archive has of these partitions, if that is due, and prove that it is the store of the claim.
 
         Raises:
-            StoreRefused: the store ignores conditions.
             ArchiveTakenOver: another server writes this archive.
-            ArchiveGone: another store is there, or none. Then the next call begins again.
+            ArchiveGone: another store is there, or none.
             ArchiveFailure: the store did not answer.
         """
-        try:
-            if not self._is_claimed:
-                self._claim()
-            if not self._is_current:
-                self._read()
+        if self.must_read(state, newest_step):
+            self._read(state, newest_step, partitions)
+        else:
             self._prove()
+
+    def _prove(self) -> None:
+        try:
+            check_claim(self._store, self._state)
         except ArchiveGone:
             self._lose()
             raise
 
-    def _prove(self) -> None:
-        check_claim(self._store, self._state)
-
     def _lose(self) -> None:
         """The archive is gone. If it comes back, what it has may be another state of it, or another server's."""
-        self._is_claimed = self._is_current = False
-        self._metadata_op = -1
+        self._is_current = False
 
-    def _read(self) -> None:
+    def _read(self, state: ArchiveState, newest_step: int, partitions: AbstractSet[PartitionIdentity]) -> None:
         """Read what the archive has. What was known before is forgotten, at the end: readers go by it meanwhile."""
+        self._is_current, self._work = False, None
+        # Whatever is there is taken for the right store at first: the claim shows whether it is.
+        self._store.recognize()
         heads: dict[PartitionIdentity, _Head] = {}
-        reader = ArchiveReader(self._store, self._state.cluster)
-        # Only now: a root that the last owner wrote before the claim is visible, and it does not trust a later one.
+        reader = ArchiveReader(self._store, state.cluster)
+        # Only after the claim: a root that the last owner wrote before is visible, and it does not trust a later one.
         damaged: list[ArchiveFailure] = []
-        found = next(reader.roots_backwards(before_epoch=self._state.epoch, damaged=damaged), None)
+        found = next(reader.roots_backwards(before_epoch=state.epoch + 1, damaged=damaged), None)
         for damage in damaged:
             _log.error("%s; using the root before it, and the newest manifests", damage)
-        if found is not None:
-            for partition in found.root.partitions:
-                newest = reader.newest_manifest(partition.identity) if damaged else None
-                if newest is None and partition.manifest_key:
-                    newest = reader.find_manifest(partition)
-                if newest is not None:
-                    heads[partition.identity] = _Head(newest.manifest, key=newest.key, checksum=newest.checksum)
-        self._heads, self._root, self._root_number = heads, None if found is None else found.root, 0
-        self._uncommitted_size = 0
+        rows = [] if found is None else [row for row in found.root.partitions if row.identity in partitions]
+        for row in rows:
+            newest = reader.newest_manifest(row.identity) if damaged else None
+            if newest is None and row.manifest_key:
+                newest = reader.find_manifest(row)
+            if newest is not None:
+                heads[row.identity] = _Head(newest.manifest, key=newest.key, checksum=newest.checksum)
+        check_claim(self._store, state)
+        self._heads, self._rows = heads, {row.identity: row for row in rows}
+        self._state, self._keys = state, ArchiveKeys(state.cluster)
+        self._read_step, self._first_step = newest_step, 0
         self._is_open = self._is_current = True
-
-    def _claim(self) -> None:
-        self._store.recognize()
-        # A claim that failed before may have been made after all. Then only the directory knows its nonce.
-        state = read_state(self._file_system, self._data_directory) or self._state
-        directory, nonce = self._data_directory, self._nonce
-        if not self._take_over:
-            check_known(self._store, state)
-        probe(self._store, self._keys.probe(self._draw(16)), nonce)
-        self._state = claim(self._store, self._file_system, directory, state, nonce, take_over=self._take_over)
-        self._is_claimed = True
-        # Once: if the archive is gone later, nobody has asked for a new one in its place.
-        self._take_over = False
 
     # --- a run ---
 
-    def run(self, capture: Capture) -> None:
-        """Archive what was captured.
+    def start(self, captured: Sequence[CapturedPartition]) -> None:
+        """Archive this with the next steps. It is all that this process has."""
+        assert self._is_current, "begin comes first"
+        self.damages, self._uncommitted_size = [], 0
+        known = {partition.identity for partition in captured}
+        # Partitions that were deleted do not come back.
+        self._heads = {identity: head for identity, head in self._heads.items() if identity in known}
+        self._captured = tuple(map(self._unless_behind, captured))
+        self._work = self._archive_all()
+
+    def write(self, step: Step) -> Written:
+        """Upload the next segments, as many as one root confirms, and the manifests that changed.
 
         Raises:
             ArchiveTakenOver: another server writes this archive now.
             ArchiveGone: this is not the store that was claimed. What was confirmed before does not count any more.
-            ArchiveFailure: the store refused or did not answer. What was confirmed before stays confirmed.
+            ArchiveFailure: the store refused or did not answer. What was confirmed before stays confirmed. Or there is
+                nothing to go on with: this process was started again.
         """
-        assert self._is_current, "begin comes first"
+        work, self._work = self._work, None
+        if work is None:
+            raise ArchiveFailure("upload", "the partitions of a process", "it was started again since the run began")
         try:
-            self._run(capture)
+            is_finished = next(work, _FINISHED) is _FINISHED
+            rows = tuple(self._row(partition, step) for partition in self._captured)
         except ArchiveGone:
             self._lose()
             raise
+        self._first_step = self._first_step or step.number
+        self._rows = {row.identity: row for row in rows}
+        self._work = work
+        return Written(rows, is_finished, is_finished and all(map(self._is_complete, self._captured)))
 
-    def _run(self, capture: Capture) -> None:
-        self.damages = []
-        known = {partition.identity for partition in capture.partitions}
-        # Partitions that were deleted do not come back.
-        self._heads = {identity: head for identity, head in self._heads.items() if identity in known}
-        capture = replace(capture, partitions=tuple(map(self._unless_behind, capture.partitions)))
-        self._put_metadata(capture)
-        for partition in capture.partitions:
-            if partition.is_lost:
-                continue
-            try:
-                self._archive(partition, capture)
-            except OSError as error:
-                # The partition may have been deleted, or its disk may be failing. The others go on.
-                self.counters.failure_count += 1
-                _log.warning("could not archive partition=%s reason=%s", partition.directory, error)
-        self._commit(capture)
+    def confirm(self) -> Confirmed:
+        """A root has the rows of the last step. Returns what is archived now: all of it, of all partitions.
+
+        Raises:
+            ArchiveTakenOver: another server may not have seen this root.
+            ArchiveGone: this is not the store that was claimed.
+            ArchiveFailure: the store did not answer; or this process was started again, and has written nothing.
+        """
+        if self._work is None:
+            raise ArchiveFailure("confirm", "the partitions of a process", "it was started again since the run began")
+        self._prove()
+        self._uncommitted_size = 0
+        for head in self._heads.values():
+            head.uploaded.clear()
+            head.attempts.clear()
+        heads = [(found.identity, self._heads.get(found.identity)) for found in self._captured]
+        return {identity: head.confirmed() for identity, head in heads if head is not None}
 
     def _unless_behind(self, partition: CapturedPartition) -> CapturedPartition:
         """A partition that lacks archived messages counts as lost: its archive stays as it is, until somebody decides.
@@ -336,17 +339,18 @@ class ArchiveWriter:
             )
         return CapturedPartition(identity=identity, directory=partition.directory, is_lost=True, segments=())
 
-    def _put_metadata(self, capture: Capture) -> None:
-        if capture.metadata is None:
-            return
-        nonce = self._draw(_NONCE_SIZE).hex()
-        key = self._keys.metadata(max(capture.op, 0), self._state.epoch, nonce)
-        data = encode_object(ObjectKind.METADATA, key, self._origin(capture), capture.metadata)
-        self._check(create_surely(self._store, key, data), key, data)
-        self._metadata_key, self._metadata_op = self._relative(key), capture.op
-        self._metadata_checksum = checksum_of(data)
+    def _archive_all(self) -> Iterator[None]:
+        for partition in self._captured:
+            if partition.is_lost:
+                continue
+            try:
+                yield from self._archive(partition)
+            except OSError as error:
+                # The partition may have been deleted, or its disk may be failing. The others go on.
+                self.counters.failure_count += 1
+                _log.warning("could not archive partition=%s reason=%s", partition.directory, error)
 
-    def _archive(self, partition: CapturedPartition, capture: Capture) -> None:
+    def _archive(self, partition: CapturedPartition) -> Iterator[None]:
         head = self._head(partition)
         for segment in partition.segments:
             try:
@@ -357,7 +361,7 @@ class ArchiveWriter:
             except LocalDamage as damage:
                 self.damages.append(damage)
             if self._uncommitted_size >= self._commit_size:
-                self._commit(capture)
+                yield
 
     def _archive_sealed(self, partition: CapturedPartition, head: _Head, segment: CapturedSegment) -> None:
         facts = segment.facts
@@ -535,14 +539,17 @@ class ArchiveWriter:
         return attempt
 
     def _leftovers(self, identity: PartitionIdentity, head: _Head) -> dict[tuple[int, int], list[str]]:
-        """Objects that a run of an earlier process has uploaded: it may have been killed before it named them."""
+        """Objects that a run of an earlier process has uploaded: it may have been killed before it named them.
+
+        It may have had the same epoch, if it was one of several processes of this server.
+        """
         if head.leftovers is None:
             found: dict[tuple[int, int], list[str]] = {}
             retired = set(head.manifest.retired)
             for stored in self._store.list_objects(self._keys.segments(identity)):
                 name = segment_name(stored.key)
                 is_retired = self._relative(stored.key) in retired
-                if name is not None and name.epoch < self._state.epoch and not is_retired:
+                if name is not None and name.epoch <= self._state.epoch and not is_retired:
                     found.setdefault((name.first_offset, name.end_offset), []).append(stored.key)
             head.leftovers = found
         return head.leftovers
@@ -563,34 +570,7 @@ class ArchiveWriter:
                 keys[:] = [key for key in keys if self._relative(key) not in replaced]
         head.forget_key()
 
-    # --- the root ---
-
-    def _commit(self, capture: Capture) -> None:
-        """Write the manifests that changed and a root, and confirm what they name."""
-        partitions = tuple(self._partition_root(partition, capture) for partition in capture.partitions)
-        is_final = capture.is_final and all(map(self._is_complete, capture.partitions))
-        root = Root(
-            time=capture.time,
-            is_final=is_final,
-            metadata_key=self._metadata_key,
-            metadata_checksum=self._metadata_checksum,
-            partitions=partitions,
-        )
-        if not self._is_same(root):
-            key = self._keys.root(self._state.epoch, self._root_number)
-            data = encode_body(root, key, self._origin(capture, self._root_number))
-            creation = create_surely(self._store, key, data)
-            # Only now: roots are numbered without gaps.
-            self._root_number += 1
-            self._check(creation, key, data)
-            self._root = root
-        self._prove()
-        self._uncommitted_size = 0
-        for head in self._heads.values():
-            head.uploaded.clear()
-            head.attempts.clear()
-        heads = [(found.identity, self._heads.get(found.identity)) for found in capture.partitions]
-        self._on_confirmed({identity: head.confirmed() for identity, head in heads if head is not None})
+    # --- manifests ---
 
     def _is_complete(self, partition: CapturedPartition) -> bool:
         """Whether all that a partition has is archived."""
@@ -600,26 +580,15 @@ class ArchiveWriter:
         end = head.manifest.pieces[-1].end_offset if head is not None and head.manifest.pieces else 0
         return all(last <= end for _, last in partition.local_segments)
 
-    def _is_same(self, root: Root) -> bool:
-        """Whether the newest root, if it is this writer's, says all that this one does."""
-        old = self._root
-        return (
-            old is not None
-            and self._root_number > 0
-            and not root.is_final
-            and (old.metadata_key, old.partitions) == (root.metadata_key, root.partitions)
-        )
-
-    def _partition_root(self, partition: CapturedPartition, capture: Capture) -> PartitionRoot:
+    def _row(self, partition: CapturedPartition, step: Step) -> PartitionRoot:
         head = self._heads.get(partition.identity)
         if head is not None and not head.key and head.manifest.pieces:
-            self._put_manifest(head, capture)
-        if partition.is_lost and self._root is not None:
-            known = next((found for found in self._root.partitions if found.identity == partition.identity), None)
-            if known is not None and head is not None:
-                return msgspec.structs.replace(known, manifest_key=head.key, manifest_checksum=head.checksum)
-            if known is not None:
-                return known
+            self._put_manifest(head, step)
+        known = self._rows.get(partition.identity) if partition.is_lost else None
+        if known is not None and head is not None:
+            return msgspec.structs.replace(known, manifest_key=head.key, manifest_checksum=head.checksum)
+        if known is not None:
+            return known
         return PartitionRoot(
             topic_uuid=partition.identity.topic_uuid,
             partition_id=partition.identity.partition_id,
@@ -634,28 +603,19 @@ class ArchiveWriter:
             offsets=tuple((int(key.kind), key.identifier, offset) for key, offset in partition.offsets),
         )
 
-    def _put_manifest(self, head: _Head, capture: Capture) -> None:
-        key = self._keys.manifest(head.manifest.identity, self._state.epoch, head.next_number)
-        data = encode_body(head.manifest, key, self._origin(capture, head.next_number))
-        creation = create_surely(self._store, key, data)
-        head.next_number += 1
-        self._check(creation, key, data)
-        head.key, head.checksum = self._relative(key), checksum_of(data)
-
-    def _check(self, creation: Creation, key: str, data: bytes) -> None:
-        """Check an object that was created. Nobody else writes in this epoch: other bytes are damaged, or came late."""
-        if creation is not Creation.MINE or self._store.read(key) != data:
-            raise ArchiveFailure("verify", key, "the store has other bytes than were sent")
-
-    def _origin(self, capture: Capture, number: int = 0) -> Origin:
-        return Origin(
+    def _put_manifest(self, head: _Head, step: Step) -> None:
+        key = self._keys.manifest(head.manifest.identity, self._state.epoch, step.number)
+        origin = Origin(
             cluster=self._state.cluster,
             epoch=self._state.epoch,
             nonce=self._nonce,
-            number=number,
-            time=capture.time,
-            op=max(capture.op, 0),
+            number=step.number,
+            time=step.time,
+            op=max(step.op, 0),
         )
+        data = encode_body(head.manifest, key, origin)
+        create_checked(self._store, key, data)
+        head.key, head.checksum = self._relative(key), checksum_of(data)
 
     def _relative(self, key: str) -> str:
         return key.removeprefix(self._keys.base)
