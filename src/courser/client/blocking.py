@@ -7,7 +7,7 @@ the loop keeps running heartbeats, linger timers and reconnects.
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from functools import wraps
 from types import TracebackType
@@ -63,6 +63,20 @@ class LoopThread:
             return
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
+
+
+def on_new_loop(make: Callable[[], Awaitable[Result]]) -> tuple[Result, LoopThread]:
+    """Create something on an event loop of its own. The loop ends if that fails."""
+    thread = LoopThread()
+
+    async def create() -> Result:
+        return await make()
+
+    try:
+        return thread.call(create()), thread
+    except BaseException:
+        thread.stop()
+        raise
 
 
 class Blocking:

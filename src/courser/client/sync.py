@@ -12,7 +12,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any
 
-from courser.client.blocking import Blocking, LoopThread, blocking_form
+from courser.client.blocking import Blocking, LoopThread, blocking_form, on_new_loop
 from courser.client.client import Client
 from courser.client.connection import open_connection
 from courser.client.consumed import PartitionsCallback
@@ -94,16 +94,7 @@ def connect_sync(
             client.ping()
     """
     chosen = resolve_target(target, context=context, options=options).target
-    thread = LoopThread()
-
-    async def make() -> Client:
-        return await Client(chosen, dial).__aenter__()
-
-    try:
-        return SyncClient(thread.call(make()), thread)
-    except BaseException:
-        thread.stop()
-        raise
+    return SyncClient(*on_new_loop(lambda: Client(chosen, dial).__aenter__()))
 
 
 class SyncConsumedMessage(Message, frozen=True):

@@ -112,7 +112,7 @@ def backfill(
     path = book_path(books, job)
     with only_writer(path.with_suffix(".d")):
         book = open_book(path, subject)
-        client = connection_to(server).sync
+        client = connection_to(server)
         _note_published(book, job, lambda sink: with_retries(lambda: client.get_sink(sink), values["retries"]))
         first = book.done_count
         book.add_steps(_steps(_unknown(found, book), step_size))

@@ -133,7 +133,7 @@ def _counts(latest: DataFrame) -> dict[str, int]:
 def _check_topic(options: Mapping[str, str]) -> str:
     values = parse_options(options, Use.WRITE)
     stream, topic = required(values, "stream"), required_topic(values)
-    client = connection_to(target_of(values)).sync
+    client = connection_to(target_of(values))
     try:
         bounds = with_retries(lambda: client.get_partition_bounds(stream, topic), values["retries"])
     except NotFound:

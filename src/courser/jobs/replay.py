@@ -106,7 +106,7 @@ def replay(
         _check_target(topic, write)
         book = open_book(path, _subject(topic, write))
         sink = f"replay {job}"
-        client = connection_to(write.target).sync
+        client = connection_to(write.target)
         book.note_published(with_retries(lambda: client.get_sink(sink), write.retries))
         resumed_count = len(book.steps) - book.done_count
         book.add_steps(_steps(topic, topic.ranges(_ends(book)), step_size))
@@ -151,7 +151,7 @@ def _check_target(topic: SourceTopic, write: WriteOptions) -> None:
     """Check that the target has all partitions of the source, because messages keep their partition."""
     assert write.stream is not None
     assert write.topic is not None
-    lookup = TopicLookup(connection_to(write.target).sync, write)
+    lookup = TopicLookup(connection_to(write.target), write)
     count = lookup.partition_count(write.stream, write.topic)
     needed = max(topic.facts.partitions, default=-1) + 1
     if count < needed:
@@ -187,7 +187,7 @@ def _publish_step(
         )
         for index, part in enumerate(parts)
     ]
-    client = connection_to(write.target).sync
+    client = connection_to(write.target)
     # Messages that an earlier attempt at this step staged would count against the server's limit.
     with_retries(lambda: client.discard_staged(sink, number), write.retries)
     staged = run_in_tasks(spark, _stage_range, work, weight=lambda item: item.size)

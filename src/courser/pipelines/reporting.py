@@ -69,7 +69,7 @@ class Reporter:
                 self._changed.wait_for(lambda: self._is_closed, _PAUSE)
 
     def _send(self, status: Status) -> None:
-        connection_to(self._target).sync.report_pipeline(
+        connection_to(self._target).report_pipeline(
             status.name,
             status.state,
             consumer=self._consumer or "",

@@ -53,7 +53,7 @@ def check_topics(definition: Definition, target: Target, *, may_create: bool = T
         TopicMissing: a topic does not exist; suggests the closest name.
         ConnectionFailed, AuthenticationFailed, NotAllowed: the server cannot be used.
     """
-    client = connection_to(target).sync
+    client = connection_to(target)
     facts = SourceFacts()
     if isinstance(definition.source, TopicSource):
         place = definition.source.place
@@ -134,7 +134,7 @@ def _create(client: SyncClient, place: TopicName, partitions: int) -> None:
 
 def store_progress(target: Target, source: TopicSource, ends: Mapping[str, int]) -> None:
     """Store the pipeline's progress on the server, for lag reporting only. The checkpoint is what counts."""
-    client = connection_to(target).sync
+    client = connection_to(target)
     for partition, end in ends.items():
         if end > 0:
             stream, topic = source.place.stream, source.place.topic

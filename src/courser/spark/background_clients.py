@@ -11,12 +11,11 @@ import random
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 from courser.archive.errors import ArchiveFailure
-from courser.client.blocking import LoopThread
+from courser.client.blocking import on_new_loop
 from courser.client.client import Client
 from courser.client.sync import SyncClient
 from courser.client.targets import Target
@@ -32,19 +31,17 @@ Result = TypeVar("Result")
 _PAUSE_MAX = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class BackgroundClient:
-    """A client on an event loop of its own. Can be used from any thread."""
+class BackgroundClient(SyncClient):
+    """A client for blocking calls, and for requests that run in the background. Can be used from any thread."""
 
-    client: Client
-    """For requests that run in the background: ``begin(connection.client.poll_batches(...))``."""
-    sync: SyncClient
-    """For blocking calls."""
-    thread: LoopThread
+    @property
+    def is_closed(self) -> bool:
+        """Whether its event loop has ended."""
+        return self._thread.loop.is_closed()
 
-    def begin(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
-        """Start a coroutine on the event loop. Its result arrives in the future."""
-        return self.thread.begin(work)
+    def begin(self, request: Callable[[Client], Coroutine[Any, Any, Result]]) -> "Future[Result]":
+        """Start a request on the event loop: ``begin(lambda client: client.ping())``. Its result arrives later."""
+        return self._thread.begin(request(self._original))
 
 
 _connections: dict[tuple[int, Target], BackgroundClient] = {}
@@ -59,8 +56,9 @@ def connection_to(target: Target) -> BackgroundClient:
     """
     key = (os.getpid(), target)
     connection = _connections.get(key)
-    if connection is None or connection.thread.loop.is_closed():
-        connection = _connections[key] = _connect(target)
+    if connection is None or connection.is_closed:
+        opened = on_new_loop(lambda: Client(target).__aenter__())
+        connection = _connections[key] = BackgroundClient(*opened)
     return connection
 
 
@@ -73,20 +71,6 @@ def archive_at(access: ArchiveAccess) -> OpenArchive:
     if key not in _archives:
         _archives[key] = OpenArchive(access)
     return _archives[key]
-
-
-def _connect(target: Target) -> BackgroundClient:
-    thread = LoopThread()
-
-    async def make() -> Client:
-        return await Client(target).__aenter__()
-
-    try:
-        client = thread.call(make())
-    except BaseException:
-        thread.stop()
-        raise
-    return BackgroundClient(client, SyncClient(client, thread), thread)
 
 
 def with_retries(work: Callable[[], Result], retries: int, pause: Callable[[float], None] = time.sleep) -> Result:

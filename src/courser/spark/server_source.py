@@ -57,12 +57,12 @@ class ServerSource:
 
     def _head(self, connection: BackgroundClient, partition: int) -> int:
         """The next offset of a partition; 0 if it does not exist any more."""
-        bounds = connection.sync.get_partition_bounds(self.stream, self.topic)
+        bounds = connection.get_partition_bounds(self.stream, self.topic)
         return next((found.next_offset for found in bounds.partitions if found.partition_id == partition), 0)
 
     def _poll(self, connection: BackgroundClient, partition: int, start: int, end: int) -> "Future[PolledBatches]":
         return connection.begin(
-            connection.client.poll_batches(
+            lambda client: client.poll_batches(
                 self.stream,
                 self.topic,
                 partition,
@@ -75,7 +75,7 @@ class ServerSource:
 
     def _check_identity(self, connection: BackgroundClient) -> None:
         try:
-            bounds = connection.sync.get_partition_bounds(self.stream, self.topic)
+            bounds = connection.get_partition_bounds(self.stream, self.topic)
         except NotFound as error:
             raise ReadFailed(f"{self.stream}/{self.topic} was deleted while being read: {error}") from error
         if bounds.topic_uuid != self.topic_uuid:

@@ -259,7 +259,7 @@ def _heads(facts: TopicFacts) -> dict[int, int]:
 def store_progress(options: ReadOptions, consumer: str, progress: TopicOffsets) -> None:
     """Store how far a query got on the server. Raises ``CourserError``."""
     assert options.target is not None, "streams read from a server"
-    client = connection_to(options.target).sync
+    client = connection_to(options.target)
     for partition, following in progress.next.items():
         if following > 0:
             client.store_consumer_offset(options.stream, options.topic, partition, following - 1, consumer=consumer)
@@ -268,6 +268,6 @@ def store_progress(options: ReadOptions, consumer: str, progress: TopicOffsets) 
 def report_query(options: ReadOptions, consumer: str, name: str) -> None:
     """Tell the server that a query is running, for those who look at the server. Raises ``CourserError``."""
     assert options.target is not None, "streams read from a server"
-    connection_to(options.target).sync.report_pipeline(
+    connection_to(options.target).report_pipeline(
         consumer, "running", consumer=consumer, source=name, sink="a Spark query"
     )

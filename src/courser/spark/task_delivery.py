@@ -50,13 +50,13 @@ class StagedDelivery:
         while self._under_way:
             self._await_first()
         if self._chunk_count:
-            finish = self._connection.sync.finish_stage
+            finish = self._connection.finish_stage
             with_retries(lambda: finish(*self._name, self._chunk_count), self._options.retries)
         return self._chunk_count
 
     def _begin(self, chunk: int, destination: Destination, batch: Batch) -> "Future[None]":
-        client, place = self._connection.client, (destination.stream, destination.topic)
-        return self._connection.begin(client.stage(*self._name, chunk, *place, destination.partition, batch))
+        place = destination.stream, destination.topic, destination.partition
+        return self._connection.begin(lambda client: client.stage(*self._name, chunk, *place, batch))
 
     def _await_first(self) -> None:
         chunk, destination, batch, future = self._under_way.popleft()
@@ -82,7 +82,7 @@ class DirectDelivery:
         partition = ToPartition(destination.partition)
         command = c.SendMessages(destination.stream, destination.topic, partition, [batch])
         self._count += 1
-        self._under_way.append((command, self._connection.begin(self._connection.client.request(command))))
+        self._under_way.append((command, self._connection.begin(lambda client: client.request(command))))
         if len(self._under_way) >= _IN_FLIGHT_MAX:
             self._await_first()
 
@@ -97,5 +97,4 @@ class DirectDelivery:
             future.result()
         except Uncertain:
             # The message may be stored twice then, as "at least once" allows.
-            again = self._connection.client.request
-            with_retries(lambda: self._connection.begin(again(command)).result(), self._options.retries)
+            with_retries(lambda: self._connection.request(command), self._options.retries)

@@ -150,7 +150,7 @@ class ServerTopic:
         """One request for all partitions, and one for each with new gaps. Raises ``SourceMissing``."""
         connection = self.connection
         try:
-            bounds = connection.sync.get_partition_bounds(self._stream, self._topic)
+            bounds = connection.get_partition_bounds(self._stream, self._topic)
         except NotFound as error:
             raise SourceMissing(
                 f"topic {self._stream}/{self._topic} does not exist on {self._target.address}: {error}"
@@ -170,14 +170,14 @@ class ServerTopic:
             return ()
         known = self._gaps.get(row.partition_id)
         if known is None or known.first != row.first_offset or known.missing_count < missing_count:
-            listed = connection.sync.get_segments(self._stream, self._topic, row.partition_id).segments
+            listed = connection.get_segments(self._stream, self._topic, row.partition_id).segments
             segments = ((segment.first_offset, segment.next_offset) for segment in listed)
             gaps = gaps_between(row.first_offset, row.next_offset, segments)
             known = self._gaps[row.partition_id] = _KnownGaps(row.first_offset, missing_count, gaps)
         return known.gaps
 
     def segments(self, partition: int) -> list[ListedSegment]:
-        found = self.connection.sync.get_segments(self._stream, self._topic, partition)
+        found = self.connection.get_segments(self._stream, self._topic, partition)
         return [
             ListedSegment(row.first_offset, row.next_offset, row.size, found.directory, row.is_sealed)
             for row in found.segments
@@ -194,13 +194,13 @@ class ServerTopic:
             time.sleep(seconds)
             return True
         try:
-            return bool(self.connection.sync.wait_for_topics(following, wait=seconds))
+            return bool(self.connection.wait_for_topics(following, wait=seconds))
         except NotFound:
             # The caller's next request finds out what is gone: a partition or a topic.
             return True
 
     def offset_at_time(self, partition: int, moment: int) -> int | None:
-        polled = self.connection.sync.poll_batches(
+        polled = self.connection.poll_batches(
             self._stream, self._topic, partition, PollingStrategy.Timestamp(moment), 1, consumer=0
         )
         return polled.views[0].first_offset if polled.views else None

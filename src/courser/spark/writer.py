@@ -95,7 +95,7 @@ class TaskWritten(WriterCommitMessage):
 def write_task(options: WriteOptions, sink: str, batch: int, part: int, rows: Iterator[Any]) -> TaskWritten:
     """Send the rows of one task to the server."""
     connection = connection_to(options.target)
-    lookup = TopicLookup(connection.sync, options)
+    lookup = TopicLookup(connection, options)
     router = RowRouter(options, lookup.partition_count, first_turn=part)
     # Unique for every attempt, even after a restarted driver numbers its attempts from the start again.
     attempt = secrets.randbits(32) << 32 | _task_attempt()
@@ -150,7 +150,7 @@ class _Publisher:
         if not parts and not any(message.row_count for message in written):
             # Nothing to publish. A repetition of this batch would have nothing either.
             return
-        client = connection_to(self.options.target).sync
+        client = connection_to(self.options.target)
         with_retries(lambda: client.publish_staged(sink, batch, parts, keep=keep), self.options.retries)
 
     def discard(self, sink: str | None, batch: int) -> None:
@@ -158,7 +158,7 @@ class _Publisher:
         if not self.options.is_exactly_once or sink is None:
             return
         try:
-            connection_to(self.options.target).sync.discard_staged(sink, batch)
+            connection_to(self.options.target).discard_staged(sink, batch)
         except CourserError as error:
             _log.warning("could not discard staged messages yet: %s", error)
 
