@@ -51,8 +51,8 @@ PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         (
             "courser.client.producer:Producer",
             "courser.client.delivery:ProducerSettings",
-            "courser.client.parcels:Ticket",
-            "courser.client.parcels:Receipt",
+            "courser.client.pending_batches:Ticket",
+            "courser.client.pending_batches:Receipt",
         ),
     ),
     "consumer": (

@@ -18,8 +18,8 @@ from courser.api.replies import Polled, Reply, Sent
 from courser.client.batch_view import batches_of
 from courser.client.connection import Connection
 from courser.client.link import Link
-from courser.client.parcels import Parcel
 from courser.client.payload_encryption import Encryptor
+from courser.client.pending_batches import PendingBatch
 from courser.errors import (
     ClientClosed,
     ConnectionFailed,
@@ -126,18 +126,18 @@ class Delivery:
         self._settings = settings
         self._encryptor = encryptor
         self._on_failure = on_failure
-        self._ready: deque[Parcel] = deque()
-        self._in_flight: deque[Parcel] = deque()
+        self._ready: deque[PendingBatch] = deque()
+        self._in_flight: deque[PendingBatch] = deque()
         self._count = 0
-        """Number of parcels so far."""
+        """Number of batches so far."""
         self._size = 0
         """Unacknowledged bytes."""
         self._room: asyncio.Future[None] | None = None
         self._idle: asyncio.Future[None] | None = None
         self._recovery: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        """Runs while there are parcels."""
-        self._failed: list[Parcel] = []
+        """Runs while there are batches."""
+        self._failed: list[PendingBatch] = []
         """Failures that have not been reported."""
         self._bounds: dict[int, int] = {}
         """By partition, an offset below all unacknowledged messages."""
@@ -150,26 +150,26 @@ class Delivery:
         """Record the end of a partition before the first send to it."""
         self._bounds.setdefault(partition_id, offset)
 
-    def put(self, parcel: Parcel) -> None:
-        """Add a parcel after all others: it is packed and sent, or waits its turn."""
+    def put(self, batch: PendingBatch) -> None:
+        """Add a batch after all others: it is packed and sent, or waits its turn."""
         self._count += 1
-        parcel.number = self._count
-        parcel.deadline = self._loop.time() + self._settings.delivery_timeout
+        batch.number = self._count
+        batch.deadline = self._loop.time() + self._settings.delivery_timeout
         if self._timer is None:
-            self._timer = self._loop.call_at(parcel.deadline, self._expire)
-        self._size += parcel.size
-        self._ready.append(parcel)
+            self._timer = self._loop.call_at(batch.deadline, self._expire)
+        self._size += batch.size
+        self._ready.append(batch)
         self._pump()
 
     def abandon(self) -> None:
-        """Give up: unsent parcels are not sent."""
+        """Give up: unsent batches are not sent."""
         self._is_closed = True
         if self._recovery is not None:
             self._recovery.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        for parcel in (*self._in_flight, *self._ready):
-            give_up(parcel)
+        for batch in (*self._in_flight, *self._ready):
+            give_up(batch)
         self._ready.clear()
         self._in_flight.clear()
         self._size = 0
@@ -186,7 +186,7 @@ class Delivery:
             await asyncio.shield(self._room)
 
     async def drained(self) -> None:
-        """Wait until every parcel is acknowledged or has failed."""
+        """Wait until every batch is acknowledged or has failed."""
         while self._ready or self._in_flight:
             if self._idle is None:
                 self._idle = self._loop.create_future()
@@ -198,13 +198,13 @@ class Delivery:
         return bool(self._failed)
 
     @property
-    def parcels(self) -> list[Parcel]:
-        """All parcels without a result, in the order of sending."""
-        return sorted((*self._in_flight, *self._ready), key=lambda parcel: parcel.number)
+    def pending(self) -> list[PendingBatch]:
+        """All batches without a result, in the order of sending."""
+        return sorted((*self._in_flight, *self._ready), key=lambda batch: batch.number)
 
     def raise_failure(self) -> None:
-        """Raise the first failure that has not been reported, once. All parcels that were given up share one error."""
-        failed, self._failed = [parcel for parcel in self._failed if not parcel.is_watched], []
+        """Raise the first failure that has not been reported, once. All batches that were given up share one error."""
+        failed, self._failed = [batch for batch in self._failed if not batch.is_watched], []
         if failed:
             error = failed[0].error
             assert error is not None
@@ -213,17 +213,17 @@ class Delivery:
             raise error.with_traceback(None)
 
     def _expire(self) -> None:
-        """Give up the parcels whose time is over."""
+        """Give up the batches whose time is over."""
         self._timer = None
         now = self._loop.time()
-        for parcel in self.parcels:
-            if parcel.deadline > now:
-                self._timer = self._loop.call_at(parcel.deadline, self._expire)
+        for batch in self.pending:
+            if batch.deadline > now:
+                self._timer = self._loop.call_at(batch.deadline, self._expire)
                 break
-            (self._ready if parcel in self._ready else self._in_flight).remove(parcel)
-            error = parcel.not_delivered(f"the delivery timed out after {self._settings.delivery_timeout:g} seconds")
+            (self._ready if batch in self._ready else self._in_flight).remove(batch)
+            error = batch.not_delivered(f"the delivery timed out after {self._settings.delivery_timeout:g} seconds")
             error.__cause__ = self._link.last_error
-            self._fail(parcel, error)
+            self._fail(batch, error)
         self._pump()
         self._let_in()
 
@@ -240,7 +240,7 @@ class Delivery:
     # --- the wire -------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Send as many parcels as possible."""
+        """Send as many batches as possible."""
         while self._ready and len(self._in_flight) < self._settings.max_in_flight and self._recovery is None:
             connection = self._link.current
             if connection is None:
@@ -251,68 +251,68 @@ class Delivery:
                 return
             self._launch(connection, self._ready.popleft())
 
-    def _launch(self, connection: Connection, parcel: Parcel) -> None:
+    def _launch(self, connection: Connection, batch: PendingBatch) -> None:
         try:
-            if parcel.batch is None:
-                parcel.batch = parcel.pack(self._encryptor)
-            command = c.SendMessages(self._stream, self._topic, parcel.target, [parcel.batch])
+            if batch.packed is None:
+                batch.packed = batch.pack(self._encryptor)
+            command = c.SendMessages(self._stream, self._topic, batch.target, [batch.packed])
             answer = connection.begin(command)
         except ConnectionFailed:
-            self._ready.appendleft(parcel)
+            self._ready.appendleft(batch)
             self._begin_recovery()
             return
         except CourserError as error:
-            self._fail(parcel, error)
+            self._fail(batch, error)
             return
-        parcel.launch_count += 1
-        parcel.is_uncertain = True
-        self._in_flight.append(parcel)
-        answer.add_done_callback(lambda done: self._answered(connection, parcel, done))
+        batch.launch_count += 1
+        batch.is_uncertain = True
+        self._in_flight.append(batch)
+        answer.add_done_callback(lambda done: self._answered(connection, batch, done))
 
-    def _answered(self, connection: Connection, parcel: Parcel, answer: "asyncio.Future[Reply | None]") -> None:
-        if parcel.is_done:
+    def _answered(self, connection: Connection, batch: PendingBatch, answer: "asyncio.Future[Reply | None]") -> None:
+        if batch.is_done:
             return
-        self._in_flight.remove(parcel)
+        self._in_flight.remove(batch)
         error = answer.exception()
         if error is None:
             sent = answer.result()
             assert isinstance(sent, Sent)
-            self._acknowledge(parcel, sent)
+            self._acknowledge(batch, sent)
         elif isinstance(error, ConnectionFailed):
             if self._settings.resend and self._link.target.reconnect and not isinstance(error, TimedOut):
-                self._put_back(parcel)
+                self._put_back(batch)
             else:
-                reason = f"{error.reason} before {len(parcel)} messages were acknowledged"
-                self._fail(parcel, Uncertain(error.address, reason))
+                reason = f"{error.reason} before {len(batch)} messages were acknowledged"
+                self._fail(batch, Uncertain(error.address, reason))
         else:
             assert isinstance(error, CourserError)
             if self._link.logs_in_again(error):
                 # The server ended the session and rejected the batch: it was not stored.
-                parcel.is_uncertain = False
-                self._put_back(parcel)
+                batch.is_uncertain = False
+                self._put_back(batch)
                 connection.fail(ConnectionFailed(connection.address, str(error)))
             else:
-                self._fail(parcel, error)
+                self._fail(batch, error)
         self._pump()
         self._let_in()
 
-    def _put_back(self, parcel: Parcel) -> None:
-        """Put the parcel back at its old place in the queue, to keep the order."""
-        position = sum(1 for other in self._ready if other.number < parcel.number)
-        self._ready.insert(position, parcel)
+    def _put_back(self, batch: PendingBatch) -> None:
+        """Put the batch back at its old place in the queue, to keep the order."""
+        position = sum(1 for other in self._ready if other.number < batch.number)
+        self._ready.insert(position, batch)
 
-    def _acknowledge(self, parcel: Parcel, sent: Sent) -> None:
+    def _acknowledge(self, batch: PendingBatch, sent: Sent) -> None:
         self._bounds[sent.partition_id] = sent.base_offset
-        self.message_count += len(parcel)
-        self._size -= parcel.size
-        parcel.settle(sent=sent)
+        self.message_count += len(batch)
+        self._size -= batch.size
+        batch.settle(sent=sent)
 
-    def _fail(self, parcel: Parcel, error: CourserError) -> None:
-        self._size -= parcel.size
-        parcel.is_watched = parcel.is_watched or bool(parcel.waiters)
-        parcel.settle(error=error)
-        if not parcel.is_watched:
-            self._failed.append(parcel)
+    def _fail(self, batch: PendingBatch, error: CourserError) -> None:
+        self._size -= batch.size
+        batch.is_watched = batch.is_watched or bool(batch.waiters)
+        batch.settle(error=error)
+        if not batch.is_watched:
+            self._failed.append(batch)
             self._on_failure()
 
     # --- broken connections ---------------------------------------------------------------------------
@@ -344,43 +344,43 @@ class Delivery:
                 self._let_in()
 
     def _pause(self) -> float:
-        """How long to wait before parcels are sent again: not at first, longer if each time the connection breaks."""
-        repeats = max((parcel.launch_count for parcel in self._ready), default=0) - 1
+        """How long to wait before batches are sent again: not at first, longer if each time the connection breaks."""
+        repeats = max((batch.launch_count for batch in self._ready), default=0) - 1
         if repeats <= 0:
             return 0.0
         target = self._link.target
         return min(target.reconnect_interval * 2.0 ** min(repeats, 32), target.reconnect_interval_max)
 
     async def _settle_uncertain(self) -> None:
-        while uncertain := [parcel for parcel in self._ready if parcel.is_uncertain]:
-            parcel = uncertain[0]
-            assert parcel.batch is not None
-            if isinstance(parcel.target, ToPartition):
-                partition_id = parcel.target.partition_id
+        while uncertain := [batch for batch in self._ready if batch.is_uncertain]:
+            batch = uncertain[0]
+            assert batch.packed is not None
+            if isinstance(batch.target, ToPartition):
+                partition_id = batch.target.partition_id
                 place = (self._stream, self._topic, partition_id)
                 try:
-                    sent = await find_batch(self._link, place, parcel.batch, self._bounds.get(partition_id, 0))
+                    sent = await find_batch(self._link, place, batch.packed, self._bounds.get(partition_id, 0))
                 except RequestFailed as error:
-                    if not parcel.is_done:
-                        self._ready.remove(parcel)
-                        self._fail(parcel, error)
+                    if not batch.is_done:
+                        self._ready.remove(batch)
+                        self._fail(batch, error)
                     continue
-                if parcel.is_done:
+                if batch.is_done:
                     # Its time was over meanwhile.
                     continue
                 if sent is not None:
-                    self._ready.remove(parcel)
-                    self._acknowledge(parcel, sent)
+                    self._ready.remove(batch)
+                    self._acknowledge(batch, sent)
                     continue
-            parcel.is_uncertain = False
+            batch.is_uncertain = False
 
     def _fail_all(self, error: CourserError) -> None:
         while self._ready:
-            parcel = self._ready.popleft()
+            batch = self._ready.popleft()
             failure = error
-            if parcel.is_uncertain:
+            if batch.is_uncertain:
                 failure = Uncertain(self._link.target.address, f"not known whether these messages were stored: {error}")
-            self._fail(parcel, failure)
+            self._fail(batch, failure)
 
 
 def joined(reason: str, errors: Iterable[NotDelivered]) -> NotDelivered:
@@ -392,7 +392,7 @@ def joined(reason: str, errors: Iterable[NotDelivered]) -> NotDelivered:
     return whole
 
 
-def give_up(parcel: Parcel) -> None:
-    """Fail a parcel that will not be sent, or whose reply is no longer awaited."""
-    if not parcel.is_done:
-        parcel.settle(error=ClientClosed("the producer was closed before the message was acknowledged"))
+def give_up(batch: PendingBatch) -> None:
+    """Fail a batch that will not be sent, or whose reply is no longer awaited."""
+    if not batch.is_done:
+        batch.settle(error=ClientClosed("the producer was closed before the message was acknowledged"))

@@ -25,8 +25,8 @@ from courser.client.messages import (
     write_headers,
 )
 from courser.client.outbox import EMPTY_MESSAGE_SIZE, FRAME_HEADER_SIZE, check_numbers
-from courser.client.parcels import Parcel, Receipt, Ticket
 from courser.client.payload_encryption import ENCRYPTION_SIZE, Encryptor
+from courser.client.pending_batches import PendingBatch, Receipt, Ticket
 from courser.errors import ClientClosed, CourserError, NotAllowed, NotDelivered
 from courser.model.buffers import Buffer
 from courser.model.identifiers import Identifier
@@ -71,10 +71,10 @@ class Producer:
         self._partition_count: int | None = None
         """None if it is unknown: then the server chooses the partition."""
         self._turn = 0
-        self._open: dict[Partitioning, Parcel] = {}
-        """Parcels that still accept messages, by partitioning."""
-        self._current: Parcel | None = None
-        """The parcel for messages without their own partitioning; None if something has to be checked first."""
+        self._open: dict[Partitioning, PendingBatch] = {}
+        """Batches that still accept messages, by partitioning."""
+        self._current: PendingBatch | None = None
+        """The batch for messages without their own partitioning; None if something has to be checked first."""
         self._batch_size = self.settings.batch_size
         self._last_number = self.settings.batch_count - 1
         """The index of the message that fills a batch."""
@@ -184,8 +184,8 @@ class Producer:
             print(producer.not_delivered("too late").messages)
             producer.abandon()
         """
-        parcels = (*self._delivery.parcels, *self._open.values())
-        return joined(reason, (parcel.not_delivered(reason) for parcel in parcels))
+        batches = (*self._delivery.pending, *self._open.values())
+        return joined(reason, (batch.not_delivered(reason) for batch in batches))
 
     def abandon(self) -> None:
         """Give up: unsent messages are not sent.
@@ -198,8 +198,8 @@ class Producer:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for parcel in self._open.values():
-            give_up(parcel)
+        for batch in self._open.values():
+            give_up(batch)
         self._open.clear()
         self._current = None
         self._delivery.abandon()
@@ -239,9 +239,9 @@ class Producer:
                 ticket = await producer.send({"n": 1}, key="customer-7", headers={"source": "web"})
                 print((await ticket.acknowledged()).offset)
         """
-        parcel = self._current
+        batch = self._current
         if (
-            parcel is not None
+            batch is not None
             and type(payload) is bytes
             and key is None
             and headers is None
@@ -250,13 +250,13 @@ class Producer:
             and timestamp is None
         ):
             # Nearly all messages take this path: as few steps as possible.
-            payloads = parcel.payloads
+            payloads = batch.payloads
             number = len(payloads)
-            size = parcel.size + FRAME_HEADER_SIZE + len(payload)
+            size = batch.size + FRAME_HEADER_SIZE + len(payload)
             if size <= self._batch_size and number < self._last_number:
                 payloads.append(payload)
-                parcel.size = size
-                return Ticket(parcel, number)
+                batch.size = size
+                return Ticket(batch, number)
         return await self._send(_own_bytes(payload), key, headers, id, partition, timestamp)
 
     async def _send(
@@ -275,20 +275,20 @@ class Producer:
         headers = self.traced(headers)
         block = write_headers(headers, None if key is None else key_bytes(key))
         self.check_size(len(payload) + len(block))
-        parcel = self._parcel_for(key, partition)
-        is_full = len(parcel) and parcel.size + len(payload) > self._batch_size
-        if is_full or ((timestamp is not None or parcel.has_times) and not parcel.fits(timestamp)):
-            self._seal(parcel)
+        batch = self._batch_for(key, partition)
+        is_full = len(batch) and batch.size + len(payload) > self._batch_size
+        if is_full or ((timestamp is not None or batch.has_times) and not batch.fits(timestamp)):
+            self._seal(batch)
             await self._delivery.make_room()
-            parcel = self._parcel_for(key, partition)
-        number = len(parcel)
-        parcel.add(payload, block, message_id, timestamp)
+            batch = self._batch_for(key, partition)
+        number = len(batch)
+        batch.add(payload, block, message_id, timestamp)
         if number >= self._last_number:
-            self._seal(parcel)
+            self._seal(batch)
             await self._delivery.make_room()
-        elif key is None and partition is None and not parcel.has_times and self._tracing is None:
-            self._current = parcel
-        return Ticket(parcel, number)
+        elif key is None and partition is None and not batch.has_times and self._tracing is None:
+            self._current = batch
+        return Ticket(batch, number)
 
     def traced(self, headers: Headers | None = None) -> Headers | None:
         """Headers with the current trace context, if tracing is switched on. ``send`` adds it by itself.
@@ -373,14 +373,14 @@ class Producer:
 
     def _takes(self, payload: bytes) -> bool:
         """Add a message to the current batch, if nothing has to be checked and the batch does not become full."""
-        parcel = self._current
-        if parcel is None or len(parcel.payloads) >= self._last_number:
+        batch = self._current
+        if batch is None or len(batch.payloads) >= self._last_number:
             return False
-        size = parcel.size + FRAME_HEADER_SIZE + len(payload)
+        size = batch.size + FRAME_HEADER_SIZE + len(payload)
         if size > self._batch_size:
             return False
-        parcel.payloads.append(payload)
-        parcel.size = size
+        batch.payloads.append(payload)
+        batch.size = size
         return True
 
     async def flush(self) -> None:
@@ -411,18 +411,18 @@ class Producer:
 
     # --- collecting -----------------------------------------------------------------------------------
 
-    def _parcel_for(self, key: str | bytes | None, partition: int | None) -> Parcel:
+    def _batch_for(self, key: str | bytes | None, partition: int | None) -> PendingBatch:
         target = self._partitioning
         if partition is not None:
             target = partitioning_of(partition)
         elif key is not None:
             target = self._target_of(key_bytes(key))
-        parcel = self._open.get(target)
-        if parcel is None:
-            parcel = self._open[target] = Parcel(target)
+        batch = self._open.get(target)
+        if batch is None:
+            batch = self._open[target] = PendingBatch(target)
             if self._timer is None:
                 self._timer = self._loop.call_later(self.settings.linger, self._linger_over)
-        return parcel
+        return batch
 
     def _target_of(self, key: bytes) -> Partitioning:
         if self._partition_count is None:
@@ -434,22 +434,22 @@ class Producer:
         self._seal_all()
 
     def _seal_all(self) -> None:
-        for parcel in tuple(self._open.values()):
-            self._seal(parcel)
+        for batch in tuple(self._open.values()):
+            self._seal(batch)
 
-    def _seal(self, parcel: Parcel) -> None:
-        """Close a parcel for further messages, and send it."""
-        del self._open[parcel.target]
-        if parcel is self._current:
+    def _seal(self, batch: PendingBatch) -> None:
+        """Close a batch for further messages, and send it."""
+        del self._open[batch.target]
+        if batch is self._current:
             self._current = None
         if not self._open and self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if parcel.target == Balanced() and self._partition_count is not None:
+        if batch.target == Balanced() and self._partition_count is not None:
             # Chosen by the client, so that it knows where to search if the reply is lost.
-            parcel.target = ToPartition(self._turn % self._partition_count)
+            batch.target = ToPartition(self._turn % self._partition_count)
             self._turn += 1
-        self._delivery.put(parcel)
+        self._delivery.put(batch)
 
 
 def _own_bytes(payload: Payload) -> Buffer:

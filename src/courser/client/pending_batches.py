@@ -26,17 +26,17 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     """The number of the message in the partition."""
 
 
-class Parcel(Outbox):
+class PendingBatch(Outbox):
     """A batch that is being collected, was sent, was acknowledged, or has failed."""
 
     __slots__ = (
-        "batch",
         "deadline",
         "error",
         "is_uncertain",
         "is_watched",
         "launch_count",
         "number",
+        "packed",
         "sent",
         "target",
         "waiters",
@@ -45,7 +45,7 @@ class Parcel(Outbox):
     def __init__(self, target: Partitioning) -> None:
         super().__init__()
         self.target = target
-        self.batch: Batch | None = None
+        self.packed: Batch | None = None
         self.number = 0
         """The position in the order of sending."""
         self.deadline = 0.0
@@ -66,7 +66,7 @@ class Parcel(Outbox):
         return self.sent is not None or self.error is not None
 
     def not_delivered(self, reason: str) -> NotDelivered:
-        """The error for giving up this parcel."""
+        """The error for giving up this batch."""
         return NotDelivered(reason, self.messages(), len(self) if self.is_uncertain else 0)
 
     async def settled(self) -> Sent:
@@ -84,7 +84,7 @@ class Parcel(Outbox):
     def settle(self, *, sent: Sent | None = None, error: CourserError | None = None) -> None:
         """Set the result."""
         self.sent, self.error = sent, error
-        self.batch = None
+        self.packed = None
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -101,7 +101,7 @@ class Ticket(msgspec.Struct, frozen=True, gc=False):
             print([ticket.is_done for ticket in tickets])
     """
 
-    parcel: Parcel
+    batch: PendingBatch
     """The batch that contains the message."""
     number: int
     """The index of the message in its batch."""
@@ -117,10 +117,10 @@ class Ticket(msgspec.Struct, frozen=True, gc=False):
                 ticket = await producer.send("hello")
                 print((await ticket.acknowledged()).offset)
         """
-        sent = await self.parcel.settled()
+        sent = await self.batch.settled()
         return Receipt(sent.partition_id, sent.base_offset + self.number)
 
     @property
     def is_done(self) -> bool:
         """Whether the result is known."""
-        return self.parcel.is_done
+        return self.batch.is_done
