@@ -1,6 +1,7 @@
 """Every command of the server, through the methods of both clients."""
 
 import inspect
+import pydoc
 import zipfile
 from functools import partial
 from io import BytesIO
@@ -350,6 +351,15 @@ def test_the_sync_client_has_every_method_of_the_async_one() -> None:
         assert inspect.getdoc(public(SyncClient)[name]), name
         parameters = inspect.signature(method).parameters
         assert list(inspect.signature(public(SyncClient)[name]).parameters) == list(parameters), name
+        assert not inspect.iscoroutinefunction(public(SyncClient)[name]), name
+
+
+def test_help_tells_of_the_sync_client_what_it_takes_and_returns() -> None:
+    shown = pydoc.plain(pydoc.render_doc(SyncClient))
+    assert "create_stream(self, name: str, *, if_not_exists: bool = False) -> courser.api.replies.StreamInfo" in shown
+    assert "AlreadyExists: there is a stream of this name" in shown
+    assert "-> courser.client.sync_producer.SyncProducer" in shown
+    assert "The id of the user who is logged in." in shown
 
 
 async def test_every_command_of_the_server_has_a_method(scene: Twins, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from courser.errors import ClientClosed
 
 Result = TypeVar("Result")
 Kind = TypeVar("Kind", bound=type)
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class LoopThread:
@@ -115,6 +116,17 @@ def blocking_form(original: type, names: Iterable[str] | None = None) -> Callabl
             if name not in vars(kind):
                 setattr(kind, name, _blocking(kind, getattr(original, name)))
         return kind
+
+    return add
+
+
+def with_parameters_of(original: Callable[..., Any]) -> Callable[[Method], Method]:
+    """For a method that passes its arguments on: ``help`` shows those of the original, and what this one returns."""
+
+    def add(method: Method) -> Method:
+        shown = inspect.signature(original).replace(return_annotation=method.__annotations__["return"])
+        method.__wrapped__, method.__signature__ = original, shown  # type: ignore[attr-defined]
+        return method
 
     return add
 

@@ -8,11 +8,10 @@ import asyncio
 import inspect
 from collections.abc import Iterator
 from concurrent.futures import wait
-from functools import wraps
 from types import TracebackType
 from typing import Any
 
-from courser.client.blocking import Blocking, LoopThread, blocking_form, on_new_loop
+from courser.client.blocking import Blocking, LoopThread, blocking_form, on_new_loop, with_parameters_of
 from courser.client.client import Client
 from courser.client.connection import open_connection
 from courser.client.consumed import PartitionsCallback
@@ -56,12 +55,12 @@ class SyncClient(Blocking):
     ) -> None:
         self.close(failed=kind is not None)
 
-    @wraps(Client.producer, assigned=())
+    @with_parameters_of(Client.producer)
     def producer(self, *arguments: Any, **named: Any) -> SyncProducer:
         """A producer for one topic; use it in ``with``. See ``Client.producer``."""
         return SyncProducer(self._on_loop(self._original.producer, *arguments, **named), self._thread)
 
-    @wraps(Client.consumer, assigned=())
+    @with_parameters_of(Client.consumer)
     def consumer(self, *arguments: Any, **named: Any) -> "SyncConsumer":
         """A consumer of one topic, with its own connection. See ``Client.consumer``.
 
@@ -70,7 +69,7 @@ class SyncClient(Blocking):
         named |= {name: _in_thread(named.get(name)) for name in ("on_assigned", "on_revoked")}
         return SyncConsumer(self._on_loop(self._original.consumer, *arguments, **named), self._thread)
 
-    @wraps(Client.process, assigned=())
+    @with_parameters_of(Client.process)
     def process(self, *arguments: Any, **named: Any) -> "SyncProcessor":
         """Run a handler over the messages of a topic: call ``run``, or use it in ``with``. See ``Client.process``.
 
