@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from courser.transports.http_connection import HttpConnection, make_config
+from courser.transports.http_connection import HttpConnection
 from courser.transports.request_memory import RequestMemory
 from courser.transports.settings import ConnectionSettings, HttpSettings
 from tests.http.serving import FIRST, HttpServer, make_topic, message, send, serving, until
@@ -32,16 +32,12 @@ class RecordingTransport:
 
     def receive(self, data: bytes) -> None:
         """Bytes come in, for whoever gets them now."""
+        assert isinstance(self.protocol, asyncio.BufferedProtocol)
         while data:
-            if isinstance(self.protocol, asyncio.BufferedProtocol):
-                room = memoryview(self.protocol.get_buffer(-1))
-                piece, data = data[: len(room)], data[len(room) :]
-                room[: len(piece)] = piece
-                self.protocol.buffer_updated(len(piece))
-            else:
-                assert isinstance(self.protocol, asyncio.Protocol)
-                self.protocol.data_received(data)
-                data = b""
+            room = memoryview(self.protocol.get_buffer(-1))
+            piece, data = data[: len(room)], data[len(room) :]
+            room[: len(piece)] = piece
+            self.protocol.buffer_updated(len(piece))
 
     def get_extra_info(self, name: str) -> object:
         return ("127.0.0.1", 1) if name in ("peername", "sockname") else None
@@ -65,7 +61,7 @@ class RecordingTransport:
 
 
 def connect(server: HttpServer) -> tuple[HttpConnection, RecordingTransport]:
-    connection = server.listener._make_seat(make_config(server.application)).protocol
+    connection = server.listener._make_connection()
     transport = RecordingTransport()
     transport.set_protocol(connection)
     connection.connection_made(cast(asyncio.Transport, transport))
@@ -92,7 +88,7 @@ async def test_what_need_not_wait_is_answered_on_the_spot_with_one_write(server:
     poll = request(server, "GET", f"{topic}/messages?kind=first&count=1")
     for _ in range(1_000):
         transport.writes.clear()
-        connection.data_received(a_send(server, topic) if method == "POST" else poll)
+        transport.receive(a_send(server, topic) if method == "POST" else poll)
         if transport.writes:
             break
         # It had to wait after all, for upkeep of the partition.
@@ -107,7 +103,7 @@ async def test_what_need_not_wait_is_answered_on_the_spot_with_one_write(server:
 async def test_requests_in_one_piece_are_all_answered(server: HttpServer) -> None:
     topic = await make_topic(server.root)
     connection, transport = connect(server)
-    connection.data_received(a_send(server, topic) * 3)
+    transport.receive(a_send(server, topic) * 3)
     await until(lambda: len(transport.writes) == 3)
     assert [reply.split(b" ")[1] for reply in transport.writes] == [b"201"] * 3
     connection.connection_lost(None)
@@ -120,9 +116,9 @@ async def test_a_request_may_be_cut_anywhere(server: HttpServer) -> None:
     whole = a_send(server, topic)
     for position in range(1, len(whole), 7):
         connection, transport = connect(server)
-        connection.data_received(whole[:position])
+        transport.receive(whole[:position])
         assert transport.writes == []
-        connection.data_received(whole[position:])
+        transport.receive(whole[position:])
         await until(lambda transport=transport: bool(transport.writes))  # type: ignore[misc]
         assert transport.writes[0].startswith(b"HTTP/1.1 201 "), position
         connection.connection_lost(None)
@@ -130,11 +126,9 @@ async def test_a_request_may_be_cut_anywhere(server: HttpServer) -> None:
 
 async def test_a_refusal_on_the_spot(server: HttpServer) -> None:
     connection, transport = connect(server)
-    connection.data_received(request(server, "GET", "/streams/none/topics/none/messages"))
-    connection.data_received(b"GET /streams/s/topics/t/messages HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-    assert [reply.split(b" ")[1] for reply in transport.writes] == [b"404"]
-    await until(lambda: len(transport.writes) == 2)
-    assert transport.writes[1].startswith(b"HTTP/1.1 401 ")
+    transport.receive(request(server, "GET", "/streams/none/topics/none/messages"))
+    transport.receive(b"GET /streams/s/topics/t/messages HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    assert [reply.split(b" ")[1] for reply in transport.writes] == [b"404", b"401"]
     assert transport.is_closed, "the client asked for that"
     connection.connection_lost(None)
 
@@ -144,7 +138,7 @@ async def test_a_small_body_without_a_length_has_the_same_limit(tmp_path: Path) 
         connection, transport = connect(server)
         head, _, _ = request(server, "POST", "/streams/s/topics/t/messages").rpartition(b"\r\n")
         kind = b"content-type: application/octet-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-        connection.data_received(head + kind + b"b\r\n" + b"x" * 11 + b"\r\n0\r\n\r\n")
+        transport.receive(head + kind + b"b\r\n" + b"x" * 11 + b"\r\n0\r\n\r\n")
         assert [reply.split(b" ")[1] for reply in transport.writes] == [b"413"]
         connection.connection_lost(None)
 
@@ -161,7 +155,7 @@ async def test_a_large_body_goes_to_its_place_and_the_next_request_follows(serve
         await asyncio.sleep(0)
     await until(lambda: len(transport.writes) == 2)
     assert [reply.split(b" ")[1] for reply in transport.writes] == [b"201"] * 2
-    assert transport.protocol is connection
+    assert not connection.is_receiving_body
     connection.connection_lost(None)
     await until(lambda: server.memory.size == 0)
     reply = await server.root.ask("GET", f"{topic}/messages?kind=first&count=2")
@@ -182,7 +176,7 @@ async def test_what_came_while_a_body_waited_for_memory_is_part_of_it(tmp_path: 
         await until(lambda: busy.waiting_count == 1)
         transport.receive(whole[100_000:150_000])
         others[0].close()
-        await until(lambda: transport.protocol is not connection)
+        await until(lambda: connection.is_receiving_body)
         transport.receive(whole[150_000:])
         await until(lambda: bool(transport.writes))
         assert transport.writes[0].startswith(b"HTTP/1.1 201 ")
@@ -198,13 +192,13 @@ async def test_a_large_body_that_stops_is_refused(tmp_path: Path) -> None:
         whole = request(server, "POST", f"{topic}/messages", body, "application/octet-stream")
         connection, transport = connect(server)
         transport.receive(whole[:200_000])
-        await until(lambda: transport.protocol is not connection)
+        await until(lambda: connection.is_receiving_body)
         transport.receive(whole[200_000:200_001])
         await until(lambda: bool(transport.writes))
         assert transport.writes[0].startswith(b"HTTP/1.1 408 ")
         await until(lambda: server.memory.size == 0)
         transport.receive(whole[200_001:])
-        assert transport.protocol is connection, "the rest was dropped"
+        assert not connection.is_receiving_body, "the rest was dropped"
         connection.connection_lost(None)
 
 
@@ -213,8 +207,28 @@ async def test_a_connection_that_is_lost_amid_a_large_body_holds_no_memory(serve
     whole = request(server, "POST", f"{topic}/messages", b"x" * 500_000, "application/octet-stream")
     connection, transport = connect(server)
     transport.receive(whole[:200_000])
-    await until(lambda: transport.protocol is not connection)
+    await until(lambda: connection.is_receiving_body)
     assert server.memory.size
-    cast(asyncio.BufferedProtocol, transport.protocol).connection_lost(None)
+    connection.connection_lost(None)
     await until(lambda: server.memory.size == 0)
+    assert transport.writes == []
+
+
+async def test_who_asks_for_another_protocol_gets_this_one(server: HttpServer) -> None:
+    connection, transport = connect(server)
+    upgrade = b"GET /ping HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
+    for count in (1, 2):
+        transport.receive(upgrade)
+        await until(lambda count=count: len(transport.writes) == count)  # type: ignore[misc]
+        assert transport.writes[-1].startswith(b"HTTP/1.1 200 ")
+    connection.connection_lost(None)
+
+
+async def test_the_client_of_a_request_sent_ahead_is_gone_for_the_first_one_too(server: HttpServer) -> None:
+    topic = await make_topic(server.root)
+    connection, transport = connect(server)
+    transport.receive(request(server, "GET", f"{topic}/messages?wait=60s") + request(server, "GET", "/ping"))
+    await until(lambda: bool(server.long_polls))
+    connection.connection_lost(None)
+    await until(lambda: not server.long_polls)
     assert transport.writes == []

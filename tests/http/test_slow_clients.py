@@ -140,7 +140,9 @@ async def test_requests_that_wait_for_their_turn_have_a_number(tmp_path: Path) -
         while not closed.done():
             # As an event loop that reads on would hand them over.
             if not connection.transport.is_closing():
-                connection.data_received(b"GET /ping HTTP/1.1\r\nhost: x\r\n\r\n")
+                data = b"GET /ping HTTP/1.1\r\nhost: x\r\n\r\n"
+                connection.get_buffer(-1)[: len(data)] = data
+                connection.buffer_updated(len(data))
             assert len(connection.pipeline) <= AHEAD_COUNT_MAX
             await asyncio.sleep(0)
         assert await closed == b""

@@ -37,7 +37,7 @@ OPTIONAL = {
     "rich",
 }
 """What no start needs that does not ask for it."""
-OF_HTTP = {"courser.transports.http", "httptools", "uvicorn"}
+OF_HTTP = {"courser.transports.http", "httptools"}
 OF_WEBSOCKET = {"courser.transports.websocket", "websockets"}
 OF_ARCHIVE = {"courser.archive.reader", "courser.archive.manifest_writer", "courser.broker.archive.archiving"}
 LISTENING = {"http.address": "127.0.0.1:0", "websocket.address": "127.0.0.1:0"}

@@ -6,12 +6,14 @@ two answers: the server is alive, and it is not ready.
 
 import os
 import ssl
+from collections.abc import Sequence
 
 from courser.model.clock import Clock
 from courser.model.memory_ledger import MemoryLedger
 from courser.transports.connections import Connections
 from courser.transports.http import HttpListener
-from courser.transports.http_exchange import Answer, ClientGone, Exchange, Receive, RequestIds, Scope, Send, text_answer
+from courser.transports.http_connection import HttpConnection
+from courser.transports.http_exchange import Answer, ClientGone, Exchange, RequestIds, text_answer
 from courser.transports.settings import ConnectionSettings, HttpSettings
 
 _CONNECTION_COUNT_MAX = 64
@@ -42,27 +44,35 @@ class RecoveryDoor:
 
 
 class _RecoveryApplication:
-    """An ASGI application."""
+    """Answers health checks."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self._settings = settings
         self._ids = RequestIds(os.urandom)
 
-    def is_hot(self, method: bytes, url: bytes) -> bool:
-        """Nothing is: each connection has one request."""
-        del method, url
+    def open(
+        self,
+        connection: HttpConnection,
+        method: str,
+        path: bytes,
+        query: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+    ) -> Exchange:
+        return Exchange(connection, method, path, query, headers, self._settings, self._ids)
+
+    def is_hot(self, method: str, path: bytes) -> bool:
+        """No request takes the direct path: each connection has one."""
+        del method, path
         return False
 
     def hurry(self) -> None:
         """No answer takes long."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        del receive, send
-        exchange = Exchange.of(scope, self._settings, self._ids)
+    async def answer(self, exchange: Exchange) -> None:
         try:
             await exchange.send(_answer_to(exchange.path))
         except (ClientGone, TimeoutError):
-            exchange.seat.abort()
+            exchange.connection.abort()
 
 
 def _answer_to(path: bytes) -> Answer:

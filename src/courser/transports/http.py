@@ -1,34 +1,14 @@
 """The HTTP listener: a listening socket, whose connections may become WebSocket connections."""
 
-import logging
 import ssl
-from functools import partial
-from typing import Protocol
-
-from uvicorn.config import Config
-from uvicorn.server import ServerState
 
 from courser.transports.connections import Connections
-from courser.transports.http_connection import HttpConnection, HttpSeat, Upgrade, make_config
-from courser.transports.http_exchange import Receive, Scope, Send
+from courser.transports.http_connection import HttpApplication, HttpConnection, Upgrade
 from courser.transports.plain_door import PlainDoor
 from courser.transports.settings import ConnectionSettings, HttpSettings
 from courser.transports.tls_door import TlsDoor
 
 _BACKLOG = 1024
-
-
-class Application(Protocol):
-    """An ASGI application."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-
-    def is_hot(self, method: bytes, url: bytes) -> bool:
-        """Whether such a request may begin outside a task (``http_connection.HotApplication``)."""
-
-    def hurry(self) -> None:
-        """The server stops: end what takes long."""
 
 
 class HttpListener:
@@ -38,7 +18,7 @@ class HttpListener:
         self,
         settings: HttpSettings,
         connection_settings: ConnectionSettings,
-        application: Application,
+        application: HttpApplication,
         connections: Connections,
         *,
         tls: ssl.SSLContext | None = None,
@@ -50,41 +30,32 @@ class HttpListener:
         self._connections = connections
         self._tls = tls
         self._upgrade = upgrade
-        self._state = ServerState()
+        self._open: set[HttpConnection] = set()
         self._door: PlainDoor | TlsDoor | None = None
 
     async def start(self) -> tuple[str, int]:
         """Listen. Return the real address."""
-        # Strangers make it warn of invalid requests at any rate; what the application fails at is an error.
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-        config = make_config(self._application)
-
-        def make_connection() -> HttpConnection:
-            return self._make_seat(config).protocol
-
         host, port = self._settings.host, self._settings.port
         if self._tls is None:
-            self._door = PlainDoor(make_connection)
+            self._door = PlainDoor(self._make_connection)
         else:
             self._door = TlsDoor(
                 self._tls,
                 self._connections,
-                make_connection=partial(self._make_seat, config),
+                make_connection=self._make_connection,
                 handshake_deadline=self._connection_settings.handshake_deadline,
             )
         return await self._door.open(host, port, _BACKLOG)
 
-    def _make_seat(self, config: Config) -> HttpSeat:
-        seat = HttpSeat()
-        seat.protocol = HttpConnection(
-            config, self._state, self._connections, self._connection_settings, seat, self._upgrade
+    def _make_connection(self) -> HttpConnection:
+        return HttpConnection(
+            self._application, self._connection_settings, self._connections, self._open, self._upgrade
         )
-        return seat
 
     @property
     def connection_count(self) -> int:
         """Open connections, without those in a TLS handshake."""
-        return len(self._state.connections)
+        return len(self._open)
 
     def close(self) -> None:
         """Let nobody in any more, and end long polls with what they have. May be repeated."""

@@ -26,7 +26,7 @@ from courser.model.metric_table import HTTP_REQUESTS
 from courser.model.trace_context import TraceContext
 from courser.records.layout import FRAME_HEADER_SIZE
 from courser.transports.http_commands import HttpCommands, HttpServices
-from courser.transports.http_connection import HttpSeat
+from courser.transports.http_connection import HttpConnection
 from courser.transports.http_console import PRIVATE, Console
 from courser.transports.http_cors import Cors
 from courser.transports.http_events import EventRoute
@@ -34,10 +34,7 @@ from courser.transports.http_exchange import (
     Answer,
     ClientGone,
     Exchange,
-    Receive,
     RequestIds,
-    Scope,
-    Send,
     head_line,
     text_answer,
 )
@@ -71,8 +68,8 @@ _log = logging.getLogger(__name__)
 _OK, _ACCEPTED, _UNAUTHORIZED, _NOT_FOUND, _NOT_ALLOWED, _FAILED, _UNAVAILABLE = 200, 202, 401, 404, 405, 500, 503
 _RETRY_STATUSES = (429, _UNAVAILABLE)
 _RETRY_LINE = head_line("retry-after", "1")
-_HOT_METHODS = (b"GET", b"POST")
-_HOT_URL = re.compile(rb"/streams/[^/?#\x80-\xff]+/topics/[^/?#\x80-\xff]+/messages(?:\?[^#\x80-\xff]*)?")
+_HOT_METHODS = ("GET", "POST")
+_HOT_PATH = re.compile(rb"/streams/[^/]+/topics/[^/]+/messages")
 _SAME_LINES = head_line("x-content-type-options", "nosniff")
 _PRIVATE_LINES = b"".join(head_line(name, value) for name, value in PRIVATE.items())
 _KNOWN_PATH_COUNT, _KNOWN_PATH_SIZE_MAX = 1_000, 200
@@ -96,7 +93,7 @@ _refresh_decoder = msgspec.json.Decoder(RefreshBody)
 
 
 class HttpApplication:
-    """An ASGI application."""
+    """Answers requests."""
 
     def __init__(self, services: HttpServices, settings: HttpSettings, connections: ConnectionSettings) -> None:
         self._services = services
@@ -167,23 +164,22 @@ class HttpApplication:
         self._events.stop()
         self._searches.stop()
 
-    def is_hot(self, method: bytes, url: bytes) -> bool:
+    def is_hot(self, method: str, path: bytes) -> bool:
         """Whether it is a send or a poll. Keys of trusted issuers may have to be fetched, with a timeout."""
-        return method in _HOT_METHODS and self._services.check_trusted is None and _HOT_URL.fullmatch(url) is not None
+        return method in _HOT_METHODS and self._services.check_trusted is None and _HOT_PATH.fullmatch(path) is not None
 
     # --- every request ---
 
-    def open_whole(
-        self, seat: HttpSeat, method: str, url: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes
+    def open(
+        self,
+        connection: HttpConnection,
+        method: str,
+        path: bytes,
+        query: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
     ) -> Exchange:
-        """A request that came in one piece."""
-        path, _, query = url.partition(b"?")
-        return Exchange(seat, method, (path, query), headers, self._connections, self._ids, whole_body=body)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        del receive, send
-        await self.answer(Exchange.of(scope, self._connections, self._ids))
+        """A request whose head has arrived."""
+        return Exchange(connection, method, path, query, headers, self._connections, self._ids)
 
     async def answer(self, exchange: Exchange) -> None:
         """Answer one request."""
@@ -193,7 +189,7 @@ class HttpApplication:
             await exchange.send(answer, self._lines(exchange, answer))
         except (ClientGone, TimeoutError):
             # Nobody reads the answer.
-            exchange.seat.abort()
+            exchange.connection.abort()
         finally:
             if exchange.session is not None:
                 self._services.reply_sent(exchange.session)
@@ -258,26 +254,29 @@ class HttpApplication:
 
     async def _check_token(self, exchange: Exchange) -> Access:
         # Until its token is found to be valid, it makes room for others.
-        exchange.seat.is_stranger = True
+        exchange.connection.is_stranger = True
         token = self._token_of(exchange)
         if not token:
             raise CommandRejected(ErrorCode.ACCESS_TOKEN_MISSING, "the request has no access token; log in first")
         services = self._services
         access = services.tokens.check(token) if services.check_trusted is None else await services.check_token(token)
-        exchange.seat.is_stranger = False
+        exchange.connection.is_stranger = False
         return access
 
     def _token_of(self, exchange: Exchange) -> str:
         """The access token of a request, or an empty text."""
-        seat, authorization = exchange.seat, exchange.headers.get(b"authorization", b"")
+        connection, authorization = exchange.connection, exchange.headers.get(b"authorization", b"")
         if not authorization and self._console is not None:
             cookie = self._console.token_of(exchange)
             exchange.is_private = cookie is not None
             return cookie or ""
-        if authorization != seat.authorization:
+        if authorization != connection.authorization:
             scheme, _, token = authorization.decode("latin-1").partition(" ")
-            seat.authorization, seat.token = authorization, token.strip() if scheme.lower() == "bearer" else ""
-        return seat.token
+            connection.authorization, connection.token = (
+                authorization,
+                token.strip() if scheme.lower() == "bearer" else "",
+            )
+        return connection.token
 
     # --- commands ---
 

@@ -2,30 +2,26 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from functools import cached_property
+from http import HTTPStatus
 from itertools import count
-from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from courser.broker.access.sessions import Session
 from courser.model.buffers import Buffer
 from courser.model.clock import Clock
 from courser.model.memory_ledger import MemoryLedger
 from courser.model.trace_context import TraceContext, trace_context_of
+from courser.transports.frame_buffer import BASE_SIZE
 from courser.transports.http_body import BodyMemory
-from courser.transports.http_connection import CYCLE, SEAT, HttpSeat
+from courser.transports.http_connection import HttpConnection, HttpRequest
 from courser.transports.request_memory import private_memory
 from courser.transports.settings import ConnectionSettings
 from courser.wire.rest_fields import RestRefused
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _SECOND = 1_000_000
 _PIECE_SIZE = 256 * 1024
@@ -38,6 +34,7 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _HEAD = b"%b%bx-request-id: %b\r\n\r\n"
 _CONTENT_TYPE_LINE, _CONTENT_LENGTH_LINE = b"content-type: %b\r\n", b"content-length: %d\r\n"
 _CHUNKED_LINE, _CLOSE_LINE = b"transfer-encoding: chunked\r\n", b"connection: close\r\n"
+_STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
 TEXT_TYPE = "text/plain; charset=utf-8"
 
 
@@ -77,69 +74,52 @@ class RequestIds:
         return f"{self._prefix}{next(self._numbers):016x}"
 
 
-class Exchange:
-    """A request as it comes in."""
+class Exchange(HttpRequest):
+    """A request as it comes in, and its answer as it goes out."""
+
+    is_private = False
+    """Whether the answer is for one user of a browser, and must not be kept."""
+    session: Session | None = None
+    """Of a request that is a command."""
+    _query: dict[str, str] | None = None
+    _memory: BodyMemory | None = None
 
     def __init__(
         self,
-        seat: HttpSeat,
+        connection: HttpConnection,
         method: str,
-        target: tuple[bytes, bytes],
+        path: bytes,
+        query: bytes,
         headers: Sequence[tuple[bytes, bytes]],
         settings: ConnectionSettings,
         ids: RequestIds,
-        *,
-        whole_body: bytes | None = None,
     ) -> None:
-        """``target`` is the path and the query. ``whole_body``: the body, if it came together with the head."""
-        self.seat = seat
+        self.connection = connection
         self.method = method
-        self.path, self._query_string = target
+        self.path = path
+        self._query_string = query
         self.headers: dict[bytes, bytes] = dict(headers)
         sent_id = self.headers.get(b"x-request-id")
         has_name = sent_id is not None and _REQUEST_ID.fullmatch(sent_id)
         self.request_id = sent_id.decode() if has_name and sent_id is not None else ids.name()
         """What the reply and the log call the request: as the client does, if that is harmless."""
-        self.cycle: RequestResponseCycle | None = None
-        """What uvicorn knows about it. None while a request that came in one piece has not waited for anything."""
-        self._whole_body = whole_body
-        self._query: dict[str, str] | None = None
-        self.is_private = False
-        """Whether the answer is for one user of a browser, and must not be kept."""
-        self.session: Session | None = None
-        """Of a request that is a command."""
+        self.pieces = []
         self._settings = settings
-        self._memory: BodyMemory | None = None
-        self._is_body_complete = False
-
-    @classmethod
-    def of(cls, scope: Scope, settings: ConnectionSettings, ids: RequestIds) -> "Exchange":
-        """A request as ASGI describes it."""
-        state = scope["state"]
-        target = scope["raw_path"], scope["query_string"]
-        exchange = cls(state[SEAT], scope["method"], target, scope["headers"], settings, ids)
-        exchange.cycle = state[CYCLE]
-        return exchange
 
     @property
     def address(self) -> str:
         """``ip:port`` of the client."""
-        return self.seat.address
+        return self.connection.address
 
     @property
     def scheme(self) -> str:
         """``https`` with TLS, otherwise ``http``."""
-        return self.seat.protocol.scheme or "http"
+        return self.connection.scheme
 
     @property
     def port(self) -> int:
         """On which the server listens."""
-        return (self.seat.protocol.server or ("", 0))[1] or 0
-
-    @property
-    def _known_cycle(self) -> RequestResponseCycle:
-        assert self.cycle is not None, "it is known from the first wait on"
-        return self.cycle
+        return self.connection.port
 
     @property
     def trace(self) -> TraceContext | None:
@@ -180,14 +160,13 @@ class Exchange:
     # --- the body ---
 
     def whole_body(self, size_max: int, room_size: int = 0) -> Buffer | None:
-        """The body behind ``room_size`` free bytes, if it came with the head. It is too small to count as memory."""
-        body = self._whole_body
-        if body is None:
+        """The body behind ``room_size`` free bytes, if all of it is here and too small to count as memory."""
+        if not self.is_whole or self.unread_size > BASE_SIZE:
             return None
         self._check_head(size_max)
+        body = self.take_body()
         if len(body) > size_max:
             raise _too_large(size_max)
-        self._is_body_complete = True
         if not room_size:
             return body
         whole = bytearray(room_size)
@@ -203,12 +182,12 @@ class Exchange:
         if whole is not None:
             return whole
         declared_size = self._check_head(size_max)
-        self._memory = self.seat.receiving = BodyMemory(memory, clock)
+        self._memory = self.connection.receiving = BodyMemory(memory, clock)
         try:
             return await self._receive_body(size_max, declared_size, self._memory, room_size)
         finally:
-            self.seat.receiving = None
-            self.seat.protocol.stop_receiving()
+            self.connection.receiving = None
+            self.connection.stop_receiving()
 
     def _check_head(self, size_max: int) -> int | None:
         """Refuse a body because of what the head says about it. The declared size, if there is one."""
@@ -231,15 +210,11 @@ class Exchange:
         loop = asyncio.get_running_loop()
         patience = self._settings.frame_deadline / _SECOND
         deadline = loop.time() + patience
-        while not self._is_body_complete:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    message: Mapping[str, Any] = await self._known_cycle.receive()
-            except TimeoutError:
-                raise RestRefused(_REQUEST_TIMEOUT, "the body did not arrive in time") from None
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            piece = message.get("body", b"")
+        is_whole = False
+        while not is_whole:
+            if not self.unread_size and not self.is_whole:
+                await self._wait_for_more(deadline)
+            is_whole, piece = self.is_whole, self.take_body()
             size = len(body) - room_size + len(piece)
             if size > size_max:
                 raise _too_large(size_max)
@@ -251,44 +226,51 @@ class Exchange:
                         await memory.make_room(size, size_max if declared_size is None else declared_size)
                 except TimeoutError:
                     raise RestRefused(_UNAVAILABLE, "the server is busy with large requests; try again") from None
-            self._is_body_complete = not message.get("more_body", False)
-            if self._is_body_complete and not room_size and not body:
+            if is_whole and not room_size and not body:
                 # Most bodies come in one piece.
-                return bytes(piece)
+                return piece
             body += piece
             # Every byte earns time, but never more than the patience.
             earned = deadline + (loop.time() - began) + len(piece) / self._settings.frame_rate_min
             deadline = min(earned, loop.time() + patience)
-            if declared_size is not None and memory.covers(declared_size) and not self._is_body_complete:
+            if declared_size is not None and memory.covers(declared_size) and not is_whole:
                 return await self._receive_rest(body, room_size + declared_size, room_size, deadline)
         return body
 
+    async def _wait_for_more(self, deadline: float) -> None:
+        """Wait until more of the body has come, or until it is complete."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not (self.unread_size or self.is_whole or self.is_gone):
+                    await self.wait_for_change()
+        except TimeoutError:
+            raise RestRefused(_REQUEST_TIMEOUT, "the body did not arrive in time") from None
+        if self.is_gone:
+            raise ClientGone
+
     async def _receive_rest(self, begun: bytearray, whole_size: int, room_size: int, deadline: float) -> Buffer:
         """The rest of a body for which there is memory. It goes to its place, with no step here per piece."""
-        loop, cycle, protocol = asyncio.get_running_loop(), self._known_cycle, self.seat.protocol
+        loop, connection = asyncio.get_running_loop(), self.connection
         # More may have come in while the body waited for memory.
-        begun += cycle.body
-        cycle.body = bytearray()
+        begun += self.take_body()
         body = private_memory(whole_size)
         body[: len(begun)] = begun
-        if cycle.more_body:
-            protocol.receive_into(body[room_size:], len(begun) - room_size)
         counted_size = len(begun) - room_size
-        while cycle.more_body and not cycle.disconnected:
+        if not self.is_whole:
+            connection.receive_into(body[room_size:], counted_size)
+        while not (self.is_whole or self.is_gone):
             try:
                 async with asyncio.timeout_at(deadline):
-                    await cycle.message_event.wait()
-                    cycle.message_event.clear()
+                    await self.wait_for_change()
             except TimeoutError:
-                arrived_size = protocol.received_size
+                arrived_size = connection.received_size
                 if arrived_size == counted_size:
                     raise RestRefused(_REQUEST_TIMEOUT, "the body did not arrive in time") from None
                 earned = deadline + (arrived_size - counted_size) / self._settings.frame_rate_min
                 deadline = min(earned, loop.time() + self._settings.frame_deadline / _SECOND)
                 counted_size = arrived_size
-        if cycle.disconnected:
+        if self.is_gone:
             raise ClientGone
-        self._is_body_complete = True
         return body
 
     @property
@@ -305,36 +287,39 @@ class Exchange:
             await self.held.aclose()
 
     async def wait_for_disconnect(self) -> None:
-        """Return when the client has closed the connection. Not before the body is read."""
-        while (await self._known_cycle.receive())["type"] != "http.disconnect":
-            pass
+        """Return when the client has closed the connection, or has the reply."""
+        while not (self.is_gone or self.is_answered):
+            await self.wait_for_change()
 
     # --- the answer ---
 
     async def send(self, answer: Answer, lines: bytes = b"") -> None:
         """Send an answer, with these lines in its head. A client that does not read it loses the connection."""
         body, rest = (b"", ()) if self.method == "HEAD" else (answer.body, answer.rest)
-        protocol = self.seat.protocol
-        if answer.pieces is None and not rest and len(body) <= _SMALL_SIZE and protocol.is_writable:
-            protocol.reply(self.cycle, self._head(answer, lines) + body)
+        connection = self.connection
+        if answer.pieces is None and not rest and len(body) <= _SMALL_SIZE and connection.is_writable:
+            if not self.is_gone:
+                # With one system call.
+                connection.end_reply(self, self._head(answer, lines) + body)
             return
         # A request that began outside a task must be in one to wait with a timeout.
         await asyncio.sleep(0)
-        patience = self._settings.send_deadline / _SECOND
-        cycle = self._known_cycle
-        size = len(body) + sum(map(len, rest)) if answer.pieces is None else None
-        async with asyncio.timeout(patience):
-            await cycle.flow.drain()
-        protocol.begin_reply(cycle, self._head(answer, lines), size)
+        last = b""
+        await self._send_piece(self._head(answer, lines))
         if answer.pieces is not None:
             async with aclosing(answer.pieces) as pieces:
                 async for piece in pieces:
-                    await self._send_body(piece, patience)
+                    for part in _cut(piece):
+                        await self._send_piece(b"%x\r\n%b\r\n" % (len(part), part))
+            last = b"0\r\n\r\n"
         else:
             for part in (body, *rest):
-                await self._send_body(part, patience)
-        async with asyncio.timeout(patience):
-            await cycle.send({"type": "http.response.body", "body": b"", "more_body": False})
+                for piece in _cut(part):
+                    await self._send_piece(piece)
+        # The connection keeps no more than the last pieces.
+        await self._send_piece(b"")
+        if not self.is_gone:
+            connection.end_reply(self, last)
 
     def _head(self, answer: Answer, lines: bytes) -> bytes:
         if answer.headers:
@@ -345,20 +330,22 @@ class Exchange:
             lines += _CHUNKED_LINE
         elif answer.status != _NO_CONTENT:
             lines += _CONTENT_LENGTH_LINE % (len(answer.body) + sum(map(len, answer.rest)))
-        cycle = self.cycle
-        if cycle is not None:
-            cycle.keep_alive = cycle.keep_alive and not answer.closes
-            if not cycle.keep_alive:
-                lines += _CLOSE_LINE
-        return _HEAD % (STATUS_LINE[answer.status], lines, self.request_id.encode())
+        self.keeps_alive = self.keeps_alive and not answer.closes
+        if not self.keeps_alive:
+            lines += _CLOSE_LINE
+        return _HEAD % (_STATUS_LINES[answer.status], lines, self.request_id.encode())
 
-    async def _send_body(self, body: bytes, patience: float) -> None:
-        """Return when the connection has taken all of it but the last pieces."""
-        cycle = self._known_cycle
-        for start in range(0, len(body), _PIECE_SIZE):
-            piece = body[start : start + _PIECE_SIZE]
-            async with asyncio.timeout(patience):
-                await cycle.send({"type": "http.response.body", "body": piece, "more_body": True})
+    async def _send_piece(self, piece: bytes) -> None:
+        """Send when the client has read most of what was sent before."""
+        if not self.connection.is_writable:
+            async with asyncio.timeout(self._settings.send_deadline / _SECOND):
+                await self.connection.drain()
+        if piece and not self.is_gone:
+            self.connection.write(piece)
+
+
+def _cut(body: bytes) -> Iterator[bytes]:
+    return (body[start : start + _PIECE_SIZE] for start in range(0, len(body), _PIECE_SIZE))
 
 
 def head_line(name: str, value: str) -> bytes:
