@@ -6,6 +6,9 @@ import errno
 import pytest
 
 from courser.api import commands as c
+from courser.broker.catalog.purging import prepared_purge
+from courser.catalog import changes
+from courser.catalog.entities import PurgedTopic
 from courser.catalog.store import CatalogSettings
 from courser.errors import CourserError, DiskFull, ErrorCode, StorageFailure
 from courser.model.topic_options import TopicOptions
@@ -282,3 +285,30 @@ async def test_a_server_may_die_anywhere_in_a_purge(purge: c.Command, *, with_po
         if is_over:
             return
     raise AssertionError("the purge never came to its end")
+
+
+@every_purge
+async def test_a_purge_with_ends_deletes_nothing_behind_them(purge: c.Command) -> None:
+    """This is what a process is told that purges its own partitions for the first one."""
+    server = await started()
+    for partition in server.broker.partitions.topics[0, 0].partitions:
+        await partition.roll()
+    after = [await server.send("t", "after", number) for number in range(2)]
+    ends = (after[0], 0)
+    change = (
+        changes.TopicPurge(0, 0, 0, ends)
+        if isinstance(purge, c.PurgeTopic)
+        else changes.StreamPurge(0, (PurgedTopic(0, 0, ends),))
+    )
+    async with prepared_purge(
+        server.broker.partitions, server.broker.catalog.state, change, server.broker.catalog.purge_end_of
+    ) as prepared:
+        assert prepared == (
+            changes.TopicPurge(0, 0, 1, ends)
+            if isinstance(purge, c.PurgeTopic)
+            else changes.StreamPurge(0, (PurgedTopic(0, 1, ends),))
+        )
+    await server.broker.catalog.submit(change)
+    assert list((await server.read("t", 0)).values()) == ["after"]
+    assert list((await server.read("t", 1)).values()) == ["before", "after"]
+    assert await server.broker.close()

@@ -7,7 +7,7 @@ runs in a pool of threads.
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,6 +31,7 @@ from courser.broker.archive.archive_metrics import (
 )
 from courser.broker.catalog.catalog_service import CatalogService
 from courser.broker.catalog.finding import Finder
+from courser.broker.catalog.purging import AnyPurge
 from courser.broker.catalog.quotas import Quotas
 from courser.broker.figures.diagnosis import Diagnosis
 from courser.broker.figures.figures import Figures
@@ -55,6 +56,7 @@ from courser.broker.partition.partition_metrics import PartitionMetrics
 from courser.broker.partition.partition_registry import PartitionRegistry
 from courser.broker.partition.partition_survey import PartitionSurvey
 from courser.broker.partition.read_buffers import ReadBuffers
+from courser.broker.publishing.archived_purge import purge_archived
 from courser.broker.publishing.publishing import Publishing
 from courser.broker.publishing.staging import Staging
 from courser.broker.settings import BrokerSettings
@@ -67,7 +69,6 @@ from courser.catalog.opening import OpenedCatalog, open_catalog
 from courser.catalog.state import CatalogState
 from courser.errors import StorageFailure
 from courser.model import metric_table as m
-from courser.model.identifiers import TopicAddress
 from courser.model.memory_ledger import MemoryLedger
 from courser.model.metrics import Registry, Sample
 from courser.model.permissions import ALL_PERMISSIONS, Action
@@ -444,11 +445,17 @@ class Broker:
         await self.publishing.finish_open()
         await self.staging.remove_expired()
 
-    async def archive_before_purge(self, addresses: Iterable[TopicAddress]) -> None:
-        """Archive what a purge is about to delete. Raises 20044 if the archive does not take it."""
+    async def purge(self, change: AnyPurge) -> None:
+        """Delete all messages of a topic or a stream, if there is an archive, after they are archived.
+
+        Raises:
+            CommandRejected: the rules forbid it. 20044: the archive does not take them.
+            CourserError: the disk refuses.
+        """
         if self.archiver is None:
-            return
-        await self.archiver.archive_topics(addresses)
+            await self.catalog.submit(change)
+        else:
+            await purge_archived(change, self.catalog, self.publishing, self.archiver)
 
     def notices(self) -> list[str]:
         """What is wrong although clients get what they ask for."""

@@ -8,7 +8,6 @@ from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
 from courser.catalog import changes
 from courser.catalog.entities import Stream
-from courser.model.identifiers import TopicAddress
 
 
 async def get_stream(broker: Broker, session: Session, command: c.GetStream) -> r.StreamDetails:
@@ -53,5 +52,4 @@ async def delete_stream(broker: Broker, session: Session, command: c.DeleteStrea
 async def purge_stream(broker: Broker, session: Session, command: c.PurgeStream) -> None:
     """Delete all messages and stored offsets; numbering continues."""
     stream = broker.finder.stream(session, command)
-    await broker.archive_before_purge([TopicAddress(stream.stream_id, topic_id) for topic_id in stream.topics])
-    await broker.catalog.submit(changes.StreamPurge(stream.stream_id))
+    await broker.purge(changes.StreamPurge(stream.stream_id))

@@ -13,7 +13,6 @@ from courser.catalog import changes
 from courser.catalog.entities import Topic
 from courser.catalog.rules import PARTITION_COUNT_MAX, ROOT_USER_ID
 from courser.errors import CommandRejected, ErrorCode
-from courser.model.identifiers import TopicAddress
 from courser.model.permissions import Action
 
 
@@ -68,8 +67,7 @@ async def delete_topic(broker: Broker, session: Session, command: c.DeleteTopic)
 async def purge_topic(broker: Broker, session: Session, command: c.PurgeTopic) -> None:
     """Delete all messages and stored offsets; numbering continues."""
     stream, topic = broker.finder.topic(session, command)
-    await broker.archive_before_purge([TopicAddress(stream.stream_id, topic.topic_id)])
-    await broker.catalog.submit(changes.TopicPurge(stream.stream_id, topic.topic_id))
+    await broker.purge(changes.TopicPurge(stream.stream_id, topic.topic_id))
 
 
 # --- partitions and segments ---

@@ -109,7 +109,7 @@ class ArchiveGuard:
         return before_offset
 
     def purgeable_end(self, log: PartitionLog) -> int:
-        """The offset up to which a purge may delete: what came after ``archive_topics`` stays."""
+        """The offset up to which a purge may delete."""
         missing = (segment.base_offset for segment in log.segments if not self.has_messages(log, segment))
         return next(missing, log.next_offset)
 

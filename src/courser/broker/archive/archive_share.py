@@ -372,9 +372,9 @@ class ArchiveShare:
     async def ask_for(self, addresses: Sequence[TopicAddress]) -> list[AwaitedSegment]:
         """Have all messages that topics have now archived by the next run, because they are about to be purged.
 
-        They end at the end of a segment. Messages that come later are in later ones (``ArchiveGuard.purgeable_end``):
-        what counts is what a partition had when its segment was closed, not what arrives while it is sealed.
-        Topics of other processes are left out.
+        They end at the end of a segment: messages that come later are in later ones. What counts is what a partition
+        had when its segment was closed, not what arrives while it is sealed. Of each partition, what comes last ends
+        there, if only with no messages. Topics of other processes are left out.
         """
         topics = [self._registry.at(address) for address in addresses if self._registry.owns(*address)]
         partitions = [partition for topic in topics for partition in topic.partitions]
@@ -392,6 +392,7 @@ class ArchiveShare:
                 AwaitedSegment(log.identity, segment.base_offset, segment.end_offset, segment.message_count)
                 for segment in log.segments
             ]
+            awaited.append(AwaitedSegment(log.identity, log.next_offset, log.next_offset, 0))
         for partition in partitions:
             if partition.log.failure is None:
                 await partition.seal()

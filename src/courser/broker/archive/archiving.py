@@ -26,7 +26,7 @@ from courser.archive.reader import ArchiveReader, make_place
 from courser.archive.root_writer import RootWriter
 from courser.archive.settings import ArchiveMoment, ArchiveSettings
 from courser.archive.store import Store
-from courser.broker.archive.archive_share import ArchiveShare, settled_in_time
+from courser.broker.archive.archive_share import ArchiveShare, AwaitedSegment, settled_in_time
 from courser.broker.catalog.catalog_service import CatalogService
 from courser.broker.partition.partition_registry import PartitionRegistry
 from courser.broker.partition.partition_survey import Pause, let_others_run
@@ -187,16 +187,19 @@ class Archiver:
 
     # --- what a purge waits for ---
 
-    async def archive_topics(self, addresses: Iterable[TopicAddress]) -> None:
-        """Archive all messages that topics have now, because they are about to be purged.
-
-        Raises:
-            CommandRejected: the store does not take them.
-        """
+    async def ask_for(self, addresses: Iterable[TopicAddress]) -> list[AwaitedSegment]:
+        """See ``ArchiveShare``. Of all processes."""
         await self._wait_for_peers()
         awaited = await self._each(partial(ArchiveShare.ask_for, addresses=tuple(addresses)))
+        return [segment for share in awaited for segment in share]
+
+    async def archive_asked(self, segments: Sequence[AwaitedSegment]) -> None:
+        """Archive what was asked for, because it is about to be purged.
+
+        Raises:
+            CommandRejected: the store does not take it.
+        """
         await self.run_once()
-        segments = [segment for share in awaited for segment in share]
         count = sum(await self._each(partial(ArchiveShare.missing_count, awaited=segments)))
         if count:
             reason = f"{count} messages are not archived: {self.failure or 'they cannot be read'}"

@@ -91,7 +91,7 @@ class CatalogService:
         self.on_change: Callable[[], None] = lambda: None
         """Called when a change was applied to the state and to the open partitions, or failed."""
         self.purge_end_of: Callable[[PartitionLog], int] = lambda log: log.next_offset
-        """The offset below which a purge deletes messages, asked while no message can be added."""
+        """The offset up to which a purge may delete messages, asked while no message can be added."""
         self._turn = asyncio.Lock()
         self._background = Background()
         self._closing: set[asyncio.Task[bool]] = set()

@@ -17,7 +17,7 @@ from courser.catalog import changes
 from courser.catalog.entities import PurgedTopic, Stream, Topic
 from courser.catalog.partitions import is_behind, leave_behind
 from courser.catalog.state import CatalogState
-from courser.errors import CourserError, PartitionReadOnly, StorageFailure
+from courser.errors import CommandRejected, CourserError, ErrorCode, PartitionReadOnly, StorageFailure
 from courser.storage.partition_log import PartitionLog
 
 _log = logging.getLogger(__name__)
@@ -33,24 +33,22 @@ async def prepared_purge(
     end_of: Callable[[PartitionLog], int],
     others: Others | None = None,
 ) -> AsyncIterator[AnyPurge]:
-    """Hold the writes of all partitions of a purge, and yield the change with their ends, which ``end_of`` knows.
+    """Hold the writes of all partitions of a purge, and yield the change with their ends.
 
-    Partitions that still miss the purge at the end of the block are prepared to accept messages before it runs.
+    They are those that the change names, if it names any; otherwise ``end_of`` knows them. Partitions that still miss
+    the purge at the end of the block are prepared to accept messages before it runs.
+
+    Raises:
+        CommandRejected: a partition does not reach up to its end for ``end_of``, or another process is away.
     """
-    stream = state.streams.get(change.stream_id)
-    named = (
-        [change.topic_id]
-        if isinstance(change, changes.TopicPurge)
-        else list(stream.topics if stream is not None else ())
-    )
-    topics = [topic for topic_id in named if (topic := state.topic(change.stream_id, topic_id)) is not None]
+    topics = purged_topics(state, change)
     opened = [(topic, registry.topics.get((change.stream_id, topic.topic_id))) for topic in topics]
     async with AsyncExitStack() as stack:
         for _, found in opened:
             for partition in found.partitions if found is not None else ():
                 await stack.enter_async_context(partition.held_writes())
         held = {} if others is None else await stack.enter_async_context(others.held_writes(change))
-        rows = [held.get(topic.topic_id) or _row(topic, found, end_of) for topic, found in opened]
+        rows = [held.get(topic.topic_id) or _row(state, change, topic, found, end_of) for topic, found in opened]
         try:
             if isinstance(change, changes.TopicPurge):
                 yield changes.TopicPurge(
@@ -65,11 +63,38 @@ async def prepared_purge(
                         leave_behind(partition.log, end)
 
 
-def _row(topic: Topic, opened: OpenTopic | None, end_of: Callable[[PartitionLog], int]) -> PurgedTopic:
+def purged_topics(state: CatalogState, change: AnyPurge) -> list[Topic]:
+    """The topics that a purge concerns."""
+    stream = state.streams.get(change.stream_id)
+    topics = stream.topics if stream is not None else {}
+    if isinstance(change, changes.StreamPurge):
+        return list(topics.values())
+    return [topics[change.topic_id]] if change.topic_id in topics else []
+
+
+def _row(
+    state: CatalogState,
+    change: AnyPurge,
+    topic: Topic,
+    opened: OpenTopic | None,
+    end_of: Callable[[PartitionLog], int],
+) -> PurgedTopic:
     logs = [partition.log for partition in opened.partitions] if opened is not None else []
     # Rebuilt metadata may not know how often a topic was purged, but its partitions do.
     count = max([topic.purge_count, *(log.epoch for log in logs)]) + 1
-    return PurgedTopic(topic.topic_id, count, tuple(map(end_of, logs)))
+    ends = tuple(map(end_of, logs))
+    if wanted := _wanted_ends(change, topic.topic_id):
+        if any(end < wanted_end for end, wanted_end in zip(ends, wanted, strict=False)):
+            raise CommandRejected(ErrorCode.NOT_ARCHIVED, "what is to be purged is not archived any more")
+        # They were found out some time ago, and a purge that was journaled since may have been refused by the disk.
+        ends = tuple(max(end, state.purge_end(topic, number)) for number, end in enumerate(wanted))
+    return PurgedTopic(topic.topic_id, count, ends)
+
+
+def _wanted_ends(change: AnyPurge, topic_id: int) -> tuple[int, ...]:
+    if isinstance(change, changes.TopicPurge):
+        return change.ends
+    return next((row.ends for row in change.topics if row.topic_id == topic_id), ())
 
 
 async def purge_topics(

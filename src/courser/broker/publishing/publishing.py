@@ -9,9 +9,10 @@ ADR 0013 has the reasons.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from courser.broker.catalog.quotas import Quotas
 from courser.broker.partition.elsewhere import First, Others, RedoStep
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import PartitionRegistry
+from courser.broker.publishing.gate import Gate
 from courser.broker.publishing.redo import AppendProgress, Redo
 from courser.broker.publishing.staging import Staging
 from courser.catalog import changes
@@ -84,6 +86,10 @@ class Publishing:
         self._take_room = take_room
         self._turns: dict[str, _Turn] = {}
         """By sink: one publish of a sink runs at a time."""
+        self._gate = Gate()
+        """Whoever has the turn of a sink is inside."""
+        self._left: Counter[str] = Counter()
+        """Sinks whose open publish is not continued, and how many purges want that."""
         self._background = Background()
         self._is_closed = False
         staging.make_room = self.settle
@@ -224,6 +230,8 @@ class Publishing:
 
     async def _append(self, sink: Sink, publish: Publish) -> AppendProgress:
         """Append what is not in the logs yet, here and in other processes. Each skips what belongs to others."""
+        if sink.name in self._left:
+            raise CommandRejected(ErrorCode.SERVER_BUSY, "a topic of this publish is being purged")
         progress = await self._redo.append(sink, publish)
         if self._others is not None:
             await self._others.redo(sink.name, RedoStep.APPEND)
@@ -308,6 +316,57 @@ class Publishing:
             if publish is not None and self._redo.is_appended(publish) and any(map(concerns, publish.targets)):
                 await self._background.shielded(self._in_turn(sink.name, partial(self._finish, sink.name)))
 
+    # --- what purges do ---
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """No publish is being carried out: one that is open has been appended as a whole, or has failed."""
+        async with self._gate.closed():
+            yield
+
+    def open_ops(self, topics: Iterable[TopicAddress]) -> frozenset[int]:
+        """The ops of the open publishes for some topics."""
+        return frozenset(publish.op for _, publish in self._open_for(topics))
+
+    async def append_open(self, topics: Iterable[TopicAddress]) -> list[str]:
+        """While paused: append all of the open publishes for some topics. Return the sinks of those that still fail."""
+        failed = []
+        for sink, publish in self._open_for(topics):
+            try:
+                await self._append(sink, publish)
+            except CourserError as error:
+                _log.warning("purging a part of an unfinished publish sink=%r reason=%s", sink.name, error)
+                failed.append(sink.name)
+        return failed
+
+    @contextmanager
+    def left_unfinished(self, names: Sequence[str]) -> Iterator[None]:
+        """Do not continue the open publishes of these sinks."""
+        self._left.update(names)
+        try:
+            yield
+        finally:
+            self._left -= Counter(names)
+
+    async def end_open(self, topics: Iterable[TopicAddress], *, besides: Collection[int]) -> None:
+        """While paused: end the open publishes for some topics, but not those with the ops ``besides``.
+
+        Raises:
+            CourserError: one cannot be ended now.
+        """
+        for sink, publish in self._open_for(topics):
+            if publish.op not in besides:
+                await self._carry_out(sink, publish)
+
+    def _open_for(self, topics: Iterable[TopicAddress]) -> list[tuple[Sink, Publish]]:
+        wanted = set(topics)
+        return [
+            (sink, sink.open)
+            for sink in self._catalog.state.sinks.values()
+            if sink.open is not None
+            and any(TopicAddress(row.stream_id, row.topic_id) in wanted for row in sink.open.targets)
+        ]
+
     # --- starting, forgetting, stopping ---
 
     async def finish_open(self) -> None:
@@ -349,7 +408,7 @@ class Publishing:
         turn = self._turns.setdefault(sink, _Turn())
         turn.waiting_count += 1
         try:
-            async with turn.lock:
+            async with turn.lock, self._gate.inside():
                 if not is_last:
                     self._check_open()
                 return await work()
