@@ -85,7 +85,7 @@ def test_half_written_files_hide_from_readers_and_go_at_the_next_run(tmp_path: P
     # As a kill leaves it: never finished, never discarded.
     folder.add(batch_of(120, 60))
     assert offsets_by_duckdb(tmp_path) == offsets_by_polars(tmp_path) == list(range(120))
-    assert len(remove_partial_files(tmp_path)) == 1
+    remove_partial_files(tmp_path)
     assert files_below(tmp_path) == {f"day=2026-11-14/{NAME}", f"day=2026-11-15/{NAME}"}
 
 

@@ -95,7 +95,7 @@ def make_orders(count: int, seed: int) -> Iterator[Order]:
     regulars = list(itertools.accumulate(1 / (rank + 10) for rank in range(_CUSTOMER_COUNT)))
     products = list(itertools.accumulate(product.weight for product in PRODUCTS))
     arrivals = sorted(
-        (at + (_lateness(dice) if dice.random() < _LATE_SHARE else timedelta()), number, at)
+        (at + (dice.random() * LATE_MAX if dice.random() < _LATE_SHARE else timedelta()), number, at)
         for number, at in enumerate(_moments(count, dice))
     )
     for _, number, at in arrivals:
@@ -113,10 +113,6 @@ def _moments(count: int, dice: random.Random) -> list[datetime]:
         if dice.random() < 0.25 + 0.75 * math.sin(math.pi * share) ** 2:
             moments.append(EVENING + timedelta(milliseconds=int(share * LENGTH / timedelta(milliseconds=1))))
     return sorted(moments)
-
-
-def _lateness(dice: random.Random) -> timedelta:
-    return dice.random() * LATE_MAX
 
 
 def _money(cents: int) -> str:

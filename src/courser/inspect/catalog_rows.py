@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from courser.catalog.entities import Stream, Topic, UsedIds, User
+from courser.catalog.entities import Topic, UsedIds, User
 from courser.catalog.state import CatalogState
 from courser.inspect.masking import password_text, readable, readable_fields
 
@@ -111,7 +111,8 @@ def rows_of_state(state: CatalogState) -> Iterator[CatalogRow]:
     """All rows; each thing is followed by its parts."""
     for stream_id in sorted(state.streams):
         stream = state.streams[stream_id]
-        yield _stream_row(stream)
+        ids, count = readable(stream.topic_ids), len(stream.topics)
+        yield StreamRow(stream.stream_id, stream.uuid.hex(), stream.name, stream.created_at, count, ids)
         for topic_id in sorted(stream.topics):
             yield from rows_of_topic(stream_id, stream.topics[topic_id])
     for user_id in sorted(state.users):
@@ -121,17 +122,6 @@ def rows_of_state(state: CatalogState) -> Iterator[CatalogRow]:
     for path in sorted(state.deleted):
         deleted = state.deleted[path]
         yield DeletedDirectoryRow(deleted.path, deleted.uuid.hex())
-
-
-def _stream_row(stream: Stream) -> StreamRow:
-    return StreamRow(
-        stream.stream_id,
-        stream.uuid.hex(),
-        stream.name,
-        stream.created_at,
-        len(stream.topics),
-        readable(stream.topic_ids),
-    )
 
 
 def rows_of_topic(stream_id: int, topic: Topic) -> Iterator[CatalogRow]:

@@ -80,7 +80,8 @@ class JournalInspection:
         for found in JournalScan(self.data, self._snapshot, is_start_known=False).walk():
             if isinstance(found, Fault):
                 summary.fault_count += 1
-                summary.torn_size += self._torn_size(found)
+                if found.fault == FaultKind.TORN_TAIL.value:
+                    summary.torn_size += found.end_position - found.position
                 if found.end_op is None or found.end_op > from_op:
                     yield found
                 continue
@@ -102,9 +103,6 @@ class JournalInspection:
         summary.entry_count += 1
         summary.first_op = row.op if summary.first_op is None else summary.first_op
         summary.last_op = row.op
-
-    def _torn_size(self, fault: Fault) -> int:
-        return fault.end_position - fault.position if fault.fault == FaultKind.TORN_TAIL.value else 0
 
     def _change(self, found: ScannedEntry) -> tuple[ChangeRow, Fault | None]:
         entry = found.entry

@@ -21,11 +21,7 @@ def password_text(password_hash: object) -> str:
     return f"{found[1]} {found[2]}" if found is not None else HIDDEN
 
 
-def _hide(_secret: object) -> str:
-    return HIDDEN
-
-
-SECRETS: Mapping[str, Callable[[object], str]] = {"password_hash": password_text, "token_hash": _hide}
+SECRETS: Mapping[str, Callable[[object], str]] = {"password_hash": password_text, "token_hash": lambda _: HIDDEN}
 """Secret fields, and functions that return the text to show instead."""
 
 

@@ -227,19 +227,17 @@ class SegmentExaminer:
             if self._size < synced_size:
                 return
             yield self._damage(found, self._end_of_loss())
-        elif not is_zero and not self._is_torn(found):
+        elif is_zero:
+            return
+        elif not judge_end(self._file, self._identity, found.position, found.end_position, result.end_offset)[0]:
             # The batch is complete but wrong: neither a write in progress nor a kill explains that.
             result.is_whole = False
             result.ends_in_damage = True
             yield self._damage(found, self._end_of_loss())
-        elif not is_zero:
+        else:
             text = f"incomplete tail, from a write in progress or a kill: {_reason(found)}"
             bounds = (found.position, found.end_position, result.end_offset, None)
             yield Finding(Severity.NOTE, "log", self._path, text, *bounds)
-
-    def _is_torn(self, found: BadRange | ZeroTail) -> bool:
-        bounds = found.position, found.end_position, self.result.end_offset
-        return judge_end(self._file, self._identity, *bounds)[0]
 
     def _end_of_loss(self) -> int | None:
         """The offset after the missing ones at the end of the segment."""

@@ -93,11 +93,8 @@ class TreeCheck:
                 except OSError as error:
                     yield reading_failure(path, error)
                 else:
-                    if not is_there and self._is_directory(directory):
+                    if not is_there and directory in _subdirectories(self._file_system, directory.parent):
                         yield Finding(Severity.WARNING, "descriptors", path, f"absent, {text}")
-
-    def _is_directory(self, path: Path) -> bool:
-        return path in _subdirectories(self._file_system, path.parent)
 
 
 class _Look:

@@ -6,7 +6,6 @@ which ``remove_partial_files`` removes in the next run.
 
 import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -76,14 +75,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def remove_partial_files(root: Path) -> list[Path]:
+def remove_partial_files(root: Path) -> None:
     """Remove half-written files of earlier runs. Nothing may be writing below ``root`` meanwhile."""
-    removed = list(_partial_files(root))
-    for path in removed:
+    for path in root.rglob(f".*{PARTIAL_SUFFIX}"):
         path.unlink(missing_ok=True)
-    return removed
-
-
-def _partial_files(root: Path) -> Iterator[Path]:
-    for folder, _, names in os.walk(root):
-        yield from (Path(folder) / name for name in names if name.startswith(".") and name.endswith(PARTIAL_SUFFIX))

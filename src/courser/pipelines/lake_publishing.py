@@ -73,7 +73,7 @@ def publish(
             name = old.relative_to(lake).as_posix()
             if name in moves:
                 continue
-            if is_within(span, hulls[part]):
+            if hulls[part][0] <= span[0] and span[1] <= hulls[part][1]:
                 earlier.add(name)
             else:
                 cuts.append((old, hulls[part]))
@@ -127,11 +127,6 @@ def older_files(lake: Path, hulls: Hulls, partition_column: str) -> Iterator[tup
         part = int(folder[1] or 0)
         if part in hulls and span[0] <= hulls[part][1] and hulls[part][0] <= span[1]:
             yield path, part, span
-
-
-def is_within(span: tuple[int, int], hull: tuple[int, int]) -> bool:
-    """Whether a file is completely within the batch."""
-    return hull[0] <= span[0] and span[1] <= hull[1]
 
 
 def cut(path: Path, hull: tuple[int, int], offset_column: str) -> None:

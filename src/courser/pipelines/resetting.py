@@ -45,10 +45,6 @@ def reset(definition: Definition, to: str) -> ResetReport:
     )
 
 
-def _reads_files(definition: Definition) -> bool:
-    return isinstance(definition.source, FileSource)
-
-
 def _start(definition: Definition, to: str) -> Start:
     if isinstance(definition.source, FileSource):
         if to != "earliest":
@@ -71,7 +67,8 @@ def _start(definition: Definition, to: str) -> Start:
 def _warning(definition: Definition, to: str) -> str | None:
     if to in (CURRENT, "latest") or definition.sink.type == "console":
         return None
-    if definition.sink.type == "parquet" and definition.transform.sql is None and not _reads_files(definition):
+    is_topic = not isinstance(definition.source, FileSource)
+    if definition.sink.type == "parquet" and definition.transform.sql is None and is_topic:
         # These files are named after offsets, so rows that are read again replace the existing ones.
         return None
     where = definition.sink.place or definition.sink.path

@@ -9,7 +9,6 @@ from typing import Any
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
-    DataType,
     IntegerType,
     LongType,
     MapType,
@@ -74,9 +73,10 @@ def check_schema(schema: StructType, style: str) -> None:
     known = _STYLES[style]
     for field in schema.fields:
         wanted = _field(known, field.name).dataType
-        if not _is_alike(field.dataType, wanted):
-            is_type = field.dataType.simpleString()
-            raise OptionRefused(f'column "{field.name}" is {wanted.simpleString()}, not {is_type}')
+        # Of both, whether they can be null does not matter.
+        given, known_type = field.dataType.simpleString(), wanted.simpleString()
+        if given != known_type:
+            raise OptionRefused(f'column "{field.name}" is {known_type}, not {given}')
 
 
 def _field(known: StructType, name: str) -> StructField:
@@ -86,11 +86,6 @@ def _field(known: StructType, name: str) -> StructField:
         hint = f'; did you mean "{alike}"?' if alike else f"; the columns are {', '.join(names)}"
         raise OptionRefused(f'unknown column "{name}"{hint}')
     return known[name]
-
-
-def _is_alike(one: DataType, other: DataType) -> bool:
-    """Whether the types are equal apart from nullability."""
-    return bool(one.simpleString() == other.simpleString())
 
 
 def arrow_schema(schema: StructType) -> Any:
