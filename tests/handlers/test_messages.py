@@ -313,6 +313,20 @@ async def test_consumers_are_kept_apart_by_number_name_and_kind(scene: Scene) ->
     assert await texts(scene, poll_command(consumer=alike)) == ["m0", "m1", "m2"]
 
 
+@pytest.mark.parametrize("kind", [PollingKind.FIRST, PollingKind.NEXT, PollingKind.OFFSET])
+async def test_a_poll_of_messages_in_memory_is_answered_at_once(scene: Scene, kind: PollingKind) -> None:
+    await add_topic(scene)
+    command = poll_command(kind)
+    address = scene.broker.finder.address(scene.root, command)
+    empty = scene.broker.polls.poll(scene.root, address, command)
+    assert isinstance(empty, r.Polled)
+    assert empty.message_count == 0
+    await send(scene, "one", "two")
+    reply = scene.broker.polls.poll(scene.root, address, command)
+    assert isinstance(reply, r.Polled), "no coroutine, no task"
+    assert reply.message_count == 2
+
+
 async def test_a_single_consumer_without_a_partition_reads_the_first_one(scene: Scene) -> None:
     await add_topic(scene, partition_count=2)
     await send(scene, "here", to=0)

@@ -1,8 +1,7 @@
 """Messages and stored offsets. Every message takes this path: look up, one call, nothing else."""
 
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from courser.api import commands as c
 from courser.api import replies as r
@@ -19,7 +18,7 @@ def send_messages(broker: Broker, session: Session, command: c.SendMessages) -> 
     return broker.sends.append(broker.finder.address(session, command), command)
 
 
-def poll_messages(broker: Broker, session: Session, command: c.PollMessages) -> Coroutine[Any, Any, r.Polled]:
+def poll_messages(broker: Broker, session: Session, command: c.PollMessages) -> r.Polled | Waiting[r.Polled]:
     """The reply refers to memory that belongs to the session until the reply is sent."""
     return broker.polls.poll(session, broker.finder.address(session, command), command)
 

@@ -59,7 +59,6 @@ class LogReader:
         """What reads have met."""
         return self._segments.counters
 
-    @_on_present_segments
     def read(
         self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None, wait: bool = True
     ) -> ReadResult:
@@ -72,12 +71,11 @@ class LogReader:
             PartitionOffline: nothing can be read.
             StorageFailure: the disk cannot be read.
         """
-        log = self._log
+        log, first_offset = self._log, offset
         if log.is_offline:
             log.check_readable()
         collector = Collector(count, size_max)
-        if buffer is None:
-            buffer = ReadBuffer(log.settings.limits.read_buffer_size)
+        buffer = buffer or ReadBuffer(log.settings.limits.read_buffer_size)
         segments, marks = log.segments, log.marks
         # As ``visible_end``.
         end_offset = (marks.synced if log.settings.durability.level is _SYNCED else marks.written)[0]
@@ -97,6 +95,8 @@ class LogReader:
             if offset < segment.end_offset and offset < end_offset:
                 try:
                     offset = self._segments.read(segment, offset, end_offset, collector, buffer, wait)
+                except SegmentGone:
+                    return self.read(first_offset, count, size_max, buffer, wait)
                 except BlockingIOError:
                     raise
                 except OSError as error:

