@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from courser.errors import DiskFull
+from courser.catalog.partitions import leave_behind
+from courser.errors import DiskFull, PartitionReadOnly
 from courser.model.durability import Durability
 from courser.model.identifiers import ConsumerKind
 from courser.storage.jobs import perform
@@ -17,6 +18,7 @@ from courser.storage.recovery_cases import StopKind
 from courser.storage.session_file import begin_session, end_session, how_it_stopped, read_session
 from courser.storage.syncing import plan_sync
 from courser.storage.upkeep import close, plan_purge, plan_trim, plan_upkeep
+from tests.fakes.clocks import ManualClock
 from tests.fakes.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
 from tests.storage.engine import DIRECTORY, SMALL, Engine, batch_of, durability, flipped
 
@@ -177,6 +179,105 @@ def test_a_ledger_that_cannot_be_written_is_written_later() -> None:
     assert engine.log.lack_of_room is None
     engine.restart()
     assert not engine.letters()
+
+
+def test_who_refuses_writes_while_the_recovery_runs_still_does_after_it() -> None:
+    engine = killed()
+    engine.disk.plan = full()
+    log = engine.open(StopKind.KILLED)
+    engine.disk.plan = FaultPlan()
+    job = plan_upkeep(log)
+    assert job is not None
+    job.run()
+    log.fail("the topic was deleted")
+    job.complete()
+    assert (log.failure, log.lack_of_room) == ("the topic was deleted", None)
+    with pytest.raises(PartitionReadOnly):
+        log.append(batch_of(b"x"))
+
+
+def without_room_for_offsets() -> Engine:
+    """Only the file of stored offsets has to be kept aside."""
+    engine = Engine()
+    engine.fill(3)
+    engine.log.store_offset(CONSUMER, 5)
+    engine.sync()
+    engine.stop(StopKind.KILLED)
+    engine.disk.plant(engine.offsets_path, engine.disk.contents(engine.offsets_path) + b"torn")
+    engine.disk.plan = full()
+    return engine
+
+
+def test_a_segment_that_was_closed_before_there_was_room_stays_closed() -> None:
+    engine = without_room_for_offsets()
+    log = engine.open(StopKind.KILLED)
+    assert log.open_segment is not None
+    # A purge that failed for lack of room is still due, and must not touch what is sent from now on.
+    leave_behind(log, log.next_offset)
+    engine.disk.plan = FaultPlan()
+    engine.upkeep()
+    assert log.lack_of_room is None
+    sent = engine.append(batch_of(b"new"))
+    assert perform(plan_purge(log, end_offset=sent.base_offset))
+    assert offsets_of(engine) == [sent.base_offset]
+
+
+def test_times_in_the_future_stay_corrected_when_there_is_room() -> None:
+    engine = without_room_for_offsets()
+    engine.clock = ManualClock(engine.clock.now() - 3_600_000_000)
+    log = engine.open(StopKind.KILLED)
+    assert [segment.last_stored_at for segment in log.segments] == [engine.clock.now()]
+    engine.disk.plan = FaultPlan()
+    engine.upkeep()
+    assert log.lack_of_room is None
+    assert [segment.last_stored_at for segment in log.segments] == [engine.clock.now()]
+
+
+def test_repeated_recoveries_do_not_fill_the_disk_with_parts_of_copies() -> None:
+    engine = killed()
+    engine.disk.plan = FaultPlan().fail("write_at", errno.ENOSPC, onwards=True)
+    log = engine.open(StopKind.KILLED)
+    for _ in range(3):
+        job = plan_upkeep(log)
+        assert job is not None
+        assert not perform(job)
+    assert engine.quarantined() == {}
+
+
+def before_a_larger_segment() -> tuple[Engine, int]:
+    """Two unsealed segments, all of it synced and confirmed, and the path of the first one; the next offset."""
+    engine = Engine(replace(SYNCED, segment_size=1 << 20))
+    engine.fill(5)
+    engine.log.roll()
+    engine.fill(200)
+    engine.sync()
+    next_offset = engine.log.next_offset
+    engine.stop(StopKind.KILLED)
+    assert len(engine.log_paths()) == 2
+    engine.disk.plan = FaultPlan().fail("write_at", errno.ENOSPC, name="ledger*", onwards=True)
+    return engine, next_offset
+
+
+@pytest.mark.parametrize("is_missing", [False, True], ids=["damaged", "missing"])
+@pytest.mark.parametrize("is_ended", [False, True], ids=["room", "power cut"])
+def test_confirmed_offsets_behind_a_loss_are_not_used_again(is_missing: bool, is_ended: bool) -> None:
+    engine, next_offset = before_a_larger_segment()
+    first = engine.log_path()
+    if is_missing:
+        engine.disk.unlink(first)
+    else:
+        engine.disk.plant(first, flipped(engine.disk.contents(first), engine.batch_starts()[4] + 100))
+    log = engine.open(StopKind.CRASHED)
+    assert log.lack_of_room is not None
+    assert log.next_offset >= next_offset
+    engine.disk.plan = FaultPlan()
+    if is_ended:
+        engine.disk.power_cut()
+        log = engine.open(StopKind.CRASHED)
+    else:
+        engine.upkeep()
+    assert log.lack_of_room is None
+    assert engine.append(batch_of(b"new")).base_offset >= next_offset
 
 
 # --- the session file ---

@@ -677,10 +677,11 @@ class PartitionLog:
 
     def complete_recovery(self, recovered: RecoveredPartition) -> None:
         """There was room for what the start could not write. The messages are the same as before."""
-        before = self.segments
+        before, had_open_segment = self.segments, self.open_segment is not None
         self.offsets.close()
         self.ledger, self.offsets = recovered.ledger, recovered.offsets
-        self.failure, self.lack_of_room = recovered.failure, recovered.lack_of_room
+        # Whoever has refused writes meanwhile, because the topic was deleted for example, still does.
+        self.failure, self.lack_of_room = self.failure or recovered.failure, recovered.lack_of_room
         self.is_incomplete, self.is_as_left = recovered.is_incomplete, recovered.is_as_left
         if recovered.next_offset != self.next_offset:
             self.marks = Watermarks(recovered.next_offset)
@@ -692,6 +693,10 @@ class PartitionLog:
         self._found_size, self._found_message_count = _totals_of(self.segments)
         for segment in before:
             self.files.drop(segment)
+        if not had_open_segment:
+            # It was closed for a purge that is still due, or for a clock that was set.
+            self.roll()
+        self.follow_clock()
 
     def begin_corrections(self) -> LedgerDraft | None:
         """Records of the corrections that the ledger does not have; None if it has them all."""

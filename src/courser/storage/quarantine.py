@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from courser.storage.durable_files import copy_range, free_name, sync_directory
+from courser.errors import StorageFailure
+from courser.storage.durable_files import copy_range, free_name, sync_directory, unlink_if_there
 from courser.storage.engine_limits import DEFAULT_LIMITS
 from courser.storage.files import File, FileSystem, read_into
 from courser.storage.paths import QUARANTINE
@@ -25,7 +26,13 @@ class Quarantine:
         end = end_of_data(file, start, end, self._copy_size)
         if end > start:
             target = self._free_name(f"{file.path.name}.{start}-{end}")
-            copy_range(self._file_system, file, start, end, target, self._copy_size)
+            try:
+                copy_range(self._file_system, file, start, end, target, self._copy_size)
+            except (OSError, StorageFailure):
+                # On a full disk this is repeated until there is room, which a part of a copy would take.
+                with contextlib.suppress(OSError):
+                    unlink_if_there(self._file_system, target)
+                raise
 
     def move(self, path: Path) -> None:
         """Move a whole file to quarantine. Durable on return."""

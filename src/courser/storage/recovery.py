@@ -313,10 +313,11 @@ class _Recovery:
             if is_cut or base < end or self._follows_a_hole(base, end, reading):
                 follows_loss = is_cut or base >= end
                 reason = "it follows lost messages" if follows_loss else f"it starts below offset {end}"
-                if base >= end:
-                    # The loss before it may be bit rot, and the messages in this segment may have been confirmed.
-                    self._retire(end, listing.offset_bound(base), reading, is_loss=False)
-                self._set_aside(path, reason, is_damage=base < end)
+                with self._if_there_is_room(path):
+                    if base >= end:
+                        # The loss before it may be bit rot, and the messages in this segment may have been confirmed.
+                        self._retire(end, listing.offset_bound(base), reading, is_loss=False)
+                    self._set_aside(path, reason, is_damage=base < end)
                 is_cut = is_cut or base >= end
                 continue
             is_synced = base < sealed_end or (progress is not None and base < progress.base_offset)
@@ -604,7 +605,8 @@ class _Recovery:
             self._events.append(OffsetGap(first_offset, end_offset, is_loss=True))
 
     def _set_aside(self, path: Path, reason: str, *, is_damage: bool) -> None:
-        with self._if_there_is_room(path):
+        if self._lack_of_room is None:
+            # Otherwise the gap that ends behind it may not be durable, and only its file says which offsets were used.
             self._quarantine.move(path)
             self._unlink(path.with_suffix(INDEX_SUFFIX))
             self._is_directory_changed = True
