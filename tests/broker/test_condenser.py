@@ -1,6 +1,7 @@
 """The condenser: which partitions it condenses and when, what it leaves alone, and what polls and lags say after it."""
 
-from collections.abc import AsyncIterator, Sequence
+import itertools
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +86,27 @@ async def test_polls_lags_and_commits_pass_over_the_gaps(scene: Scene) -> None:
     assert lags[-1] == 0
     assert lags == sorted(lags, reverse=True)
     assert (await poll(scene, poll_command(PollingKind.FIRST))).current_offset == 8
+
+
+@pytest.mark.parametrize("when", range(1, 5))
+async def test_segments_that_are_removed_meanwhile_end_one_attempt_and_no_more(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, when: int
+) -> None:
+    await add_topic(scene, keep_latest_by_key=True)
+    await fill(scene, UPDATES, UPDATES)
+    partition = partition_of(scene)
+    work, steps = partition.work, itertools.count(1)
+
+    async def trim_and_work(step: Callable[[], int]) -> int:
+        if next(steps) == when:
+            await partition.trim(partition.log.segments[-1].base_offset)
+        return await work(step)
+
+    monkeypatch.setattr(partition, "work", trim_and_work)
+    await scene.broker.condenser.condense_due()
+    await fill(scene, UPDATES)
+    await scene.broker.condenser.condense_due()
+    assert (await offsets(scene))[-3:] == [11, 12, 13]
 
 
 async def test_a_tombstone_goes_after_the_delay(scene: Scene) -> None:

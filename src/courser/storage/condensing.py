@@ -13,7 +13,9 @@ Messages that remain side by side form a batch, so a batch has consecutive offse
 messages that were removed before it, and everything that walks over a file checks that.
 """
 
+import errno
 import hashlib
+import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -38,7 +40,7 @@ from courser.storage.ledger import Sealed, SegmentFacts
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import index_path, log_path, temporary_path
 from courser.storage.scan import GoodBatch, facts_of_file, scan
-from courser.storage.sealed_files import write_index_file
+from courser.storage.sealed_files import SegmentGone, write_index_file
 from courser.storage.segment import Segment, SegmentKey, SegmentState
 from courser.storage.segment_index import SegmentIndex
 
@@ -252,16 +254,20 @@ class KeySurvey:
 
 
 def _batches(log: PartitionLog, segment: Segment) -> Iterator[GoodBatch | None]:
-    """The batches of a segment; None for damage."""
+    """The batches of a segment; None for damage. Raises ``StorageFailure``, also if the segment was removed."""
     window_size = log.settings.limits.scan_window_size
-    with log.files.reading(segment) as file:
-        try:
+    path = log_path(log.directory, segment.base_offset)
+    try:
+        with log.files.reading(segment) as file:
             for found in scan(
                 file, log.identity, start=0, end=segment.size, offset=segment.base_offset, window_size=window_size
             ):
                 yield found if isinstance(found, GoodBatch) else None
-        except OSError as error:
-            raise storage_failure("read", file.path, error) from error
+    except SegmentGone:
+        gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        raise storage_failure("read", path, gone) from None
+    except OSError as error:
+        raise storage_failure("read", path, error) from error
 
 
 def _frames(log: PartitionLog, batch: GoodBatch) -> memoryview:
