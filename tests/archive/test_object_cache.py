@@ -157,6 +157,19 @@ def test_a_small_cache_has_small_blocks(size: int, block_size: int) -> None:
     cache.close()
 
 
+def test_nothing_stays_open_of_what_is_closed_before_it_is_read_ahead(tmp_path: Path) -> None:
+    forgotten: list[Path] = []
+    store = DiskStore(LocalFileSystem(on_forgotten=forgotten.append), tmp_path, bytes(16))
+    cache = ObjectCache(5 * BLOCK, BLOCK)
+    store.upload("a", [bytes(BLOCK)])
+    file = ObjectFile(cache, store, CachedObject("a", BLOCK))
+    file.close()
+    file.read_ahead()
+    del file
+    cache.close()
+    assert forgotten == []
+
+
 def test_an_object_on_this_machine_is_read_as_a_file(tmp_path: Path) -> None:
     store, cache = DiskStore(LocalFileSystem(), tmp_path, bytes(16)), ObjectCache(5 * BLOCK, BLOCK)
     data = random.Random(1).randbytes(10 * BLOCK)

@@ -19,7 +19,7 @@ import xxhash
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveInterrupted
 from courser.archive.store import Store
 from courser.model.buffers import Buffer
-from courser.storage.files import File
+from courser.storage.files import File, held
 
 BLOCK_SIZE_MAX = 8 * 1024 * 1024
 """Bytes of a block: enough for the throughput of a connection, few enough for a reader of one message."""
@@ -244,9 +244,11 @@ class ObjectFile:
 
     def read_ahead(self, *, wait: bool = True) -> None:
         """Have its first bytes fetched. The kernel does that with a file, when somebody reads it."""
-        self._open_once(wait=wait)
-        if self._file is None:
-            self._cache.read_ahead(self._store, self._found)
+        # If it is closed meanwhile, nothing else would close what is opened here.
+        with held(self):
+            self._open_once(wait=wait)
+            if self._file is None:
+                self._cache.read_ahead(self._store, self._found)
 
     def size(self) -> int:
         """The size of the object."""
