@@ -3,7 +3,7 @@
 import ssl
 
 from courser.transports.connections import Connections
-from courser.transports.http_connection import HttpApplication, HttpConnection, Upgrade
+from courser.transports.http_connection import HttpConnection, RequestHandler, Upgrade
 from courser.transports.plain_door import PlainDoor
 from courser.transports.settings import ConnectionSettings, HttpSettings
 from courser.transports.tls_door import TlsDoor
@@ -18,7 +18,7 @@ class HttpListener:
         self,
         settings: HttpSettings,
         connection_settings: ConnectionSettings,
-        application: HttpApplication,
+        application: RequestHandler,
         connections: Connections,
         *,
         tls: ssl.SSLContext | None = None,

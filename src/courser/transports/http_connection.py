@@ -93,7 +93,7 @@ class HttpRequest:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-class HttpApplication(Protocol):
+class RequestHandler(Protocol):
     """Answers requests."""
 
     def open(
@@ -124,7 +124,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        application: HttpApplication,
+        application: RequestHandler,
         settings: ConnectionSettings,
         connections: Connections,
         open_connections: "set[HttpConnection]",

@@ -30,7 +30,7 @@ from courser.errors import CommandRejected, ErrorCode
 from courser.model.buffers import Buffer
 from courser.model.messaging import Transport
 from courser.transports.connections import Connections
-from courser.transports.pace import Pace
+from courser.transports.minimum_rate import MinimumRate
 from courser.transports.quic_requests import StreamedRequests, StreamRefused
 from courser.transports.quic_retry import RetryTokens
 from courser.transports.reply_progress import ReplyProgress
@@ -77,7 +77,7 @@ class QuicSessionLoop(SessionLoop):
         super().__init__(services, session, connection)
         self._connection = connection
         self._requests = connection.requests
-        self._stream_pace = Pace(services.settings.frame_deadline, services.settings.frame_rate_min)
+        self._stream_pace = MinimumRate(services.settings.frame_deadline, services.settings.frame_rate_min)
 
     def is_frame_overdue(self, now: int) -> bool:
         """Whether the client takes too long to send the oldest of its requests."""

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 
 from courser.errors import CourserError
 from courser.transports.connections import Conversation
-from courser.transports.pace import Pace
+from courser.transports.minimum_rate import MinimumRate
 from courser.transports.settings import ConnectionSettings
 
 
@@ -18,7 +18,7 @@ class ReplyProgress(ABC):
         """Bytes of the last reply that were not sent at once."""
         self._looked_at_size = 0
         """Unsent bytes at the last call of ``shows_life``."""
-        self._reply_pace = Pace(settings.send_deadline, settings.frame_rate_min)
+        self._reply_pace = MinimumRate(settings.send_deadline, settings.frame_rate_min)
 
     @property
     @abstractmethod

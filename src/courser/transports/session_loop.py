@@ -17,7 +17,7 @@ from courser.broker.partition.waiting import Waiting
 from courser.errors import CourserError, ErrorCode
 from courser.model.buffers import Buffer
 from courser.transports.frame_buffer import FrameBuffer
-from courser.transports.pace import Pace
+from courser.transports.minimum_rate import MinimumRate
 from courser.transports.services import Services
 from courser.transports.session_states import State
 from courser.transports.turns import REQUEST_COUNT_MAX, REQUEST_COUNT_PAUSE, TIME_MAX
@@ -99,7 +99,7 @@ class SessionLoop:
         """Of the frame that is being received."""
         self.frame_since: int | None = None
         """When the first bytes of the frame that is being received came, on the monotonic clock."""
-        self._frame_pace = Pace(services.settings.frame_deadline, services.settings.frame_rate_min)
+        self._frame_pace = MinimumRate(services.settings.frame_deadline, services.settings.frame_rate_min)
         self._memory_since: int | None = None
         """Since when the frame that is being received waits for memory."""
         self._rate_size = 0

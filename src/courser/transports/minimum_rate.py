@@ -10,7 +10,7 @@ _SECOND = 1_000_000
 
 
 @dataclass(slots=True)
-class Pace:
+class MinimumRate:
     """Judges one transfer after another. It is polled from time to time, and costs the transfers nothing."""
 
     patience: int
