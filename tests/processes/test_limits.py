@@ -11,7 +11,8 @@ import pytest
 
 from courser.client.client import Client, connect
 from courser.client.messages import PollingStrategy
-from courser.errors import CourserError
+from courser.errors import CourserError, ErrorCode
+from courser.processes.channel import UNREAD_SIZE_MAX
 from courser.processes.shared_slots import SharedSlots, make_shared_slots
 from tests.processes.processes import children_of, connection_counts
 from tests.servers import RunningServer
@@ -118,7 +119,7 @@ async def test_every_process_takes_the_largest_request(tmp_path: Path) -> None:
 
 
 async def test_large_sends_wait_for_a_process_that_does_not_read(tmp_path: Path) -> None:
-    """They stay in the memory where they were received, which has its own limit, and are stored when it goes on."""
+    """As many as may wait are stored when it goes on. The others are refused, and nothing of them is done."""
     size, count = 16 * _MIB, 8
     with RunningServer(tmp_path / "server", settings={"server.processes": 2}) as server:
         async with asyncio.timeout(PATIENCE), connect(url(server)) as client:
@@ -134,15 +135,18 @@ async def test_large_sends_wait_for_a_process_that_does_not_read(tmp_path: Path)
                         asyncio.ensure_future(other.send_messages("frozen/topic-1", None, 0, [bytes(size)]))
                         for other in clients
                     ]
+                    refused, _ = await asyncio.wait(sends, return_when=asyncio.FIRST_COMPLETED)
+                    assert {getattr(send.exception(), "code", None) for send in refused} == {ErrorCode.SERVER_BUSY}
                     await client.ping()
-                    assert not any(send.done() for send in sends)
                     os.kill(worker, signal.SIGCONT)
-                    await asyncio.gather(*sends)
+                    results = await asyncio.gather(*sends, return_exceptions=True)
             finally:
                 os.kill(worker, signal.SIGCONT)
+            failures = [result for result in results if isinstance(result, BaseException)]
+            assert {getattr(failure, "code", None) for failure in failures} == {ErrorCode.SERVER_BUSY}
             topic = await client.get_topic("frozen/topic-1")
             assert topic is not None
-            assert topic.topic.message_count == count
+            assert topic.topic.message_count == count - len(failures) >= UNREAD_SIZE_MAX // size
         assert server.stop() == 0
 
 

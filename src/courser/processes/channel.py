@@ -1,8 +1,7 @@
 """A stream socket between two processes of a server, which carries whole messages.
 
-What ``send`` was given may be changed as soon as it returns: the kernel has it, or it was copied. Memory that both
-processes share (``shared_memory``) is the exception: it must stay as it is until the answer comes. Small messages of
-one turn of the event loop are sent together.
+What ``send`` was given may be changed as soon as it returns: the kernel has it, or it was copied. Small messages of one
+turn of the event loop are sent together.
 """
 
 import asyncio
@@ -14,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 from courser.processes.encoding import decode, encode
-from courser.processes.shared_memory import ForeignRegion, RequestRegion
 
 _HEAD = struct.Struct("<III")
 """Bytes of the pickle; number of buffers; bytes of all buffers. Their sizes, the pickle and the buffers follow."""
@@ -69,10 +67,6 @@ class Channel:
         self._left_size = 0
         """Bytes of that."""
         self.is_open = True
-        self.region: RequestRegion | None = None
-        """That of this process, once the other end has it mapped."""
-        self.foreign_region: ForeignRegion | None = None
-        """That of the other end."""
         self._loop.add_reader(end, self._receive)
 
     # --- sending ---
@@ -81,7 +75,7 @@ class Channel:
         """Send a message. Does nothing if the other end is gone."""
         if not self.is_open:
             return
-        data, buffers = encode(message, self.region)
+        data, buffers = encode(message)
         if not buffers:
             self._send_soon(_HEAD.pack(len(data), 0, 0) + data)
             return
@@ -236,7 +230,7 @@ class Channel:
             buffers.append(memoryview(bytes(buffer)) if is_reused else buffer)
             position += size
         on_message = self._on_message
-        on_message(decode(memory[data_start:data_end], buffers, self.foreign_region))
+        on_message(decode(memory[data_start:data_end], buffers))
 
     # --- the end ---
 

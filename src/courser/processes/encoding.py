@@ -17,7 +17,6 @@ from courser.api.commands import PollMessages, SendMessages
 from courser.api.replies import Polled, Sent
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, ToPartition
-from courser.processes.shared_memory import ForeignRegion, RequestRegion
 from courser.records.batch import Batch
 from courser.records.frames import FrameLayout
 
@@ -29,24 +28,19 @@ COMMAND = "command"
 _PICKLE_START = 0x80
 """The first byte of every pickle, and of nothing that ``marshal`` writes for a tuple."""
 _SEND, _SENT, _POLL, _POLLED = range(4)
-_SHARED_SIZE_MIN = 64 * 1024
-"""Bytes of messages from which on it takes less time to say where they are than to copy them."""
 _BALANCED = Balanced()
 _POLLING_KINDS = {int(kind): kind for kind in PollingKind}
 _CONSUMER_KINDS = {int(kind): kind for kind in ConsumerKind}
 
 
-def encode(message: tuple[Any, ...], region: RequestRegion | None = None) -> tuple[bytes, Sequence[memoryview]]:
-    """The bytes of a message, and the memory that it refers to.
-
-    ``region`` is that of this process if the receiver has it mapped: memory there is referred to by its position.
-    """
+def encode(message: tuple[Any, ...]) -> tuple[bytes, Sequence[memoryview]]:
+    """The bytes of a message, and the memory that it refers to."""
     kind = message[0]
     if kind == CALL and message[2] == COMMAND:
         client, user_id, command = message[3]
         if type(command) is SendMessages and type(client) is int and len(command.batches) == 1:
             if type(command.batches[0]) is Batch:
-                return _encoded_send(message[1], client, user_id, command, region)
+                return _encoded_send(message[1], client, user_id, command)
         elif type(command) is PollMessages and type(client) is int:
             return marshal.dumps(_parts_of_poll(message[1], client, user_id, command)), ()
     elif kind == ANSWER:
@@ -60,8 +54,8 @@ def encode(message: tuple[Any, ...], region: RequestRegion | None = None) -> tup
     return _pickled(message)
 
 
-def decode(data: memoryview, buffers: Sequence[memoryview], region: ForeignRegion | None = None) -> tuple[Any, ...]:
-    """A message. It refers to the memory of ``buffers``, or to the region of its sender."""
+def decode(data: memoryview, buffers: Sequence[memoryview]) -> tuple[Any, ...]:
+    """A message. It refers to the memory of ``buffers``."""
     if data[0] == _PICKLE_START:
         message: tuple[Any, ...] = pickle.loads(data, buffers=buffers)
         return message
@@ -70,12 +64,7 @@ def decode(data: memoryview, buffers: Sequence[memoryview], region: ForeignRegio
     if form == _SENT:
         return ANSWER, call_id, Sent(*parts[2:])
     if form == _SEND:
-        if buffers:
-            body = buffers[0]
-        else:
-            assert region is not None, "the sender knows that it is mapped here"
-            body = region.at(*parts[-1])
-        return CALL, call_id, COMMAND, (parts[2], parts[3], _decoded_send(parts, body))
+        return CALL, call_id, COMMAND, (parts[2], parts[3], _decoded_send(parts, buffers[0]))
     if form == _POLLED:
         _, _, partition_id, current_offset, message_count, size = parts
         return ANSWER, call_id, Polled(partition_id, current_offset, message_count, tuple(buffers), size)
@@ -86,7 +75,7 @@ def decode(data: memoryview, buffers: Sequence[memoryview], region: ForeignRegio
 
 
 def _encoded_send(
-    call_id: int, client: int, user_id: int | None, command: SendMessages, region: RequestRegion | None
+    call_id: int, client: int, user_id: int | None, command: SendMessages
 ) -> tuple[bytes, Sequence[memoryview]]:
     """The bytes of a send with one batch."""
     batch = command.batches[0]
@@ -102,14 +91,11 @@ def _encoded_send(
         else None
     )
     parts = (_SEND, call_id, client, user_id, command.stream, command.topic, where, *facts)
-    body = batch.body
-    if region is not None and len(body) >= _SHARED_SIZE_MIN and (position := region.position_of(body)) is not None:
-        return marshal.dumps((*parts, (position, len(body)))), ()
-    return marshal.dumps((*parts, None)), (body,)
+    return marshal.dumps(parts), (batch.body,)
 
 
 def _decoded_send(parts: tuple[Any, ...], body: memoryview) -> SendMessages:
-    _, _, _, _, stream, topic, where, origin_timestamp, count, checksums, frame_size, packed_starts, _ = parts
+    _, _, _, _, stream, topic, where, origin_timestamp, count, checksums, frame_size, packed_starts = parts
     partitioning: Partitioning = _BALANCED
     if type(where) is int:
         partitioning = ToPartition(where)

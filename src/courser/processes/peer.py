@@ -10,7 +10,6 @@ from courser.broker.partition.waiting import Waiting
 from courser.errors import CourserError, ErrorCode
 from courser.processes.channel import Channel
 from courser.processes.encoding import ANSWER, CALL, CANCELLED, FAILURE, INTERRUPT, NOTE
-from courser.processes.shared_memory import ForeignRegion, RequestRegion
 
 _log = logging.getLogger(__name__)
 
@@ -35,9 +34,6 @@ class ProcessFailed(CourserError):
 
 Services: TypeAlias = Mapping[str, Callable[..., Any]]
 """By name. Each gets the peer, and the arguments of the call; it gives the answer, or a coroutine."""
-
-
-_NOBODY: tuple[None, tuple[()]] = (None, ())
 
 
 class Call:
@@ -99,10 +95,8 @@ class Peer:
         self._on_lost = on_lost
         self.last_call_id = 0
         """Of the call that was made last."""
-        self._asked: dict[int, tuple[asyncio.Future[Any], object]] = {}
-        """Calls of ours that are not answered, and their arguments: the other process may still read their memory."""
-        self._given: tuple[object, ...] = ()
-        """What a process that was given up may still read."""
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        """Calls of ours that are not answered."""
         self._serving: dict[int, Call] = {}
         """Calls of the other process that are not answered."""
         self._loop = asyncio.get_running_loop()
@@ -118,7 +112,7 @@ class Peer:
             future.set_exception(ProcessGone())
             return future
         self.last_call_id = call_id = self.last_call_id + 1
-        self._asked[call_id] = future, arguments
+        self._asked[call_id] = future
         self._channel.send((CALL, call_id, name, arguments))
         return future
 
@@ -141,18 +135,8 @@ class Peer:
         """Tell the other process something, in the order of calls. There is no answer."""
         self._channel.send((NOTE, name, arguments))
 
-    def share(self, region: RequestRegion) -> None:
-        """The other process has the memory for requests of this one mapped."""
-        self._channel.region = region
-
-    def map_memory(self, region: int) -> None:
-        """Map the memory that the other process has for its requests. Tell it so."""
-        self._channel.foreign_region = ForeignRegion(region)
-        self.note("region_mapped")
-
     def lose(self) -> None:
-        """Give the other process up, as if it were gone. Keep this until it is: it may still read memory of ours."""
-        self._given = tuple(self._asked.values())
+        """Give the other process up, as if it were gone."""
         self._channel.lose()
 
     def close(self) -> None:
@@ -180,7 +164,7 @@ class Peer:
             if call is not None and call.on_interrupt is not None:
                 call.on_interrupt(message[2])
         else:
-            future, _ = self._asked.pop(message[1], _NOBODY)
+            future = self._asked.pop(message[1], None)
             if future is None or future.done():
                 return
             if kind == ANSWER:
@@ -222,7 +206,7 @@ class Peer:
 
     def _forget_calls(self) -> None:
         asked, self._asked = self._asked, {}
-        for future, _ in asked.values():
+        for future in asked.values():
             if not future.done():
                 future.set_exception(ProcessGone())
                 # It may be that nobody waits for it any more.

@@ -19,7 +19,6 @@ from courser.server.proven_dialects import ProvenDialects
 from courser.server.system_limits import connection_count_max, needs_more_files, raise_file_limit
 from courser.transports.connection_slots import ConnectionSlots
 from courser.transports.connections import Connections
-from courser.transports.request_memory import private_memory
 from courser.transports.services import Services
 
 _log = logging.getLogger(__name__)
@@ -51,9 +50,8 @@ def make_services(
     chooser: CodecChooser,
     begin: Callable[[Session, Command], Any],
     slow_work: Executor,
-    allocate: Callable[[int], memoryview] = private_memory,
 ) -> Services:
-    """What all connections share. ``begin`` is the dispatcher's, ``allocate`` gives the memory of large requests."""
+    """What all connections share. ``begin`` is the dispatcher's."""
     return Services(
         begin=begin,
         choose_codec=chooser.choose,
@@ -63,7 +61,6 @@ def make_services(
         settings=settings.connections,
         memory=MemoryLedger(settings.connections.request_memory),
         slow_work=slow_work,
-        allocate=allocate,
     )
 
 

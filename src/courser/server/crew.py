@@ -24,12 +24,9 @@ from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Listeners
 from courser.server.process_assembly import (
     abort_connection,
-    make_region,
     make_router,
-    map_memory_of_others,
     session_services,
     share_proofs,
-    share_region,
     share_slots,
 )
 from courser.storage.data_directory import DataDirectory
@@ -58,10 +55,6 @@ class Crew:
         self.slots = SharedSlots.first(self._slots_memory, count, count_max)
         """The connections of all processes."""
         self._companions.on_start = self._prepare
-        self.region = make_region(self.settings.connections)
-        """The memory for large requests of this process."""
-        self._companions.services.update(share_region(self.region))
-        self._companions.handle_services.update(map_memory_of_others(self._companions.connected.get))
         self._companions.services["log"] = _log_line
         self.place = Place(
             owns_of(FIRST, count),
@@ -78,7 +71,6 @@ class Crew:
         """Tell a process that was just started what it needs before everything else."""
         peer.note("prepare", self.settings)
         self._companions.handles_of(peer.number).send([self._slots_memory], "slots", self.settings)
-        self._companions.handles_of(peer.number).send([self.region.descriptor], "map_memory", FIRST)
 
     def make_router(self, broker: Broker, chooser: CodecChooser) -> Router:
         """The dispatcher of this process."""

@@ -1,8 +1,7 @@
 """What every process of a server puts together in the same way if there are several."""
 
 import asyncio
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from courser.broker.access.sessions import Session
@@ -14,15 +13,10 @@ from courser.processes.mirrors import Mirrors
 from courser.processes.moving import connection_of
 from courser.processes.peer import Peer
 from courser.processes.router import Router
-from courser.processes.shared_memory import RequestRegion
 from courser.processes.shared_slots import SharedSlots
 from courser.server.proven_dialects import ProvenDialects
 from courser.transports.connections import Connections
-from courser.transports.settings import ConnectionSettings
 from courser.wire.classic_dialect import LoginFields, Proof
-
-_REGION_FACTOR = 2
-"""Room for what is lent in pieces of different sizes. Unused room takes no memory."""
 
 
 def share_proofs(proven: ProvenDialects, links: Links) -> Callable[..., None]:
@@ -94,36 +88,6 @@ def session_services(router: Router, mirrors: Mirrors) -> dict[str, Callable[...
         "log_in": router.log_in_for,
         "here": router.here_for,
     }
-
-
-def make_region(settings: ConnectionSettings) -> RequestRegion:
-    """Memory for the large requests of this process. One request may overdraw the budget."""
-    return RequestRegion(_REGION_FACTOR * (settings.request_memory + settings.frame_size_max))
-
-
-def share_region(region: RequestRegion) -> dict[str, Callable[..., None]]:
-    """Refer to the memory of this process once another one has it mapped: the services of a ``Peer``."""
-
-    def region_mapped(peer: Peer) -> None:
-        peer.share(region)
-
-    return {"region_mapped": region_mapped}
-
-
-def map_memory_of_others(peer_of: Callable[[int], Peer | None]) -> dict[str, Callable[..., None]]:
-    """Map what other processes share: the services of ``Handles``."""
-
-    def map_memory(descriptors: Sequence[int], number: int) -> None:
-        peer = peer_of(number)
-        if peer is None or not descriptors:
-            # It has ended meanwhile; or no descriptor is left here, and its large requests come through the channel.
-            for descriptor in descriptors:
-                os.close(descriptor)
-        else:
-            (region,) = descriptors
-            peer.map_memory(region)
-
-    return {"map_memory": map_memory}
 
 
 def make_router(broker: Broker, links: Links) -> tuple[Router, Mirrors]:

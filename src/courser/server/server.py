@@ -41,7 +41,6 @@ from courser.server.system_limits import (
 from courser.storage.data_directory import DataDirectory
 from courser.storage.durable_files import storage_failure
 from courser.storage.paths import SESSION
-from courser.transports.request_memory import private_memory
 
 if TYPE_CHECKING:
     from courser.server.crew import Crew
@@ -206,8 +205,7 @@ class Server:
         chooser = make_codec_chooser(self._settings, broker)
         dispatcher = Dispatcher(broker) if self._crew is None else self._crew.make_router(broker, chooser)
         begin = dispatcher.begin if self._telemetry is None else self._telemetry.traced(dispatcher.begin)
-        allocate = private_memory if self._crew is None else self._crew.region.allocate
-        services = make_services(self._settings, broker, chooser, begin, slow_work, allocate)
+        services = make_services(self._settings, broker, chooser, begin, slow_work)
         slots = None if self._crew is None else self._crew.slots
         connections = make_connections(
             self._settings, broker, services, lambda: self._listeners.http_connection_count, slots

@@ -30,7 +30,6 @@ from courser.processes.ownership import FIRST
 from courser.processes.peer import Peer
 from courser.processes.peer_heartbeats import HEARTBEAT
 from courser.processes.router import Router
-from courser.processes.shared_memory import RequestRegion
 from courser.processes.shared_slots import SharedSlots
 from courser.records.stored_header import PartitionIdentity
 from courser.server.allocator import prepare_heap
@@ -40,12 +39,9 @@ from courser.server.codecs import CodecChooser, CodecMoves
 from courser.server.configuration.settings import ServerSettings
 from courser.server.process_assembly import (
     abort_connection,
-    make_region,
     make_router,
-    map_memory_of_others,
     session_services,
     share_proofs,
-    share_region,
     share_slots,
 )
 from courser.server.system_limits import raise_file_limit
@@ -102,11 +98,9 @@ class Worker:
             "link": self._link,
             "listen": self._listen,
             "slots": self._share_slots,
-            **map_memory_of_others(self._peer_of),
         }
         self._handles = {FIRST: Handles(handles, self._handle_services)}
         self._settings: ServerSettings
-        self._region: RequestRegion
         self._slots: SharedSlots
         self._links: Links
         self._given_up: dict[int, Peer] = {}
@@ -133,9 +127,6 @@ class Worker:
 
     def _prepare(self, peer: Peer, settings: ServerSettings) -> None:
         self._settings = settings
-        self._region = make_region(settings.connections)
-        self._services.update(share_region(self._region))
-        self._share_memory(FIRST)
         root = logging.getLogger()
         root.addHandler(_Forwarder(peer))
         root.setLevel(settings.logging.levels.root)
@@ -196,7 +187,6 @@ class Worker:
         if number in self._links.without_channel:
             _log.info("connected to process %d again", number)
         self._links.add(peer)
-        self._share_memory(number)
 
     def _link_when_possible(self, number: int) -> None:
         if number not in self._links.without_channel:
@@ -215,13 +205,6 @@ class Worker:
             on_lost=self._lost,
         )
 
-    def _share_memory(self, number: int) -> None:
-        """Let another process have the memory of this one mapped."""
-        self._handles[number].send([self._region.descriptor], "map_memory", self._number)
-
-    def _peer_of(self, number: int) -> Peer | None:
-        return self._first if number == FIRST else self._links.peers.get(number)
-
     def _listen(self, descriptors: Sequence[int], node: Node, pem: bytes | None) -> None:
         task = asyncio.get_running_loop().create_task(self._begin(descriptors, node, pem))
         self._tasks.add(task)
@@ -239,7 +222,7 @@ class Worker:
             # Requests are traced where their connection is, and nowhere else.
             self._telemetry = Telemetry(only_traces(settings.telemetry), random.random)
             begin = self._telemetry.traced(begin)
-        services = make_services(settings, broker, self._chooser, begin, self._slow_work, self._region.allocate)
+        services = make_services(settings, broker, self._chooser, begin, self._slow_work)
         connections = self._connections = make_connections(settings, broker, services, lambda: 0, self._slots)
         self._services["evict_stranger"] = share_slots(self._slots, connections, self._links)
         self._router.abort = partial(abort_connection, broker, connections)

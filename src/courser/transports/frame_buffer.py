@@ -23,19 +23,12 @@ _PIECE_SIZE = 64 * 1024
 class FrameBuffer:
     """The incoming bytes of one connection."""
 
-    __slots__ = ("_allocate", "_buffer", "_end", "_memory", "_on_memory", "_start", "size")
+    __slots__ = ("_buffer", "_end", "_memory", "_on_memory", "_start", "size")
 
-    def __init__(
-        self,
-        ledger: MemoryLedger,
-        on_memory: Callable[[], None],
-        allocate: Callable[[int], memoryview] = private_memory,
-    ) -> None:
-        """``allocate`` gives the memory of larger buffers."""
+    def __init__(self, ledger: MemoryLedger, on_memory: Callable[[], None]) -> None:
         self._memory = RequestMemory(ledger, self._memory_came, self._shrink)
         self._on_memory = on_memory
         """Called when memory that a frame waited for is granted."""
-        self._allocate = allocate
         self._buffer = private_memory(BASE_SIZE)
         self._start = self._end = 0
         self.size = 0
@@ -117,11 +110,11 @@ class FrameBuffer:
         # Includes room for the start of the next frame, so that pipelined requests are not slowed down.
         if not self._memory.grow(self.size, size + BASE_SIZE):
             return False
-        self._move(self._allocate(self._memory.size))
+        self._move(private_memory(self._memory.size))
         return True
 
     def _memory_came(self) -> None:
-        self._move(self._allocate(self._memory.size))
+        self._move(private_memory(self._memory.size))
         self._on_memory()
 
     def _shrink(self) -> None:

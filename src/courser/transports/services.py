@@ -14,7 +14,6 @@ from courser.broker.partition.waiting import Waiting
 from courser.model.clock import Clock
 from courser.model.memory_ledger import MemoryLedger
 from courser.transports.held_replies import HeldReplies
-from courser.transports.request_memory import private_memory
 from courser.transports.settings import ConnectionSettings
 from courser.transports.turns import Turns
 from courser.wire.codec import Codec
@@ -42,8 +41,6 @@ class Services:
     """The memory for large requests of all connections."""
     slow_work: Executor
     """For requests and replies that take long to convert. One thread: more would keep the event loop waiting."""
-    allocate: Callable[[int], memoryview] = private_memory
-    """Gives the memory of large requests."""
     reply_unread: Callable[[Session, int, bool], None] = lambda *_: None
     """Told when the kernel has not taken all of a reply of so many bytes; and whether it is a copy of what was read."""
     turns: Turns = field(default_factory=Turns)

@@ -91,7 +91,7 @@ class SessionLoop:
         self._convert = services.convert
         self._turns = services.turns
         self._link = link
-        self._buffer = FrameBuffer(services.memory, self._memory_came, services.allocate)
+        self._buffer = FrameBuffer(services.memory, self._memory_came)
         self.room: Callable[..., memoryview] = self._buffer.room
         """Where the next bytes go."""
         self._codec = codec
