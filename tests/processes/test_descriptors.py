@@ -115,7 +115,7 @@ async def test_the_first_process_without_descriptors_tries_again_soon(caplog: py
         stage.start_failures = [OSError(errno.EMFILE, "too many")] * 8
         stage.started[0].close()
         await stage.until_started(2)
-        await stage.companions.links.wait_for(1)
+        await stage.peers.links.wait_for(1)
     said = [record.args for record in caplog.records if "again in" in record.msg]
     pauses = [arguments[1] for arguments in said if isinstance(arguments, tuple)]
     assert len(pauses) == 9
@@ -133,7 +133,7 @@ async def test_processes_that_cannot_be_connected_now_are_connected_later(monkey
             raise failures.pop()
         linked.append((one, other))
 
-    monkeypatch.setattr(stage.companions, "_link", link)
+    monkeypatch.setattr(stage.peers, "_link", link)
     async with asyncio.timeout(PATIENCE):
         await stage.open()
         assert linked == [(1, 2)]
@@ -144,6 +144,6 @@ async def test_processes_that_cannot_be_connected_now_are_connected_later(monkey
         assert linked == [(1, 2)]
         assert len(stage.started) == 3
         # One that says that it is not connected is connected, unless the other one is being started again.
-        stage.companions.services["link_again"](stage.companions.connected[2], 1)
+        stage.peers.services["link_again"](stage.peers.connected[2], 1)
         assert linked == [(1, 2), (2, 1)]
     await stage.close()

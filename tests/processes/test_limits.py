@@ -45,9 +45,9 @@ def test_processes_share_their_slots() -> None:
     asked: list[tuple[int, int]] = []
     for slots in (one, two, three):
         slots.ask_to_evict = lambda number, origin: asked.append((number, origin))
-    assert one.free_elsewhere(0)
-    assert three.free_elsewhere(1)
-    assert not two.free_elsewhere(2), "it has the most itself"
+    assert one.free_in_peers(0)
+    assert three.free_in_peers(1)
+    assert not two.free_in_peers(2), "it has the most itself"
     assert asked == [(1, 0), (1, 2)]
     # All of them have logged in meanwhile.
     two.note(2, 0)

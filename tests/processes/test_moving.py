@@ -16,16 +16,16 @@ from courser.processes import moving
 from courser.processes.channel import socket_pair
 from courser.processes.handles import Handles, handle_pair
 from courser.processes.links import Links
-from courser.processes.mirrors import Mirrors
 from courser.processes.moving import Moves
 from courser.processes.peer import Peer
+from courser.processes.remote_sessions import RemoteSessions
 from courser.processes.router import Router
 from courser.transports.session_loop import SessionLoop
 from tests.broker.open_partitions import until
 from tests.fakes.clocks import ManualClock
 
 PROCESS_COUNT = 3
-OLD_HOME, NEW_HOME, OTHER = range(PROCESS_COUNT)
+OLD, NEW, OTHER = range(PROCESS_COUNT)
 CLIENT_ID = 17
 
 
@@ -96,13 +96,13 @@ class Process:
         self.links = Links(number, PROCESS_COUNT)
         self.router = SmallRouter(self.links)
         self.sessions.on_gone = cast("Any", self.router).gone
-        self.mirrors = Mirrors(broker, lambda *_: None)
+        self.remote_sessions = RemoteSessions(broker, lambda *_: None)
         self.handles: dict[int, Handles] = {}
         self.moves = Moves(
             broker,
             cast("Any", self.router),
             self.links,
-            self.mirrors,
+            self.remote_sessions,
             handles_of=self.handles.__getitem__,
             pack=lambda _: None,
             unpack=cast("Any", lambda *_: None),
@@ -111,7 +111,7 @@ class Process:
         listener = SimpleNamespace(take_over=self._serve)
         self.moves.begin(cast("Any", object()), cast("Any", listener))
         self.services = dict(self.moves.services)
-        self.services["closed"] = lambda _, client_id: self.mirrors.close(client_id)
+        self.services["closed"] = lambda _, client_id: self.remote_sessions.close(client_id)
         self.handle_services = dict(self.moves.handle_services)
 
     async def _serve(self, moved: socket.socket, session: Session, _: object) -> None:
@@ -125,7 +125,7 @@ class Process:
 
     def _lost(self, peer: Peer) -> None:
         self.links.remove(peer)
-        self.mirrors.home_lost(peer.number)
+        self.remote_sessions.peer_lost(peer.number)
 
     def end(self) -> None:
         """As a kill ends it: nothing is said to anybody."""
@@ -137,7 +137,7 @@ class Process:
     def home_of(self, client_id: int) -> int | None:
         """Where this process believes the connection to be."""
         session = self.sessions.get(client_id)
-        return None if session is None else self.mirrors._homes.get(session, self.number)
+        return None if session is None else self.remote_sessions._numbers.get(session, self.number)
 
 
 class World:
@@ -155,10 +155,10 @@ class World:
         self.session = Session(CLIENT_ID, Transport.TCP, "127.0.0.1:1", now=0)
         self.old.sessions.adopt(self.session)
         cast("Any", self.old.router).take_over(self.session, {OTHER}, {OTHER})
-        self.other.mirrors.open(OLD_HOME, CLIENT_ID, Transport.TCP, "127.0.0.1:1", 0)
+        self.other.remote_sessions.open(OLD, CLIENT_ID, Transport.TCP, "127.0.0.1:1", 0)
 
     def move(self) -> None:
-        self.old.router.move(self.session, NEW_HOME)
+        self.old.router.move(self.session, NEW)
 
     def homes(self) -> list[int | None]:
         return [process.home_of(CLIENT_ID) for process in self.processes]
@@ -183,7 +183,7 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
 
 async def test_all_that_know_a_session_hear_where_its_connection_is(world: World) -> None:
     world.move()
-    await until(lambda: bool(world.new.served) and world.homes() == [NEW_HOME] * PROCESS_COUNT)
+    await until(lambda: bool(world.new.served) and world.homes() == [NEW] * PROCESS_COUNT)
     assert [process.left for process in world.processes] == [[], [], []]
 
 
@@ -230,10 +230,10 @@ async def test_a_connection_is_over_everywhere_if_its_new_process_ends_before_it
     world.move()
     await until(lambda: bool(arrived))
     if not is_late:
-        await until(lambda: world.homes() == [NEW_HOME, None, NEW_HOME])
+        await until(lambda: world.homes() == [NEW, None, NEW])
     world.new.end()
     os.close(arrived[0])
-    await until(lambda: NEW_HOME not in world.other.links.peers and NEW_HOME not in world.old.links.peers)
+    await until(lambda: NEW not in world.other.links.peers and NEW not in world.old.links.peers)
     await until(lambda: bool(later) == is_late)
     for arguments in later:
         told(*arguments)
@@ -244,7 +244,7 @@ async def test_a_connection_is_over_everywhere_if_its_new_process_ends_before_it
 async def test_what_comes_late_does_not_move_a_session_back(world: World) -> None:
     """Messages of different processes may come in any order."""
     to_other = world.other.links.peers
-    world.other.services["moved"](to_other[NEW_HOME], CLIENT_ID, 3)
-    world.other.services["moving"](to_other[OLD_HOME], CLIENT_ID, OLD_HOME, 2)
-    world.other.services["moved"](to_other[OLD_HOME], CLIENT_ID, 2)
-    assert world.other.home_of(CLIENT_ID) == NEW_HOME
+    world.other.services["moved"](to_other[NEW], CLIENT_ID, 3)
+    world.other.services["moving"](to_other[OLD], CLIENT_ID, OLD, 2)
+    world.other.services["moved"](to_other[OLD], CLIENT_ID, 2)
+    assert world.other.home_of(CLIENT_ID) == NEW

@@ -496,6 +496,6 @@ def test_topics_that_messages_were_staged_for_are_forgotten_when_they_are_gone()
     for number in range(1000):
         there = {(0, number), (0, 5)}
         assert sends.target_of(TopicAddress(0, number), Balanced()).topic_id == number
-    assert len(sends._elsewhere) <= 200
+    assert len(sends._remote) <= 200
     with pytest.raises(CommandRejected):
         sends.target_of(TopicAddress(0, 4), Balanced())

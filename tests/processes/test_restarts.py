@@ -16,7 +16,7 @@ from courser.processes import children
 from courser.processes.channel import socket_pair
 from courser.processes.children import Child
 from courser.processes.handles import Handles, handle_pair
-from courser.processes.leading import Companions
+from courser.processes.leading import PeerProcesses
 from courser.processes.links import Links
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Peer, Services
@@ -32,7 +32,7 @@ class Stage:
     def __init__(
         self, patience: Patience = USUAL_PATIENCE, *, process_count: int = 2, retry_pause: float = PAUSE
     ) -> None:
-        self.companions = Companions(
+        self.peers = PeerProcesses(
             Links(FIRST, process_count),
             self._start,
             cast("Any", None),
@@ -98,7 +98,7 @@ class Stage:
 
     async def open(self) -> None:
         """Start the server."""
-        self.companions.start()
+        self.peers.start()
         broker: Any = SimpleNamespace(
             metrics=Registry(),
             catalog=self.catalog,
@@ -108,7 +108,7 @@ class Stage:
         for name in ("scrapes", "history", "disk_watch", "machine"):
             setattr(broker, name, SimpleNamespace())
         broker.start_findings = SimpleNamespace(add=lambda _: None)
-        await self.companions.open_all(broker, frozenset())
+        await self.peers.open_all(broker, frozenset())
 
     async def _between(self, look: Callable[[Any], Any]) -> Any:
         async with self._turn:
@@ -121,7 +121,7 @@ class Stage:
             await self._news.wait()
 
     async def close(self) -> None:
-        await self.companions.abandon()
+        await self.peers.abandon()
         for end in self.started:
             end.close()
 
@@ -140,8 +140,8 @@ async def test_a_process_that_ends_while_it_is_started_again_is_not_started_twic
         stage.on_open = lambda end: end.close()
         await stage.until_started(8)
         stage.on_open = lambda _: frozenset()
-        await stage.companions.links.wait_for(1)
-        assert not stage.companions._restarts
+        await stage.peers.links.wait_for(1)
+        assert not stage.peers._restarts
     assert (stage.alive, stage.most_alive) == (1, 1)
     said = [record.args for record in caplog.records if "again in" in record.msg]
     pauses = [arguments[1] for arguments in said if isinstance(arguments, tuple)]
@@ -155,17 +155,17 @@ async def test_a_process_that_fails_when_it_is_ready_gets_no_requests(caplog: py
     seen: list[bool] = []
 
     def listen(peer: Peer, _: Handles) -> None:
-        seen.append(stage.companions.links.peers.get(1) is peer)
+        seen.append(stage.peers.links.peers.get(1) is peer)
         if failures:
             raise failures.pop()
 
     caplog.set_level(logging.ERROR)
     async with asyncio.timeout(PATIENCE):
         await stage.open()
-        stage.companions.on_ready = listen
+        stage.peers.on_ready = listen
         stage.started[0].close()
         await stage.until_started(2)
-        await stage.companions.links.wait_for(1)
+        await stage.peers.links.wait_for(1)
     assert not failures, "nobody saw it before it was ready"
     assert seen == [True, True, True]
     assert stage.most_alive == 1
@@ -192,7 +192,7 @@ async def test_a_process_that_cannot_be_started_is_tried_again(
         stage.on_start = start
         stage.started[0].close()
         await stage.until_started(5)
-        await stage.companions.links.wait_for(1)
+        await stage.peers.links.wait_for(1)
     assert (failures, stage.alive, stage.most_alive) == (0, 1, 1)
     assert caplog.text.count("could not be started again") == 3
     await stage.close()

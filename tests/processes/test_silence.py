@@ -46,12 +46,12 @@ async def test_a_silent_process_is_replaced_and_all_that_waits_for_it_ends(caplo
     stage = Stage(SHORT)
     async with asyncio.timeout(PATIENCE):
         await stage.open()
-        waiting = stage.companions.connected[1].call("never")
+        waiting = stage.peers.connected[1].call("never")
         thaw = freeze(stage)
-        stage.companions.on_lost = lambda _: thaw()
+        stage.peers.on_lost = lambda _: thaw()
         with pytest.raises(ProcessGone):
             await waiting
-        await stage.companions.links.wait_for(1)
+        await stage.peers.links.wait_for(1)
     assert (len(stage.started), stage.alive, stage.most_alive) == (2, 1, 1)
     assert "process 1 has not answered for 0.1 s; ending it" in caplog.text
     await stage.close()
@@ -62,16 +62,16 @@ async def test_nobody_waits_for_a_process_that_does_not_even_end() -> None:
     stage = Stage(SHORT)
     async with asyncio.timeout(PATIENCE):
         await stage.open()
-        waiting = stage.companions.connected[1].call("never")
+        waiting = stage.peers.connected[1].call("never")
         stage.can_end.clear()
         thaw = freeze(stage)
         with pytest.raises(ProcessGone):
             await waiting
         thaw()
-        assert not stage.companions.links.peers
+        assert not stage.peers.links.peers
         assert len(stage.started) == 1
         stage.can_end.set()
-        await stage.companions.links.wait_for(1)
+        await stage.peers.links.wait_for(1)
     assert (len(stage.started), stage.most_alive) == (2, 1)
     await stage.close()
 
@@ -83,9 +83,9 @@ async def test_a_process_may_be_silent_for_less_time_while_changes_wait_for_it(i
         await stage.open()
         stage.catalog.is_busy = is_busy
         thaw = freeze(stage)
-        stage.companions.on_lost = lambda _: thaw()
+        stage.peers.on_lost = lambda _: thaw()
         await stage.until_started(2)
-        await stage.companions.links.wait_for(1)
+        await stage.peers.links.wait_for(1)
     await stage.close()
 
 
@@ -104,7 +104,7 @@ async def test_a_process_that_stood_still_itself_blames_nobody() -> None:
         # As if the whole machine slept with an open question: nothing else runs.
         threading.Event().wait(3 * SHORT.silence)
         answer.set()
-        peer = stage.companions.connected[1]
+        peer = stage.peers.connected[1]
         await peer.call("problems")
         assert peer.is_open
         assert len(stage.started) == 1
@@ -115,15 +115,15 @@ async def test_health_and_metrics_name_a_silent_process_and_do_not_wait_for_it()
     stage = Stage(Patience(interval=0.005, figures=0.02, hint=0.005, silence=LONG))
     async with asyncio.timeout(PATIENCE):
         await stage.open()
-        assert await stage.companions.problems() == ["its disk is full"]
-        await stage.companions.metrics()
-        assert stage.companions.answering() == (0, 1)
+        assert await stage.peers.problems() == ["its disk is full"]
+        await stage.peers.metrics()
+        assert stage.peers.answering() == (0, 1)
         # It neither answers heartbeats nor anything else.
         freeze(stage)
         stage.started[0]._services = {name: lambda _: _wait_for(asyncio.Event()) for name in stage.started[0]._services}
-        assert await stage.companions.problems() == ["process 1 does not answer"]
-        await stage.companions.metrics()
-        assert stage.companions.answering() == (0,)
+        assert await stage.peers.problems() == ["process 1 does not answer"]
+        await stage.peers.metrics()
+        assert stage.peers.answering() == (0,)
     await stage.close()
 
 

@@ -32,9 +32,9 @@ from courser.model.messaging import PollingKind, ToPartition, Transport
 from courser.model.topic_options import TopicOptions
 from courser.processes.channel import socket_pair
 from courser.processes.children import Child
-from courser.processes.following import FirstProcess, FollowingServices, OpeningOrders, open_follower
+from courser.processes.following import FirstProcessPeer, FollowingServices, OpeningOrders, open_follower
 from courser.processes.handles import Handles, handle_pair
-from courser.processes.leading import Companions
+from courser.processes.leading import PeerProcesses
 from courser.processes.links import Links
 from courser.processes.ownership import FIRST, owns_of, share_name
 from courser.processes.peer import Peer, ProcessGone
@@ -148,12 +148,12 @@ class _FurtherProcess:
         self._restart_step("opening")
         files = cast("Any", _View(self._world.disk, self.life, self._world.lock))
         lock = cast("DirectoryLock", _NoLock())
-        broker = await open_follower(orders, lock, FirstProcess(peer), file_system=files, clock=self._world.clock)
+        broker = await open_follower(orders, lock, FirstProcessPeer(peer), file_system=files, clock=self._world.clock)
         self._broker = broker
         self._links = Links(self.number, orders.process_count)
-        router, mirrors = make_router(broker, self._links)
+        router, remote_sessions = make_router(broker, self._links)
         self._services.update(FollowingServices(broker).by_name())
-        self._services.update(session_services(router, mirrors))
+        self._services.update(session_services(router, remote_sessions))
         self._calls["command"] = router.command_for
         self._links.add(peer)
         self._restart_step("opened")
@@ -256,14 +256,14 @@ class ProcessesWorld:
                 self.processes.append(process)
                 return process.child
 
-            companions = Companions(links, start_one, _SETTINGS, first_pause=0)
-            place = Place(owns_of(FIRST, process_count), share_name(FIRST, process_count), companions)
-            companions.start()
+            peers = PeerProcesses(links, start_one, _SETTINGS, first_pause=0)
+            place = Place(owns_of(FIRST, process_count), share_name(FIRST, process_count), peers)
+            peers.start()
             broker = await Broker.open(data, _SETTINGS, make_root=lambda: _ROOT, draw=draw, place=place)
-            router, mirrors = make_router(broker, links)
-            companions.services.update(session_services(router, mirrors))
-            companions.calls["command"] = router.command_for
-            companions.on_lost = partial(_forget, mirrors.home_lost, router.peer_lost)
+            router, remote_sessions = make_router(broker, links)
+            peers.services.update(session_services(router, remote_sessions))
+            peers.calls["command"] = router.command_for
+            peers.on_lost = partial(_forget, remote_sessions.peer_lost, router.peer_lost)
             self._begin = router.begin
         self._broker = broker
         self.session = broker.sessions.open(Transport.TCP, "127.0.0.1:1")

@@ -51,10 +51,10 @@ from courser.broker.messages.scan_pieces import ScanPieces
 from courser.broker.messages.stored_offsets import StoredOffsets
 from courser.broker.partition.disk_pool import DiskPool
 from courser.broker.partition.disk_watch import DiskWatch
-from courser.broker.partition.elsewhere import First, Others, Owns, owns_all
 from courser.broker.partition.partition_metrics import PartitionMetrics
 from courser.broker.partition.partition_registry import PartitionRegistry
 from courser.broker.partition.partition_survey import PartitionSurvey
+from courser.broker.partition.peers import FirstProcess, Owns, Peers, owns_all
 from courser.broker.partition.read_buffers import ReadBuffers
 from courser.broker.publishing.archived_purge import purge_archived
 from courser.broker.publishing.publishing import Publishing
@@ -81,17 +81,13 @@ if TYPE_CHECKING:
     from courser.archive.store import Store
     from courser.broker.archive.archive_pruning import ArchivePruner
     from courser.broker.archive.archive_share import ArchiveShare
-    from courser.broker.archive.archiving import ArchivePeers, Archiver
+    from courser.broker.archive.archiving import Archiver
 
 _log = logging.getLogger(__name__)
 
 
-class OtherProcesses(Others, Protocol):
+class ManagedPeers(Peers, Protocol):
     """The other processes, and when they start and stop."""
-
-    @property
-    def archive(self) -> "ArchivePeers":
-        """What they do for the archive."""
 
     @property
     def count(self) -> int:
@@ -102,12 +98,6 @@ class OtherProcesses(Others, Protocol):
 
     async def open_all(self, broker: "Broker", lost: AbstractSet[Path]) -> frozenset[PartitionIdentity]:
         """Have all other partitions opened. Return those that have no files."""
-
-    async def take_over(self) -> bool:
-        """The server stops: start no process again, and open here what those owned that have ended.
-
-        Waits for a process that is recovering its partitions. Returns whether any were opened. May be repeated.
-        """
 
     async def close(self) -> bool:
         """Have all other partitions closed. Return whether every one is, or is open here."""
@@ -120,9 +110,9 @@ class Place:
     owns: Owns = owns_all
     share: str = ""
     """Part of the names of files that tell about the topics of this process alone; empty if it has all topics."""
-    others: OtherProcesses | None = None
+    peers: ManagedPeers | None = None
     """The other processes, for the first one."""
-    first: First | None = None
+    first: FirstProcess | None = None
     """The first process, for the others."""
     make_catalog: type[CatalogService] = CatalogService
     draw_client_id: Callable[[], int] | None = None
@@ -211,7 +201,7 @@ class Broker:
             self.pool,
             groups=self.groups,
             retry_delay=self.settings.limits.change_retry_delay,
-            others=self._place.others,
+            peers=self._place.peers,
         )
 
     def _make_authentication(self, draw: Callable[[int], bytes]) -> Authentication:
@@ -248,9 +238,8 @@ class Broker:
                     hurry=place.first.hurry_archive,
                 )
             else:
-                peers = None if place.others is None else place.others.archive
                 self.archiver = archiving.Archiver(
-                    self.data, self.catalog, self.partitions, settings, draw=draw, store=store, peers=peers
+                    self.data, self.catalog, self.partitions, settings, draw=draw, store=store, peers=place.peers
                 )
                 share = self.archiver.share
             self.retention.guard = share.guard
@@ -330,8 +319,8 @@ class Broker:
 
     def _ups(self) -> list[Sample]:
         """Which processes answer."""
-        others = self._place.others
-        count, answering = (1, (0,)) if others is None else (others.count, others.answering())
+        peers = self._place.peers
+        count, answering = (1, (0,)) if peers is None else (peers.count, peers.answering())
         return [Sample(m.PROCESS_UP.labeled(str(number)), int(number in answering)) for number in range(count)]
 
     def _make_publishing(self, draw: Callable[[int], bytes]) -> tuple[Staging, Publishing]:
@@ -354,7 +343,7 @@ class Broker:
             quotas=self.quotas,
             draw=draw,
             take_room=self._take_room,
-            others=self._place.others,
+            peers=self._place.peers,
             first=self._place.first,
         )
         self.retention.settle = publishing.settle_below
@@ -413,8 +402,8 @@ class Broker:
             self.disk_watch.skip_known()
             self.catalog.note_behind(opened.reconciliation.behind)
             unopened = self.partitions.unopened
-            if self._place.others is not None:
-                unopened |= await self._place.others.open_all(self, lost)
+            if self._place.peers is not None:
+                unopened |= await self._place.peers.open_all(self, lost)
             # From here on this start is the last one: a crash before it is repeated with the same facts.
             await loop.run_in_executor(self.pool, partial(self.data.begin, unopened))
             await self.offsets.forget_unknown_groups(state)
@@ -484,8 +473,8 @@ class Broker:
         self.scan_pieces.close()
         await self.publishing.close()
         await self.staging.close()
-        if self._place.others is not None:
-            await self._place.others.take_over()
+        if self._place.peers is not None:
+            await self._place.peers.take_over()
         if self.archiver is not None:
             await self.archiver.close()
         elif self.archive_share is not None:
@@ -493,10 +482,10 @@ class Broker:
         if self.partitions.past is not None:
             self.partitions.past.close()
         is_clean = await self.catalog.close()
-        if self._place.others is not None:
+        if self._place.peers is not None:
             # They have finished what the lines above asked them for. If one ends before it has closed its partitions,
             # they are opened here.
-            is_clean = await self._place.others.close() and is_clean
+            is_clean = await self._place.peers.close() and is_clean
         is_clean = await self.partitions.close() and is_clean
         try:
             is_clean = await asyncio.get_running_loop().run_in_executor(self.pool, partial(_leave, self.data, is_clean))

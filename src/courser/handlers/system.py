@@ -29,7 +29,7 @@ async def get_stats(broker: Broker, session: Session, command: c.GetStats) -> r.
         figures,
         clock=broker.clock,
         state=broker.catalog.state,
-        found={**broker.figures.elsewhere, **await broker.figures.sums()},
+        found={**broker.figures.remote, **await broker.figures.sums()},
         sessions=broker.sessions,
     )
 

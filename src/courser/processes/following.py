@@ -4,21 +4,21 @@ It applies the same changes to the same state, in the order of the journal, and 
 writes no metadata: directories and descriptors are the work of the first process.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from courser.api.storage_replies import StartReport
-from courser.broker.access.sessions import SessionElsewhere, here_of
+from courser.broker.access.sessions import SessionActivity, activity_of
 from courser.broker.broker import Broker, Place
 from courser.broker.catalog.catalog_service import CatalogService
 from courser.broker.catalog.purging import AnyPurge, prepared_purge, purge_topics
 from courser.broker.groups.groups import GroupKey
 from courser.broker.partition.disk_pool import DiskPool
 from courser.broker.partition.disk_watch import read_only_partitions
-from courser.broker.partition.elsewhere import RedoStep, Sums
+from courser.broker.partition.peers import FirstProcess, RedoStep, Sums
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.catalog.directories import Directories, StreamOrTopic, outdated_by
@@ -146,7 +146,7 @@ class SharedDirectory(DataDirectory):
 async def open_follower(
     orders: OpeningOrders,
     lock: DirectoryLock,
-    first: "FirstProcess",
+    first: FirstProcess,
     *,
     file_system: FileSystem | None = None,
     clock: Clock | None = None,
@@ -190,18 +190,16 @@ def _no_randomness(size: int) -> bytes:
     raise AssertionError(f"{size} random bytes are asked for, but nothing is decided here")
 
 
-class FirstProcess:
-    """The first process, as a further one calls it."""
+class FirstProcessPeer:
+    """The first process, as a further one calls it. Implements ``FirstProcess``."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
 
     async def settle_below(self, identity: PartitionIdentity, before_offset: int) -> None:
-        """See ``First``."""
         await self._peer.call("settle_below", identity, before_offset)
 
     def hurry_archive(self) -> None:
-        """See ``First``."""
         self._peer.note("archive_hurry")
 
 
@@ -229,6 +227,8 @@ class FollowingServices:
             "metrics": self._metrics,
             "problems": self._problems,
             "start_report": self._start_report,
+            "archive": self._archive,
+            "tell_archive": self._tell_archive,
         }
 
     async def _apply(self, _: Peer, op: int, timestamp: int, body: bytes) -> CourserError | None:
@@ -279,6 +279,12 @@ class FollowingServices:
     async def _redo(self, _: Peer, sink: str, step: RedoStep) -> None:
         await self._broker.publishing.redo_here(sink, step)
 
+    async def _archive(self, _: Peer, phase: Callable[[Any], Awaitable[Any]]) -> Any:
+        return await phase(self._broker.archive_share)
+
+    def _tell_archive(self, _: Peer, tell: Callable[[Any], None]) -> None:
+        tell(self._broker.archive_share)
+
     def _start_report(self, _: Peer) -> StartReport:
         return self._broker.start_findings.report()
 
@@ -290,7 +296,7 @@ class FollowingServices:
         await self._broker.scrapes.survey()
         return snapshot_of(self._broker.metrics)
 
-    async def _facts(self, _: Peer) -> tuple[Sums, dict[int, SessionElsewhere]]:
+    async def _facts(self, _: Peer) -> tuple[Sums, dict[int, SessionActivity]]:
         """The figures of all topics, and what is known about all connections, by client id."""
-        sessions = {session.client_id: here_of(session) for session in self._broker.sessions}
+        sessions = {session.client_id: activity_of(session) for session in self._broker.sessions}
         return await self._broker.figures.sums(), sessions

@@ -16,17 +16,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from courser.broker.access.sessions import SessionElsewhere
+from courser.broker.access.sessions import SessionActivity
 from courser.broker.broker import Broker
 from courser.broker.catalog.purging import AnyPurge
-from courser.broker.partition.elsewhere import RedoStep
+from courser.broker.partition.peers import Answer, RedoStep
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.catalog.entities import PurgedTopic
 from courser.catalog.store import CatalogStore, PreparedChange
 from courser.errors import CourserError
 from courser.model.metrics import Family
-from courser.processes.archive_peers import ARCHIVE, ArchivePeers
 from courser.processes.asking import Question
 from courser.processes.channel import socket_pair
 from courser.processes.children import Child
@@ -52,8 +51,8 @@ _HEALTHY_AFTER = 60.0
 """Seconds that a process has to live before the pause is reset."""
 
 
-class Companions:
-    """The other processes, for the broker of the first one. Implements ``OtherProcesses``."""
+class PeerProcesses:
+    """The further processes, for the broker of the first one. Implements ``ManagedPeers``."""
 
     def __init__(
         self,
@@ -90,7 +89,6 @@ class Companions:
         """Told of a process that is gone."""
         self.on_ready: Callable[[Peer, Handles], None] | None = None
         """Told of a process that is ready to accept connections, once this one is."""
-        self.archive = ArchivePeers(links, self.take_over)
         self.services["link_again"] = lambda peer, number: self._link_again(peer.number, number)
         self._broker: Broker | None = None
         self._lost: frozenset[Path] = frozenset()
@@ -137,10 +135,9 @@ class Companions:
         self._heartbeats.watch(peer)
 
     async def open_all(self, broker: Broker, lost: AbstractSet[Path]) -> frozenset[PartitionIdentity]:
-        """See ``OtherProcesses``."""
         self._broker, self._lost = broker, frozenset(lost)
         broker.scrapes.collect = broker.history.collect = self.metrics
-        broker.disk_watch.elsewhere = self.problems
+        broker.disk_watch.remote_problems = self.problems
         broker.machine.other_processes = lambda: [child.process.pid for child in self._children.values()]
         self.services["settle_below"] = self._settle_below
         state, data = broker.catalog.state.encode(), broker.data
@@ -174,7 +171,7 @@ class Companions:
         """Before a process gets requests, it reads what the archive has of its topics."""
         assert self._broker is not None, "it is open"
         if self._broker.archiver is not None:
-            await peer.call(ARCHIVE, self._broker.archiver.joining())
+            await peer.call("archive", self._broker.archiver.joining())
 
     def _hurry_archive(self, _: Peer) -> None:
         if self._broker is not None and self._broker.archiver is not None:
@@ -340,7 +337,6 @@ class Companions:
     # --- metadata ---
 
     async def apply(self, prepared: PreparedChange) -> CourserError | None:
-        """See ``Others``."""
         entry = prepared.entry
         arguments = ("apply", entry.op, entry.timestamp, changes.encode_change(prepared.change))
         refusals: list[CourserError] = []
@@ -365,7 +361,6 @@ class Companions:
 
     @asynccontextmanager
     async def held_writes(self, change: AnyPurge) -> AsyncIterator[Mapping[int, PurgedTopic]]:
-        """See ``Others``."""
         assert self._broker is not None, "it is open"
         stream = self._broker.catalog.state.streams.get(change.stream_id)
         named = [change.topic_id] if isinstance(change, changes.TopicPurge) else list(stream.topics if stream else ())
@@ -380,7 +375,6 @@ class Companions:
             await self._call_each(peers, "release_writes")
 
     async def open_new(self, stream_id: int, topic_id: int) -> None:
-        """See ``Others``."""
         peer = self.links.peers.get(self.links.owner_of(stream_id, topic_id))
         if peer is not None:
             with contextlib.suppress(ProcessGone):
@@ -388,13 +382,11 @@ class Companions:
         # One that is being restarted opens all partitions of the catalog.
 
     async def wait_for_closed(self) -> None:
-        """See ``Others``."""
         await self._call_each(tuple(self.links), "wait_for_closed")
 
     # --- publishes ---
 
     async def check_targets(self, targets: Mapping[StagingTarget, int]) -> Mapping[StagingTarget, int]:
-        """See ``Others``."""
         shares: dict[int, dict[StagingTarget, int]] = {}
         for target, size in targets.items():
             owner = self.links.owner_of(target.stream_id, target.topic_id)
@@ -405,7 +397,6 @@ class Companions:
         return found
 
     async def redo(self, sink: str, step: RedoStep) -> None:
-        """See ``Others``."""
         for number in self.links.numbers:
             # All must be there: one that is missing may own some of the targets.
             self.links.at(number)
@@ -414,6 +405,20 @@ class Companions:
     async def _settle_below(self, _: Peer, identity: PartitionIdentity, before_offset: int) -> None:
         assert self._broker is not None, "it is open"
         await self._broker.publishing.settle_below(identity, before_offset)
+
+    # --- the archive ---
+
+    async def wait_for_all(self) -> None:
+        for number in sorted(self.links.numbers):
+            await self.links.wait_for(number)
+
+    def ask_archives(self, phase: Callable[[Any], Awaitable[Answer]]) -> Sequence[Awaitable[Answer]]:
+        peers = [self.links.at(number) for number in sorted(self.links.numbers)]
+        return [peer.call("archive", phase) for peer in peers]
+
+    def tell_archives(self, tell: Callable[[Any], None]) -> None:
+        for peer in self.links:
+            peer.note("tell_archive", tell)
 
     # --- figures ---
 
@@ -424,16 +429,16 @@ class Companions:
         """
         broker = self._broker
         assert broker is not None, "it is open"
-        sums = dict(broker.figures.elsewhere)
-        sessions: dict[int, SessionElsewhere] = {}
+        sums = dict(broker.figures.remote)
+        sessions: dict[int, SessionActivity] = {}
         await self._facts.ask()
         for topics, clients in self._facts.answers.values():
             sums |= topics
             for client_id, facts in clients.items():
                 sessions[client_id] = sessions[client_id].joined(facts) if client_id in sessions else facts
         state = broker.catalog.state
-        broker.figures.elsewhere = {place: found for place, found in sums.items() if state.topic(*place) is not None}
-        broker.sessions.elsewhere = sessions
+        broker.figures.remote = {place: found for place, found in sums.items() if state.topic(*place) is not None}
+        broker.sessions.remote = sessions
 
     async def metrics(self) -> Iterable[Family]:
         """The metrics of all processes."""
@@ -444,11 +449,9 @@ class Companions:
 
     @property
     def count(self) -> int:
-        """See ``OtherProcesses``."""
         return self.links.process_count
 
     def answering(self) -> tuple[int, ...]:
-        """See ``OtherProcesses``."""
         return FIRST, *sorted(self.links.peers.keys() - self._late)
 
     async def problems(self) -> list[str]:
@@ -478,7 +481,6 @@ class Companions:
                 restart.cancel()
 
     async def take_over(self) -> bool:
-        """See ``OtherProcesses``."""
         self.end_restarts()
         await asyncio.gather(*self._restarts.values(), return_exceptions=True)
         self._restarts.clear()
@@ -511,7 +513,6 @@ class Companions:
         await broker.partitions.open_all(streams, StopKind.KILLED, lost=self._lost, unopened=unopened, owns=owns)
 
     async def close(self) -> bool:
-        """See ``OtherProcesses``."""
         await self.take_over()
         is_clean = all(await asyncio.gather(*map(self._close, self.links)))
         await self.take_over()

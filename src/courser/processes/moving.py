@@ -18,9 +18,9 @@ from courser.errors import CommandRejected, ErrorCode
 from courser.model.messaging import Transport
 from courser.processes.handles import Handles
 from courser.processes.links import Links
-from courser.processes.mirrors import Mirrors
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Peer
+from courser.processes.remote_sessions import RemoteSessions
 from courser.processes.router import Router
 from courser.transports.connections import Connections
 from courser.transports.session_loop import SessionLoop
@@ -55,7 +55,7 @@ class MovedSession:
     move_count: int
     """This move included."""
     known: frozenset[int]
-    """The processes that have a mirror of it."""
+    """The processes that know it as a remote session."""
     joined: frozenset[int]
     """The processes in which it is a member of consumer groups."""
 
@@ -68,7 +68,7 @@ class Moves:
         broker: Broker,
         router: Router,
         links: Links,
-        mirrors: Mirrors,
+        remote_sessions: RemoteSessions,
         *,
         handles_of: Callable[[int], Handles],
         pack: Callable[[Codec], object],
@@ -78,7 +78,7 @@ class Moves:
         self._broker = broker
         self._router = router
         self._links = links
-        self._mirrors = mirrors
+        self._remote_sessions = remote_sessions
         self._handles_of = handles_of
         self._pack = pack
         self._unpack = unpack
@@ -143,7 +143,7 @@ class Moves:
             if (other := self._links.peers.get(number)) is not None:
                 other.note("moving", session.client_id, owner, facts.move_count)
         if stays:
-            self._mirrors.keep(owner, session)
+            self._remote_sessions.keep(owner, session)
         else:
             self._broker.sessions.forget(session)
         self.moved_count += 1
@@ -155,7 +155,7 @@ class Moves:
         if session is None:
             session = Session(facts.client_id, facts.transport, facts.address, now=facts.connected_at)
         else:
-            self._mirrors.release(session)
+            self._remote_sessions.release(session)
         session.last_seen, session.user_id, session.token_name = facts.last_seen, facts.user_id, facts.token_name
         session.sdk, session.session_number = facts.sdk, facts.session_number
         session.move_count = facts.move_count
@@ -187,19 +187,19 @@ class Moves:
             self._broker.sessions.close(session)
 
     def _moving(self, _: Peer, client_id: int, owner: int, move_count: int) -> None:
-        """The connection of a mirror is on its way to another process, which may never have it."""
+        """The connection of a remote session is on its way to another process, which may never have it."""
         session = self._broker.sessions.get(client_id)
         if session is None or move_count <= session.move_count:
             # That process, or one after it, was faster to say so.
             return
         session.move_count = move_count
         if owner in self._links.peers:
-            self._mirrors.keep(owner, session)
+            self._remote_sessions.keep(owner, session)
         else:
-            self._mirrors.close(client_id)
+            self._remote_sessions.close(client_id)
 
     def _moved(self, peer: Peer, client_id: int, move_count: int) -> None:
-        """The connection of a mirror is in another process now."""
+        """The connection of a remote session is in that process now."""
         session = self._broker.sessions.get(client_id)
         if session is None:
             # It was ended here while it was on its way.
@@ -207,7 +207,7 @@ class Moves:
         elif move_count >= session.move_count:
             # Otherwise it has moved on, and this comes late.
             session.move_count = move_count
-            self._mirrors.keep(peer.number, session)
+            self._remote_sessions.keep(peer.number, session)
 
 
 def _facts_of(session: Session, known: set[int], joined: set[int]) -> MovedSession:

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Callable
 
-from courser.broker.partition.elsewhere import Owns
+from courser.broker.partition.peers import Owns
 
 FIRST = 0
 """The process that owns the metadata, and starts and supervises the others."""

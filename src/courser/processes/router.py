@@ -1,8 +1,8 @@
 """The dispatcher of a server with several processes: a command is carried out here, or by the process that it needs.
 
 Commands about one topic need its owner. Nearly all others need the first process, which owns the metadata, the users
-and the list of connections. What is carried out elsewhere is carried out by the same handlers, with a mirror of the
-session (``mirrors``); batches are not looked at on the way.
+and the list of connections. What another process carries out is carried out by the same handlers, with a remote
+session (``remote_sessions``); batches are not looked at on the way.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from courser.model.identifiers import Identifier
 from courser.model.messaging import Transport
 from courser.processes.encoding import COMMAND
 from courser.processes.links import Links
-from courser.processes.mirrors import Mirrors, Passing
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Call, Peer, ProcessGone
+from courser.processes.remote_sessions import Passing, RemoteSessions
 
 _KNOWN_COUNT_MAX = 10_000
 """Owners of topics that are remembered, by the names that commands use."""
@@ -115,10 +115,10 @@ SPREAD: dict[type[c.Command], Callable[[list[Any], Links], Reply]] = {
 class Router(Dispatcher):
     """One for all connections of a process."""
 
-    def __init__(self, broker: Broker, links: Links, mirrors: Mirrors) -> None:
+    def __init__(self, broker: Broker, links: Links, remote_sessions: RemoteSessions) -> None:
         super().__init__(broker)
         self._links = links
-        self._mirrors = mirrors
+        self._remote_sessions = remote_sessions
         self._number = links.number
         self._catalog = broker.catalog
         self._sessions = broker.sessions
@@ -128,7 +128,7 @@ class Router(Dispatcher):
         """By the names of a stream and a topic. Valid until metadata changes."""
         self._version = 0
         self._known: dict[int, set[int]] = {}
-        """The processes that have a mirror of a session, by client id."""
+        """The processes that know a session as a remote one, by client id."""
         self._joined: dict[int, set[int]] = {}
         """The processes in which a session is a member of groups, by client id."""
         self.abort: Callable[[Session], None] = lambda _: None
@@ -147,7 +147,6 @@ class Router(Dispatcher):
     # --- which process ---
 
     def begin(self, session: Session, command: c.Command) -> Answer:
-        """See ``Dispatcher``."""
         kind = type(command)
         if kind in OWNED:
             named: Any = command.poll if kind is c.WaitForMessages else command  # type: ignore[attr-defined]
@@ -243,7 +242,7 @@ class Router(Dispatcher):
             asyncio.get_running_loop().call_soon(self.move, session, owner)
 
     def _make_interruptible(self, session: Session, peer: Peer, future: "asyncio.Future[Any]") -> None:
-        """What happens to the wait of a session here happens to that of its mirror."""
+        """What happens to the wait of a session here happens to that of its remote session."""
         call_id = peer.last_call_id
         waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         session.waiting = waiting
@@ -285,7 +284,7 @@ class Router(Dispatcher):
     async def log_in_for(self, peer: Peer, client: int, user_id: int | None, command: c.Command) -> Any:
         """Log in on a connection of another process: the reply, and what its session has to know."""
         del peer
-        session = self._mirror(client, user_id)
+        session = self._remote_session(client, user_id)
         session.last_seen = self._monotonic()
         reply = await self.dispatch_here(session, command)
         facts: LoginFacts = (session.user_id, session.token_name, session.session_number, session.sdk)
@@ -312,7 +311,7 @@ class Router(Dispatcher):
 
     async def here_for(self, _: Peer, facts: Passing, user_id: int | None, command: c.Command) -> Reply | None:
         """Carry out a command for the topics of this process."""
-        return await self.dispatch_here(self._mirrors.passing(facts, user_id), command)
+        return await self.dispatch_here(self._remote_sessions.passing(facts, user_id), command)
 
     # --- several topics at once ---
 
@@ -379,8 +378,8 @@ class Router(Dispatcher):
         self.reply_sent(session)
 
     def begin_for(self, client: int | Passing, user_id: int | None, command: c.Command) -> tuple[Session, Answer]:
-        """Begin a command of a connection of another process, with the mirror of its session."""
-        session = self._mirror(client, user_id)
+        """Begin a command of a connection of another process, with a remote session."""
+        session = self._remote_session(client, user_id)
         session.last_seen = self._monotonic()
         return session, (self._here if type(command) in _HERE_FOR_OTHERS else self.begin)(session, command)
 
@@ -392,10 +391,10 @@ class Router(Dispatcher):
         call.settle(answer)
         self.reply_sent(session)
 
-    def _mirror(self, client: int | Passing, user_id: int | None) -> Session:
+    def _remote_session(self, client: int | Passing, user_id: int | None) -> Session:
         if not isinstance(client, int):
-            return self._mirrors.passing(client, user_id)
-        session = self._mirrors.find(client, user_id)
+            return self._remote_sessions.passing(client, user_id)
+        session = self._remote_sessions.find(client, user_id)
         if session is None:
             raise CommandRejected(ErrorCode.UNAUTHENTICATED, "the session has ended")
         return session
@@ -418,11 +417,11 @@ class Router(Dispatcher):
     def end(self, client_id: int, error: CourserError) -> None:
         """Another process has ended the session of a connection that is here."""
         session = self._sessions.get(client_id)
-        if session is not None and session not in self._mirrors:
+        if session is not None and session not in self._remote_sessions:
             self._sessions.end(session, error)
 
     def peer_lost(self, number: int) -> None:
-        """A process is gone, with all mirrors and memberships that it had."""
+        """A process is gone, with all remote_sessions and memberships that it had."""
         for known in self._known.values():
             known.discard(number)
         for client_id in [client_id for client_id, owners in self._joined.items() if number in owners]:
@@ -432,8 +431,8 @@ class Router(Dispatcher):
                 self.abort(session)
 
     def is_member(self, session: Session) -> bool:
-        """Whether a connection of this process is a member of a consumer group, here or elsewhere."""
-        return session not in self._mirrors and (bool(session.groups) or session.client_id in self._joined)
+        """Whether a connection of this process is a member of a consumer group, here or in another process."""
+        return session not in self._remote_sessions and (bool(session.groups) or session.client_id in self._joined)
 
     # --- connections that move ---
 

@@ -41,7 +41,6 @@ class SharedSlots(ConnectionSlots):
         return sum(self._counts[: self._process_count])
 
     def take(self, count: int) -> bool:
-        """See ``ConnectionSlots``."""
         self._counts[self._number] = count + 1
         if self.total <= self._count_max:
             return True
@@ -49,12 +48,10 @@ class SharedSlots(ConnectionSlots):
         return False
 
     def note(self, count: int, stranger_count: int) -> None:
-        """See ``ConnectionSlots``."""
         self._counts[self._number] = count
         self._counts[self._process_count + self._number] = stranger_count
 
-    def free_elsewhere(self, stranger_count: int) -> bool:
-        """See ``ConnectionSlots``."""
+    def free_in_peers(self, stranger_count: int) -> bool:
         number, most = self._most_strangers({self._number})
         if most <= stranger_count:
             return False

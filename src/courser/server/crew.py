@@ -11,12 +11,12 @@ from courser.model.messaging import Transport
 from courser.processes.children import start_child
 from courser.processes.encoding import COMMAND
 from courser.processes.handles import Handles
-from courser.processes.leading import Companions, share_of
+from courser.processes.leading import PeerProcesses, share_of
 from courser.processes.links import Links
-from courser.processes.mirrors import Mirrors
 from courser.processes.moving import Moves
 from courser.processes.ownership import FIRST, client_ids_of, owns_of, share_name
 from courser.processes.peer import Peer
+from courser.processes.remote_sessions import RemoteSessions
 from courser.processes.router import Router
 from courser.processes.shared_slots import SharedSlots, make_shared_slots
 from courser.server.codecs import CodecChooser, CodecMoves
@@ -45,7 +45,7 @@ class Crew:
         """Those of each process, this one included."""
         links = Links(FIRST, count)
         self._links = links
-        self._companions = Companions(
+        self._peers = PeerProcesses(
             links,
             partial(start_child, module=WORKER_MODULE, lock_descriptor=data.lock_descriptor),
             self.settings.broker,
@@ -54,44 +54,44 @@ class Crew:
         self._slots_memory = make_shared_slots(count)
         self.slots = SharedSlots.first(self._slots_memory, count, count_max)
         """The connections of all processes."""
-        self._companions.on_start = self._prepare
-        self._companions.services["log"] = _log_line
+        self._peers.on_start = self._prepare
+        self._peers.services["log"] = _log_line
         self.place = Place(
             owns_of(FIRST, count),
             share_name(FIRST, count),
-            self._companions,
+            self._peers,
             draw_client_id=client_ids_of(FIRST, count),
         )
         self._router: Router | None = None
         self._moves: Moves | None = None
-        self._mirrors: Mirrors | None = None
-        self._companions.start()
+        self._remote_sessions: RemoteSessions | None = None
+        self._peers.start()
 
     def _prepare(self, peer: Peer) -> None:
         """Tell a process that was just started what it needs before everything else."""
         peer.note("prepare", self.settings)
-        self._companions.handles_of(peer.number).send([self._slots_memory], "slots", self.settings)
+        self._peers.handles_of(peer.number).send([self._slots_memory], "slots", self.settings)
 
     def make_router(self, broker: Broker, chooser: CodecChooser) -> Router:
         """The dispatcher of this process."""
-        self._router, self._mirrors = router, mirrors = make_router(broker, self._links)
-        router.collect = self._companions.collect
-        self._companions.on_lost = self._lost
-        self._companions.services.update(session_services(router, mirrors))
-        self._companions.calls[COMMAND] = router.command_for
-        self._companions.services["proven"] = share_proofs(chooser.proven, self._links)
+        self._router, self._remote_sessions = router, remote_sessions = make_router(broker, self._links)
+        router.collect = self._peers.collect
+        self._peers.on_lost = self._lost
+        self._peers.services.update(session_services(router, remote_sessions))
+        self._peers.calls[COMMAND] = router.command_for
+        self._peers.services["proven"] = share_proofs(chooser.proven, self._links)
         codecs = CodecMoves(chooser)
         self._moves = Moves(
             broker,
             router,
             self._links,
-            mirrors,
-            handles_of=self._companions.handles_of,
+            remote_sessions,
+            handles_of=self._peers.handles_of,
             pack=codecs.pack,
             unpack=codecs.unpack,
         )
-        self._companions.services.update(self._moves.services)
-        self._companions.handle_services.update(self._moves.handle_services)
+        self._peers.services.update(self._moves.services)
+        self._peers.handle_services.update(self._moves.handle_services)
         return router
 
     def is_member(self, session: Session) -> bool:
@@ -104,14 +104,14 @@ class Crew:
         assert self._router is not None, "made before"
         assert tcp is not None, "it is open"
         self._router.abort = partial(abort_connection, self._router.broker, connections)
-        self._companions.services["evict_stranger"] = share_slots(self.slots, connections, self._links)
+        self._peers.services["evict_stranger"] = share_slots(self.slots, connections, self._links)
 
         def listen(_: Peer, handles: Handles) -> None:
             certificate = listeners.certificates.get(Transport.TCP)
             pem = None if certificate is None else certificate.key_pem + certificate.pem
             handles.send([found.fileno() for found in tcp.sockets], "listen", node, pem)
 
-        self._companions.begin(listen)
+        self._peers.begin(listen)
         if self._moves is not None:
             self._moves.begin(connections, tcp)
 
@@ -122,20 +122,20 @@ class Crew:
 
     def end_restarts(self) -> None:
         """The server stops: start no process again."""
-        self._companions.end_restarts()
+        self._peers.end_restarts()
 
     async def say_goodbye(self, grace: float) -> None:
         """Have the others accept nobody any more, and close their connections."""
-        await self._companions.tell_all("say_goodbye", grace)
+        await self._peers.tell_all("say_goodbye", grace)
 
     async def abandon(self) -> None:
-        await self._companions.abandon()
+        await self._peers.abandon()
 
     def _lost(self, number: int) -> None:
         assert self._router is not None, "made before"
-        assert self._mirrors is not None, "made before"
+        assert self._remote_sessions is not None, "made before"
         self.slots.forget(number)
-        self._mirrors.home_lost(number)
+        self._remote_sessions.peer_lost(number)
         self._router.peer_lost(number)
 
 

@@ -9,9 +9,9 @@ from courser.broker.broker import Broker
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.messaging import Transport
 from courser.processes.links import Links
-from courser.processes.mirrors import Mirrors
 from courser.processes.moving import connection_of
 from courser.processes.peer import Peer
+from courser.processes.remote_sessions import RemoteSessions
 from courser.processes.router import Router
 from courser.processes.shared_slots import SharedSlots
 from courser.server.proven_dialects import ProvenDialects
@@ -68,17 +68,17 @@ def share_slots(slots: SharedSlots, connections: Connections, links: Links) -> C
     return evict_stranger
 
 
-def session_services(router: Router, mirrors: Mirrors) -> dict[str, Callable[..., Any]]:
+def session_services(router: Router, remote_sessions: RemoteSessions) -> dict[str, Callable[..., Any]]:
     """What processes tell each other about sessions: the services of a ``Peer``."""
 
     def opened(peer: Peer, client_id: int, transport: Transport, address: str, connected_at: int) -> None:
-        mirrors.open(peer.number, client_id, transport, address, connected_at)
+        remote_sessions.open(peer.number, client_id, transport, address, connected_at)
 
     def closed(_: Peer, client_id: int) -> None:
-        mirrors.close(client_id)
+        remote_sessions.close(client_id)
 
     def user_changed(_: Peer, client_id: int, user_id: int | None) -> None:
-        mirrors.find(client_id, user_id)
+        remote_sessions.find(client_id, user_id)
 
     def ended(_: Peer, client_id: int, error: CourserError) -> None:
         router.end(client_id, error)
@@ -90,12 +90,12 @@ def session_services(router: Router, mirrors: Mirrors) -> dict[str, Callable[...
     }
 
 
-def make_router(broker: Broker, links: Links) -> tuple[Router, Mirrors]:
+def make_router(broker: Broker, links: Links) -> tuple[Router, RemoteSessions]:
     """The dispatcher of one of several processes."""
 
-    def end_at_home(home: int, client_id: int, error: CourserError) -> None:
-        if (peer := links.peers.get(home)) is not None:
+    def end_at_peer(number: int, client_id: int, error: CourserError) -> None:
+        if (peer := links.peers.get(number)) is not None:
             peer.note("ended", client_id, error)
 
-    mirrors = Mirrors(broker, end_at_home)
-    return Router(broker, links, mirrors), mirrors
+    remote_sessions = RemoteSessions(broker, end_at_peer)
+    return Router(broker, links, remote_sessions), remote_sessions

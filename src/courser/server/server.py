@@ -229,7 +229,7 @@ class Server:
                 self._crew.end_restarts()
             self._listeners.close()
             grace = self._settings.shutdown_timeout / 1_000_000
-            await asyncio.gather(connections.say_goodbye(grace), self._say_goodbye_elsewhere(grace))
+            await asyncio.gather(connections.say_goodbye(grace), self._say_goodbye_in_peers(grace))
         finally:
             await background.stop()
             self._listeners.close()
@@ -241,7 +241,7 @@ class Server:
     def _is_member(self) -> Callable[[Session], bool] | None:
         return None if self._crew is None else self._crew.is_member
 
-    async def _say_goodbye_elsewhere(self, grace: float) -> None:
+    async def _say_goodbye_in_peers(self, grace: float) -> None:
         if self._crew is not None:
             await self._crew.say_goodbye(grace)
 

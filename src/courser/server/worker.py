@@ -18,17 +18,16 @@ import uvloop
 
 from courser.api.replies import Node
 from courser.broker.broker import Broker
-from courser.processes.archive_peers import archive_services
 from courser.processes.children import end_with_parent
 from courser.processes.encoding import COMMAND
-from courser.processes.following import FirstProcess, FollowingServices, OpeningOrders, open_follower
+from courser.processes.following import FirstProcessPeer, FollowingServices, OpeningOrders, open_follower
 from courser.processes.handles import Handles, are_left
 from courser.processes.links import Links
-from courser.processes.mirrors import Mirrors
 from courser.processes.moving import Moves
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Peer
 from courser.processes.peer_heartbeats import HEARTBEAT
+from courser.processes.remote_sessions import RemoteSessions
 from courser.processes.router import Router
 from courser.processes.shared_slots import SharedSlots
 from courser.records.stored_header import PartitionIdentity
@@ -107,7 +106,7 @@ class Worker:
         """Processes that the first one has given up, until their successors are there."""
         self._broker: Broker
         self._router: Router
-        self._mirrors: Mirrors
+        self._remote_sessions: RemoteSessions
         self._chooser: CodecChooser
         self._moves: Moves
         self._connections: Connections | None = None
@@ -141,13 +140,11 @@ class Worker:
         os.close(descriptors[0])
 
     async def _open(self, peer: Peer, orders: OpeningOrders) -> frozenset[PartitionIdentity]:
-        broker = self._broker = await open_follower(orders, self._lock, FirstProcess(peer))
+        broker = self._broker = await open_follower(orders, self._lock, FirstProcessPeer(peer))
         self._links = Links(self._number, orders.process_count)
-        self._router, self._mirrors = make_router(broker, self._links)
+        self._router, self._remote_sessions = make_router(broker, self._links)
         self._services.update(FollowingServices(broker).by_name())
-        if broker.archive_share is not None:
-            self._services.update(archive_services(broker.archive_share))
-        self._services.update(session_services(self._router, self._mirrors))
+        self._services.update(session_services(self._router, self._remote_sessions))
         self._calls[COMMAND] = self._router.command_for
         self._chooser = make_codec_chooser(self._settings, broker, is_first=False)
         self._services["proven"] = share_proofs(self._chooser.proven, self._links)
@@ -156,7 +153,7 @@ class Worker:
             broker,
             self._router,
             self._links,
-            self._mirrors,
+            self._remote_sessions,
             handles_of=self._handles.__getitem__,
             pack=codecs.pack,
             unpack=codecs.unpack,
@@ -258,7 +255,7 @@ class Worker:
             # Nothing can be done without it. Acknowledged messages are in the kernel.
             os._exit(1)
         self._links.remove(peer)
-        self._mirrors.home_lost(peer.number)
+        self._remote_sessions.peer_lost(peer.number)
         self._router.peer_lost(peer.number)
 
     def _gone(self, _: Peer, number: int) -> None:

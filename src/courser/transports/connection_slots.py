@@ -15,7 +15,7 @@ class ConnectionSlots:
         """This process has so many connections now, and so many of them without a login."""
         del count, stranger_count
 
-    def free_elsewhere(self, stranger_count: int) -> bool:
+    def free_in_peers(self, stranger_count: int) -> bool:
         """Have another process close a stranger, if one has more strangers than this process, which has so many.
 
         Returns whether it was asked to.

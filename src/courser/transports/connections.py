@@ -186,10 +186,10 @@ class Connections:
     def _make_room(self) -> bool:
         """Close a stranger, in the process that has the most."""
         can_exceed = self.count < self._count_max
-        if can_exceed and self._slots.free_elsewhere(self._stranger_count):
+        if can_exceed and self._slots.free_in_peers(self._stranger_count):
             return True
         # Without one here, another process may have one after all.
-        return self.evict_stranger() or (can_exceed and self._slots.free_elsewhere(0))
+        return self.evict_stranger() or (can_exceed and self._slots.free_in_peers(0))
 
     def add(self, connection: Connection) -> None:
         """Add a connection. Can be repeated: a TLS connection is added before its handshake."""

@@ -128,7 +128,7 @@ class Session:
                 self.on_end(error)
 
 
-class SessionElsewhere(NamedTuple):
+class SessionActivity(NamedTuple):
     """What one or several processes know about a session."""
 
     groups: tuple[tuple[int, int, int], ...]
@@ -136,18 +136,18 @@ class SessionElsewhere(NamedTuple):
     request_count: int
     last_seen: int
 
-    def joined(self, other: "SessionElsewhere") -> "SessionElsewhere":
+    def joined(self, other: "SessionActivity") -> "SessionActivity":
         """What both know."""
-        return SessionElsewhere(
+        return SessionActivity(
             tuple(sorted({*self.groups, *other.groups})),
             self.request_count + other.request_count,
             max(self.last_seen, other.last_seen),
         )
 
 
-def here_of(session: Session) -> SessionElsewhere:
+def activity_of(session: Session) -> SessionActivity:
     """What this process knows about a session."""
-    return SessionElsewhere(tuple(sorted(session.groups)), session.request_count, session.last_seen)
+    return SessionActivity(tuple(sorted(session.groups)), session.request_count, session.last_seen)
 
 
 class Memberships(Protocol):
@@ -165,7 +165,7 @@ class Sessions:
         self._groups = groups
         self._draw = draw_client_id if draw_client_id is not None else _draw_client_id
         self._by_id: dict[int, Session] = {}
-        self.elsewhere: Mapping[int, SessionElsewhere] = {}
+        self.remote: Mapping[int, SessionActivity] = {}
         """What other processes know about sessions, by client id, as of the last time it was collected."""
         self.on_open: Callable[[Session], None] | None = None
         """Called with every new connection."""
@@ -216,10 +216,10 @@ class Sessions:
         """A session by client id."""
         return self._by_id.get(client_id)
 
-    def in_all_processes(self, session: Session) -> SessionElsewhere:
+    def in_all_processes(self, session: Session) -> SessionActivity:
         """What all processes know about a session."""
-        here = here_of(session)
-        other = self.elsewhere.get(session.client_id)
+        here = activity_of(session)
+        other = self.remote.get(session.client_id)
         return here if other is None else here.joined(other)
 
     def all(self) -> list[Session]:

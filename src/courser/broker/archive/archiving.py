@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from courser.archive.claiming import ArchiveState, read_state, write_state
 from courser.archive.errors import ArchiveFailure, ArchiveGone, ArchiveInterrupted, ArchiveTakenOver, StoreRefused
@@ -30,6 +30,7 @@ from courser.broker.archive.archive_share import ArchiveShare, AwaitedSegment, s
 from courser.broker.catalog.catalog_service import CatalogService
 from courser.broker.partition.partition_registry import PartitionRegistry
 from courser.broker.partition.partition_survey import Pause, let_others_run
+from courser.broker.partition.peers import Peers
 from courser.catalog.store import CatalogStore
 from courser.errors import CommandRejected, CourserError, ErrorCode, StartRefused, StorageFailure
 from courser.model.identifiers import TopicAddress
@@ -53,22 +54,6 @@ Phase: TypeAlias = Callable[[ArchiveShare], Awaitable[Answer]]
 """What a process does in a run. It is sent to others, so it is a method of ``ArchiveShare`` with some arguments."""
 
 
-class ArchivePeers(Protocol):
-    """The other processes of the server."""
-
-    async def wait_for_all(self) -> None:
-        """Wait for those that are being restarted. Raises ``CommandRejected`` (20010) if that takes too long."""
-
-    def ask_archives(self, phase: Phase[Answer]) -> Sequence[Awaitable[Answer]]:
-        """Have them carry out a phase. Raises ``CommandRejected`` (20010) if one of them is being restarted."""
-
-    def tell_archives(self, tell: Callable[[ArchiveShare], None]) -> None:
-        """Tell something to those that are there."""
-
-    async def take_over(self) -> bool:
-        """At a stop: open here what processes owned that have ended. Returns whether there were any."""
-
-
 class Archiver:
     """Archives a broker. ``run`` is the background task; ``run_once`` may be called at any time."""
 
@@ -82,7 +67,7 @@ class Archiver:
         draw: Callable[[int], bytes],
         store: Store | None = None,
         pause: Pause = let_others_run,
-        peers: ArchivePeers | None = None,
+        peers: Peers | None = None,
     ) -> None:
         """``store`` replaces the one of the settings, for tests. ``peers`` are the other processes, if there are any.
 

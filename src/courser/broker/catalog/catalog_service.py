@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 from courser.broker.background import Background
 from courser.broker.catalog.purging import prepared_purge, purge_topics
 from courser.broker.groups.groups import ConsumerGroups
-from courser.broker.partition.elsewhere import Others
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import PartitionRegistry
+from courser.broker.partition.peers import Peers
 from courser.catalog import changes
 from courser.catalog.directories import CREATIONS, Creation, Directories, StreamOrTopic, Task, outdated_by
 from courser.catalog.entities import Stream, Topic
@@ -76,7 +76,7 @@ class CatalogService:
         *,
         groups: ConsumerGroups,
         retry_delay: float,
-        others: Others | None = None,
+        peers: Peers | None = None,
     ) -> None:
         """``retry_delay``: seconds before a change that the disk refused is tried again."""
         self._store = store
@@ -85,7 +85,7 @@ class CatalogService:
         self._pool = pool
         self._groups = groups
         self._retry_delay = retry_delay
-        self._others = others
+        self._peers = peers
         self.version = 0
         """Increases with every change of the state."""
         self.on_change: Callable[[], None] = lambda: None
@@ -179,7 +179,7 @@ class CatalogService:
                     change = make()
                 if not isinstance(change, changes.TopicPurge | changes.StreamPurge):
                     return await self._carry_out(change)
-                held = prepared_purge(self._registry, self.state, change, self.purge_end_of, self._others)
+                held = prepared_purge(self._registry, self.state, change, self.purge_end_of, self._peers)
                 async with held as purge:
                     return await self._carry_out(purge)
             finally:
@@ -200,7 +200,7 @@ class CatalogService:
             self._unmade = None
             self._let_go(change)
             # Before its directories: whatever the disk says, all processes have the same state.
-            refusal = None if self._others is None else await self._others.apply(prepared)
+            refusal = None if self._peers is None else await self._peers.apply(prepared)
             await self._follow(change)
             if refusal is not None:
                 raise refusal
@@ -362,8 +362,8 @@ class CatalogService:
             topic = stream.topics[creation.topic_id]
         if self._registry.owns(stream.stream_id, topic.topic_id):
             await self._registry.open_new(stream, topic, are_created=not is_repeated)
-        elif self._others is not None:
-            await self._others.open_new(stream.stream_id, topic.topic_id)
+        elif self._peers is not None:
+            await self._peers.open_new(stream.stream_id, topic.topic_id)
         if isinstance(creation, changes.PartitionCreation):
             self._tell_partition_count(stream.stream_id, topic.topic_id)
 
@@ -466,8 +466,8 @@ class CatalogService:
         try:
             while not self._is_closed and (paths := self._removable()):
                 await self.wait_for_closed()
-                if self._others is not None:
-                    await self._others.wait_for_closed()
+                if self._peers is not None:
+                    await self._peers.wait_for_closed()
                 removed = [path for path in paths if await self._remove(path)]
                 if removed:
                     await self.submit(changes.DirectoryRemoval(tuple(removed)))

@@ -10,9 +10,9 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from courser.broker.partition.elsewhere import Others
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
+from courser.broker.partition.peers import Peers
 from courser.catalog import changes
 from courser.catalog.entities import PurgedTopic, Stream, Topic
 from courser.catalog.partitions import is_behind, leave_behind
@@ -31,7 +31,7 @@ async def prepared_purge(
     state: CatalogState,
     change: AnyPurge,
     end_of: Callable[[PartitionLog], int],
-    others: Others | None = None,
+    peers: Peers | None = None,
 ) -> AsyncIterator[AnyPurge]:
     """Hold the writes of all partitions of a purge, and yield the change with their ends.
 
@@ -47,7 +47,7 @@ async def prepared_purge(
         for _, found in opened:
             for partition in found.partitions if found is not None else ():
                 await stack.enter_async_context(partition.held_writes())
-        held = {} if others is None else await stack.enter_async_context(others.held_writes(change))
+        held = {} if peers is None else await stack.enter_async_context(peers.held_writes(change))
         rows = [held.get(topic.topic_id) or _row(state, change, topic, found, end_of) for topic, found in opened]
         try:
             if isinstance(change, changes.TopicPurge):

@@ -9,10 +9,10 @@ from pathlib import Path
 from courser.api import replies as r
 from courser.api import storage_replies as sr
 from courser.broker.messages.consuming import current_offset
-from courser.broker.partition.elsewhere import Sums, TopicSums
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.partition.partition_survey import Pause, let_others_run
+from courser.broker.partition.peers import Sums, TopicSums
 from courser.broker.partition.segment_verification import damage_of
 from courser.broker.partition.steps import Steps
 from courser.broker.partition.topic_settings import effective_options, explicit_options
@@ -42,7 +42,7 @@ class Figures:
         self._topic_defaults = topic_defaults
         self._data_directory = data_directory
         self._pause = pause
-        self.elsewhere: Sums = {}
+        self.remote: Sums = {}
         """The figures of topics that other processes own, as of the last time that they were collected."""
 
     async def streams(self, streams: Iterable[Stream]) -> list[r.StreamInfo]:
@@ -71,7 +71,7 @@ class Figures:
         if topic is not None:
             return await sums_of_topic(topic, steps)
         await steps.take()
-        return self.elsewhere.get(address)
+        return self.remote.get(address)
 
     async def sums(self) -> Sums:
         """The figures of all topics that are open here."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from courser import __version__
 from courser.api.replies import Stats
 from courser.broker.access.sessions import Sessions
-from courser.broker.partition.elsewhere import Sums
+from courser.broker.partition.peers import Sums
 from courser.catalog.state import CatalogState
 from courser.model.clock import Clock
 

@@ -5,9 +5,9 @@ from courser.broker.figures.figures import sums_of_topic
 from courser.broker.figures.lag import position_of
 from courser.broker.figures.message_counts import MessageCounts
 from courser.broker.messages.consuming import group_key
-from courser.broker.partition.elsewhere import TopicSums
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.partition.partition_survey import Pause, let_others_run
+from courser.broker.partition.peers import TopicSums
 from courser.broker.partition.steps import Steps
 from courser.broker.partition.topic_settings import durability_of, effective_options
 from courser.broker.settings import BrokerSettings

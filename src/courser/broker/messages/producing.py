@@ -33,7 +33,7 @@ _EXCESS_SHARE = 4
 """By this share a topic may pass its limit before sends wait for what is deleted: a slow disk is not to be overrun."""
 _KEYED_COUNT_MAX = 1000
 """Messages that get their key on the event loop: some 10 us for each of them, if all have headers of their own."""
-_ELSEWHERE_COUNT_MIN = 100
+_REMOTE_COUNT_MIN = 100
 """Topics of other processes that are remembered before any are forgotten."""
 
 
@@ -59,9 +59,9 @@ class Sends:
         self._pool = pool
         self._disk_watch = disk_watch
         self._state = state
-        self._elsewhere: dict[TopicAddress, OpenTopic] = {}
+        self._remote: dict[TopicAddress, OpenTopic] = {}
         """Topics of other processes that messages are staged for: whose turn it is. Some may have been deleted."""
-        self._elsewhere_count_max = _ELSEWHERE_COUNT_MIN
+        self._remote_count_max = _REMOTE_COUNT_MIN
         """At so many, deleted ones are forgotten."""
         self._deletes_oldest = delete_oldest_segments
         self._on_limit = on_limit
@@ -136,21 +136,21 @@ class Sends:
     def target_of(self, address: TopicAddress, partitioning: Partitioning) -> StagingTarget:
         """Which partition messages would go to. Raises 3007 or 3008."""
         if not self._partitions.owns(*address):
-            identity = self._identity_elsewhere(address, partitioning)
+            identity = self._remote_identity(address, partitioning)
         else:
             topic = self._partitions.at(address)
             identity = topic.partition(choose_partition(topic, partitioning)).log.identity
         return StagingTarget(*address, identity.topic_uuid, identity.partition_id, identity.incarnation)
 
-    def _identity_elsewhere(self, address: TopicAddress, partitioning: Partitioning) -> PartitionIdentity:
+    def _remote_identity(self, address: TopicAddress, partitioning: Partitioning) -> PartitionIdentity:
         """The same for a topic of another process, of which only the catalog is known here."""
         topic = self._state.topic(*address)
         if topic is None:
             raise CommandRejected(ErrorCode.TOPIC_NOT_FOUND, "the topic was deleted in the meantime")
-        place = self._elsewhere.get(address)
+        place = self._remote.get(address)
         if place is None:
             self._forget_deleted()
-            place = self._elsewhere[address] = OpenTopic(*address, topic.options)
+            place = self._remote[address] = OpenTopic(*address, topic.options)
         partition_id = choose_partition(place, partitioning, len(topic.partitions))
         if partition_id >= len(topic.partitions):
             reason = f"the topic has {len(topic.partitions)} partitions, and none with number {partition_id}"
@@ -158,10 +158,10 @@ class Sends:
         return identity_of(topic, topic.partitions[partition_id])
 
     def _forget_deleted(self) -> None:
-        if len(self._elsewhere) >= self._elsewhere_count_max:
-            known = self._elsewhere.items()
-            self._elsewhere = {address: place for address, place in known if self._state.topic(*address) is not None}
-            self._elsewhere_count_max = max(2 * len(self._elsewhere), _ELSEWHERE_COUNT_MIN)
+        if len(self._remote) >= self._remote_count_max:
+            known = self._remote.items()
+            self._remote = {address: place for address, place in known if self._state.topic(*address) is not None}
+            self._remote_count_max = max(2 * len(self._remote), _REMOTE_COUNT_MIN)
 
     async def with_key(self, batches: list[Batch], key: bytes) -> list[Batch]:
         """The batches with the key added to every message that has none; many or large ones on another thread."""
@@ -209,7 +209,7 @@ def _explain(partition: Partition, error: BaseException) -> Exception:
 def choose_partition(topic: OpenTopic, partitioning: Partitioning, count: int | None = None) -> int:
     """The number of the partition. Raises 3008 if there is none to choose from.
 
-    ``count`` is that of a topic whose partitions are open elsewhere.
+    ``count`` is that of a topic whose partitions are open in another process.
     """
     if type(partitioning) is ToPartition:
         return partitioning.partition_id

@@ -85,7 +85,7 @@ class DiskWatch:
         ``free_space_min`` is the minimum of free bytes; 0: there is none. ``relieve`` frees so many bytes if it can.
         """
         self._free_space_min = free_space_min
-        self.elsewhere: Callable[[], Awaitable[list[str]]] | None = None
+        self.remote_problems: Callable[[], Awaitable[list[str]]] | None = None
         """Set if there are other processes: gives what their partitions do not take."""
         self._relieve = relieve
         self.refusal: str | None = None
@@ -151,8 +151,10 @@ class DiskWatch:
     async def problems(self) -> list[str]:
         """Why the server cannot take every write; empty if it can."""
         measuring = self._measure(_HEALTH_PATIENCE)
-        space, elsewhere = await asyncio.gather(measuring, _nothing() if self.elsewhere is None else self.elsewhere())
-        found = problems(self._partitions, *space) + elsewhere
+        space, remote = await asyncio.gather(
+            measuring, _nothing() if self.remote_problems is None else self.remote_problems()
+        )
+        found = problems(self._partitions, *space) + remote
         if (silence := self._silence()) >= _SILENCE:
             found.append(f"the disk has not answered for {silence:.0f} s")
         if self.refusal is not None:

@@ -12,12 +12,12 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from courser.api.replies import Deletion
-from courser.broker.partition.elsewhere import Owns, owns_all
 from courser.broker.partition.lost_partitions import lost_partition_log, offline_partition_log
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_figures import PartitionCounters, counters_of, sums_of
 from courser.broker.partition.partition_metrics import PartitionMetrics
 from courser.broker.partition.partition_reader import LARGE_READ_COUNT_MAX, Past
+from courser.broker.partition.peers import Owns, owns_all
 from courser.broker.partition.segment_verification import SegmentVerification
 from courser.broker.partition.topic_settings import effective_options, log_settings, persists_offsets, size_limit
 from courser.broker.settings import BrokerSettings

@@ -21,9 +21,9 @@ from courser.api.replies import Published
 from courser.broker.background import Background
 from courser.broker.catalog.catalog_service import CatalogService
 from courser.broker.catalog.quotas import Quotas
-from courser.broker.partition.elsewhere import First, Others, RedoStep
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import PartitionRegistry
+from courser.broker.partition.peers import FirstProcess, Peers, RedoStep
 from courser.broker.publishing.gate import Gate
 from courser.broker.publishing.redo import AppendProgress, Redo
 from courser.broker.publishing.staging import Staging
@@ -68,18 +68,18 @@ class Publishing:
         quotas: Quotas,
         draw: Callable[[int], bytes],
         take_room: TakeRoom,
-        others: Others | None = None,
-        first: First | None = None,
+        peers: Peers | None = None,
+        first: FirstProcess | None = None,
     ) -> None:
         """``keys`` decrypt staged messages. ``draw(size)`` returns ``size`` random bytes.
 
-        ``others`` own further partitions; ``first`` decides publishes, if this process does not.
+        ``peers`` own further partitions; ``first`` decides publishes, if this process does not.
         """
         self._catalog = catalog
         self._staging = staging
         self._redo = Redo(file_system, partitions, staging, pool, keys=keys, check_open=self._check_open)
         self._owns = partitions.owns
-        self._others = others
+        self._peers = peers
         self._first = first
         self._quotas = quotas
         self._draw = draw
@@ -127,7 +127,7 @@ class Publishing:
             if self._owns(target.stream_id, target.topic_id):
                 self._existing(target)
             check_access(TopicAddress(target.stream_id, target.topic_id))
-        offsets = await self._check_elsewhere(targets)
+        offsets = await self._check_remote(targets)
         self.check_targets({target: size for target, size in targets.items() if target not in offsets})
         nonce = self._draw(8)
         await self._catalog.submit_made(lambda: self._begin(user_id, command, parts, list(targets), offsets, nonce))
@@ -189,12 +189,10 @@ class Publishing:
         self._take_room(_by_topic(targets))
         return found
 
-    async def _check_elsewhere(self, targets: Mapping[StagingTarget, int]) -> Mapping[StagingTarget, int]:
+    async def _check_remote(self, targets: Mapping[StagingTarget, int]) -> Mapping[StagingTarget, int]:
         """The same for partitions of other processes."""
-        elsewhere = {
-            target: size for target, size in targets.items() if not self._owns(target.stream_id, target.topic_id)
-        }
-        return await self._others.check_targets(elsewhere) if elsewhere and self._others is not None else {}
+        remote = {target: size for target, size in targets.items() if not self._owns(target.stream_id, target.topic_id)}
+        return await self._peers.check_targets(remote) if remote and self._peers is not None else {}
 
     def _synced_offset(self, target: StagingTarget, offsets: Mapping[StagingTarget, int]) -> int:
         if target not in offsets:
@@ -233,14 +231,14 @@ class Publishing:
         if sink.name in self._left:
             raise CommandRejected(ErrorCode.SERVER_BUSY, "a topic of this publish is being purged")
         progress = await self._redo.append(sink, publish)
-        if self._others is not None:
-            await self._others.redo(sink.name, RedoStep.APPEND)
+        if self._peers is not None:
+            await self._peers.redo(sink.name, RedoStep.APPEND)
         return progress
 
     async def _everywhere(self, sink: Sink, step: RedoStep) -> None:
         await (self._redo.show(sink) if step is RedoStep.SHOW else self._redo.sync(sink))
-        if self._others is not None:
-            await self._others.redo(sink.name, step)
+        if self._peers is not None:
+            await self._peers.redo(sink.name, step)
 
     async def redo_here(self, name: str, step: RedoStep) -> None:
         """Carry out a step of a publish that the first process has decided. May be repeated after a failure."""

@@ -1,13 +1,13 @@
-"""What the broker of one process needs from those of the other processes of a server (docs/adr/0021).
+"""What the broker of one process needs from its peers, the other processes of a server (docs/adr/0021).
 
-With one process there are no others, and none of this is used. The package ``processes`` implements it.
+With one process there are no peers, and none of this is used. The package ``processes`` implements it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from courser.catalog.changes import StreamPurge, TopicPurge
 from courser.catalog.entities import PurgedTopic
@@ -16,6 +16,8 @@ from courser.errors import CourserError
 from courser.model.identifiers import TopicAddress
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.staged_file import StagingTarget
+
+Answer = TypeVar("Answer")
 
 Owns: TypeAlias = Callable[[int, int], bool]
 """Whether this process owns a topic, by stream and topic id."""
@@ -43,7 +45,7 @@ class TopicSums:
     segment_count: int
 
 
-class Others(Protocol):
+class Peers(Protocol):
     """The other processes, as the first one sees them: they own partitions and follow its metadata.
 
     Methods raise ``CourserError``: what went wrong there, or 20010 if a process is being restarted.
@@ -70,8 +72,23 @@ class Others(Protocol):
     async def redo(self, sink: str, step: RedoStep) -> None:
         """Have a step of the open publish of a sink carried out by all processes."""
 
+    async def wait_for_all(self) -> None:
+        """Wait for those that are being restarted. Raises ``CommandRejected`` (20010) if that takes too long."""
 
-class First(Protocol):
+    def ask_archives(self, phase: Callable[[Any], Awaitable[Answer]]) -> Sequence[Awaitable[Answer]]:
+        """Have each carry out a phase of the archiver: a method of ``ArchiveShare``, with some arguments."""
+
+    def tell_archives(self, tell: Callable[[Any], None]) -> None:
+        """Tell the ``ArchiveShare`` of each that is there something, in the order of phases."""
+
+    async def take_over(self) -> bool:
+        """The server stops: start no process again, and open here what those owned that have ended.
+
+        Waits for a process that is recovering its partitions. Returns whether any were opened. May be repeated.
+        """
+
+
+class FirstProcess(Protocol):
     """The first process, as the others see it."""
 
     async def settle_below(self, identity: PartitionIdentity, before_offset: int) -> None:

@@ -1,8 +1,8 @@
-"""Sessions of connections that another process has: they stand for these connections here.
+"""Remote sessions: they stand for connections that another process has.
 
-A connection has its socket in one process, its *home*. Every other process that works for it has a mirror of its
-session: the first process, which lists and ends sessions, and the owners of the topics that it uses, which may have it
-as a member of their consumer groups.
+A connection has its socket in one process. Every other process that works for it has a remote session in its place: the
+first process, which lists and ends sessions, and the owners of the topics that it uses, which may have it as a member
+of their consumer groups.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,37 +17,38 @@ Passing: TypeAlias = tuple[str, str | None]
 """Address and request id of a session that lasts for one request, as HTTP has them."""
 
 
-class Mirrors:
+class RemoteSessions:
     """Of one process."""
 
-    def __init__(self, broker: Broker, end_at_home: Callable[[int, int, CourserError], None]) -> None:
-        """``end_at_home(home, client_id, error)`` ends a session where its connection is."""
+    def __init__(self, broker: Broker, end_at_peer: Callable[[int, int, CourserError], None]) -> None:
+        """``end_at_peer(number, client_id, error)`` ends a session where its connection is."""
         self._broker = broker
-        self._end_at_home = end_at_home
-        self._homes: dict[Session, int] = {}
+        self._end_at_peer = end_at_peer
+        self._numbers: dict[Session, int] = {}
+        """Those of the processes that have the connections."""
 
     def __contains__(self, session: Session) -> bool:
-        """Whether a session is a mirror."""
-        return session in self._homes
+        """Whether the connection of a session is in another process."""
+        return session in self._numbers
 
-    def open(self, home: int, client_id: int, transport: Transport, address: str, connected_at: int) -> Session:
+    def open(self, number: int, client_id: int, transport: Transport, address: str, connected_at: int) -> Session:
         """A connection of another process."""
         session = Session(client_id, transport, address, now=connected_at)
-        self.keep(home, session)
+        self.keep(number, session)
         self._broker.sessions.adopt(session)
         return session
 
-    def keep(self, home: int, session: Session) -> None:
+    def keep(self, number: int, session: Session) -> None:
         """A session whose connection is in another process, from now on."""
-        self._homes[session] = home
+        self._numbers[session] = number
         session.on_end = lambda error: self._ended(session, error)
 
     def release(self, session: Session) -> None:
         """A session whose connection is here, from now on."""
-        self._homes.pop(session, None)
+        self._numbers.pop(session, None)
 
     def find(self, client_id: int, user_id: int | None) -> Session | None:
-        """The mirror of a session, on which this user is logged in; None if it has ended here."""
+        """A session, on which this user is logged in; None if it has ended here."""
         session = self._broker.sessions.get(client_id)
         if session is not None and session.user_id != user_id:
             self.set_user(session, user_id)
@@ -68,24 +69,24 @@ class Mirrors:
     def close(self, client_id: int) -> None:
         """A connection is closed."""
         session = self._broker.sessions.get(client_id)
-        if session is not None and session in self._homes:
+        if session is not None and session in self._numbers:
             self._drop(session)
 
-    def home_lost(self, home: int) -> None:
+    def peer_lost(self, number: int) -> None:
         """A process is gone, and all its connections with it."""
-        for session in [session for session, of in self._homes.items() if of == home]:
+        for session in [session for session, its in self._numbers.items() if its == number]:
             self._drop(session)
 
-    def of(self, home: int) -> Iterator[Session]:
-        """The mirrors of the connections of one process."""
-        return (session for session, of in tuple(self._homes.items()) if of == home)
+    def of(self, number: int) -> Iterator[Session]:
+        """The sessions of the connections of one process."""
+        return (session for session, its in tuple(self._numbers.items()) if its == number)
 
     def _drop(self, session: Session) -> None:
-        self._homes.pop(session, None)
+        self._numbers.pop(session, None)
         self._broker.sessions.close(session)
 
     def _ended(self, session: Session, error: CourserError) -> None:
         """The session was ended here: for example, its user was deleted."""
-        home = self._homes.pop(session, None)
-        if home is not None:
-            self._end_at_home(home, session.client_id, error)
+        number = self._numbers.pop(session, None)
+        if number is not None:
+            self._end_at_peer(number, session.client_id, error)
