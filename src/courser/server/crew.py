@@ -9,26 +9,17 @@ from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker, Place
 from courser.model.messaging import Transport
 from courser.processes.children import start_child
-from courser.processes.encoding import COMMAND
 from courser.processes.handles import Handles
 from courser.processes.leading import PeerProcesses, share_of
 from courser.processes.links import Links
-from courser.processes.moving import Moves
 from courser.processes.ownership import FIRST, client_ids_of, owns_of, share_name
 from courser.processes.peer import Peer
-from courser.processes.remote_sessions import RemoteSessions
 from courser.processes.router import Router
 from courser.processes.shared_slots import SharedSlots, make_shared_slots
-from courser.server.codecs import CodecChooser, CodecMoves
+from courser.server.codecs import CodecChooser
 from courser.server.configuration.settings import ServerSettings
 from courser.server.listeners import Listeners
-from courser.server.process_assembly import (
-    abort_connection,
-    make_router,
-    session_services,
-    share_proofs,
-    share_slots,
-)
+from courser.server.process_assembly import ProcessConnections
 from courser.storage.data_directory import DataDirectory
 from courser.transports.connections import Connections
 
@@ -62,9 +53,7 @@ class Crew:
             self._peers,
             draw_client_id=client_ids_of(FIRST, count),
         )
-        self._router: Router | None = None
-        self._moves: Moves | None = None
-        self._remote_sessions: RemoteSessions | None = None
+        self._connections: ProcessConnections | None = None
         self._peers.start()
 
     def _prepare(self, peer: Peer) -> None:
@@ -74,37 +63,30 @@ class Crew:
 
     def make_router(self, broker: Broker, chooser: CodecChooser) -> Router:
         """The dispatcher of this process."""
-        self._router, self._remote_sessions = router, remote_sessions = make_router(broker, self._links)
-        router.collect = self._peers.collect
-        self._peers.on_lost = self._lost
-        self._peers.services.update(session_services(router, remote_sessions))
-        self._peers.calls[COMMAND] = router.command_for
-        self._peers.services["proven"] = share_proofs(chooser.proven, self._links)
-        codecs = CodecMoves(chooser)
-        self._moves = Moves(
+        peers = self._peers
+        self._connections = ProcessConnections(
             broker,
-            router,
             self._links,
-            remote_sessions,
-            handles_of=self._peers.handles_of,
-            pack=codecs.pack,
-            unpack=codecs.unpack,
+            chooser,
+            services=peers.services,
+            calls=peers.calls,
+            handle_services=peers.handle_services,
+            handles_of=peers.handles_of,
         )
-        self._peers.services.update(self._moves.services)
-        self._peers.handle_services.update(self._moves.handle_services)
-        return router
+        self._connections.router.collect = peers.collect
+        peers.on_lost = self._lost
+        return self._connections.router
 
     def is_member(self, session: Session) -> bool:
         """Whether a connection of this process is a member of a group."""
-        return self._router is not None and self._router.is_member(session)
+        return self._connections is not None and self._connections.router.is_member(session)
 
     def begin(self, connections: Connections, listeners: Listeners, node: Node) -> None:
         """This process listens: let the others accept connections too, of the same sockets."""
         tcp = listeners.tcp
-        assert self._router is not None, "made before"
+        assert self._connections is not None, "made before"
         assert tcp is not None, "it is open"
-        self._router.abort = partial(abort_connection, self._router.broker, connections)
-        self._peers.services["evict_stranger"] = share_slots(self.slots, connections, self._links)
+        self._connections.begin(connections, tcp, self.slots)
 
         def listen(_: Peer, handles: Handles) -> None:
             certificate = listeners.certificates.get(Transport.TCP)
@@ -112,8 +94,6 @@ class Crew:
             handles.send([found.fileno() for found in tcp.sockets], "listen", node, pem)
 
         self._peers.begin(listen)
-        if self._moves is not None:
-            self._moves.begin(connections, tcp)
 
     def use_certificate(self, pem: bytes) -> None:
         """Have new connections encrypted with another certificate."""
@@ -132,11 +112,9 @@ class Crew:
         await self._peers.abandon()
 
     def _lost(self, number: int) -> None:
-        assert self._router is not None, "made before"
-        assert self._remote_sessions is not None, "made before"
+        assert self._connections is not None, "made before"
         self.slots.forget(number)
-        self._remote_sessions.peer_lost(number)
-        self._router.peer_lost(number)
+        self._connections.peer_lost(number)
 
 
 def settings_of_each(settings: ServerSettings) -> ServerSettings:

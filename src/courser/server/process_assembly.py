@@ -2,21 +2,73 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.messaging import Transport
+from courser.processes.encoding import COMMAND
+from courser.processes.handles import Handles
 from courser.processes.links import Links
-from courser.processes.moving import connection_of
+from courser.processes.moving import Moves, connection_of
 from courser.processes.peer import Peer
 from courser.processes.remote_sessions import RemoteSessions
 from courser.processes.router import Router
 from courser.processes.shared_slots import SharedSlots
+from courser.server.codecs import CodecChooser, CodecMoves
 from courser.server.proven_dialects import ProvenDialects
 from courser.transports.connections import Connections
+from courser.transports.tcp import TcpListener
 from courser.wire.classic_dialect import LoginFields, Proof
+
+
+class ProcessConnections:
+    """The connections of one of several processes: who carries out their requests, and how they move there."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        links: Links,
+        chooser: CodecChooser,
+        *,
+        services: dict[str, Callable[..., Any]],
+        calls: dict[str, Callable[..., None]],
+        handle_services: dict[str, Callable[..., None]],
+        handles_of: Callable[[int], Handles],
+    ) -> None:
+        """``services`` and ``calls`` of peers and ``handle_services`` get what is for connections."""
+        self._broker = broker
+        self._links = links
+        self._services = services
+        self.router, self._remote_sessions = make_router(broker, links)
+        codecs = CodecMoves(chooser)
+        self._moves = Moves(
+            broker,
+            self.router,
+            links,
+            self._remote_sessions,
+            handles_of=handles_of,
+            pack=codecs.pack,
+            unpack=codecs.unpack,
+        )
+        services.update(session_services(self.router, self._remote_sessions))
+        services.update(self._moves.services)
+        services["proven"] = share_proofs(chooser.proven, links)
+        calls[COMMAND] = self.router.command_for
+        handle_services.update(self._moves.handle_services)
+
+    def begin(self, connections: Connections, listener: TcpListener, slots: SharedSlots) -> None:
+        """This process accepts connections from now on."""
+        self.router.abort = partial(abort_connection, self._broker, connections)
+        self._services["evict_stranger"] = share_slots(slots, connections, self._links)
+        self._moves.begin(connections, listener)
+
+    def peer_lost(self, number: int) -> None:
+        """A process is gone, and its connections with it."""
+        self._remote_sessions.peer_lost(number)
+        self.router.peer_lost(number)
 
 
 def share_proofs(proven: ProvenDialects, links: Links) -> Callable[..., None]:

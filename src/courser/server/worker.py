@@ -11,7 +11,6 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -19,30 +18,20 @@ import uvloop
 from courser.api.replies import Node
 from courser.broker.broker import Broker
 from courser.processes.children import end_with_parent
-from courser.processes.encoding import COMMAND
 from courser.processes.following import FirstProcessPeer, FollowingServices, OpeningOrders, open_follower
 from courser.processes.handles import Handles, are_left
 from courser.processes.links import Links
-from courser.processes.moving import Moves
 from courser.processes.ownership import FIRST
 from courser.processes.peer import Peer
 from courser.processes.peer_heartbeats import HEARTBEAT
-from courser.processes.remote_sessions import RemoteSessions
-from courser.processes.router import Router
 from courser.processes.shared_slots import SharedSlots
 from courser.records.stored_header import PartitionIdentity
 from courser.server.allocator import prepare_heap
 from courser.server.assembly import calm_process, make_codec_chooser, make_connections, make_services
 from courser.server.background import BackgroundTasks, keep_own_tasks
-from courser.server.codecs import CodecChooser, CodecMoves
+from courser.server.codecs import CodecChooser
 from courser.server.configuration.settings import ServerSettings
-from courser.server.process_assembly import (
-    abort_connection,
-    make_router,
-    session_services,
-    share_proofs,
-    share_slots,
-)
+from courser.server.process_assembly import ProcessConnections
 from courser.server.system_limits import raise_file_limit
 from courser.storage.local_files import DirectoryLock
 from courser.transports.connections import Connections
@@ -105,10 +94,8 @@ class Worker:
         self._given_up: dict[int, Peer] = {}
         """Processes that the first one has given up, until their successors are there."""
         self._broker: Broker
-        self._router: Router
-        self._remote_sessions: RemoteSessions
         self._chooser: CodecChooser
-        self._moves: Moves
+        self._process_connections: ProcessConnections
         self._connections: Connections | None = None
         self._listener: TcpListener | None = None
         self._background: BackgroundTasks | None = None
@@ -142,24 +129,17 @@ class Worker:
     async def _open(self, peer: Peer, orders: OpeningOrders) -> frozenset[PartitionIdentity]:
         broker = self._broker = await open_follower(orders, self._lock, FirstProcessPeer(peer))
         self._links = Links(self._number, orders.process_count)
-        self._router, self._remote_sessions = make_router(broker, self._links)
         self._services.update(FollowingServices(broker).by_name())
-        self._services.update(session_services(self._router, self._remote_sessions))
-        self._calls[COMMAND] = self._router.command_for
         self._chooser = make_codec_chooser(self._settings, broker, is_first=False)
-        self._services["proven"] = share_proofs(self._chooser.proven, self._links)
-        codecs = CodecMoves(self._chooser)
-        self._moves = Moves(
+        self._process_connections = ProcessConnections(
             broker,
-            self._router,
             self._links,
-            self._remote_sessions,
+            self._chooser,
+            services=self._services,
+            calls=self._calls,
+            handle_services=self._handle_services,
             handles_of=self._handles.__getitem__,
-            pack=codecs.pack,
-            unpack=codecs.unpack,
         )
-        self._services.update(self._moves.services)
-        self._handle_services.update(self._moves.handle_services)
         self._links.add(peer)
         return broker.partitions.unopened
 
@@ -211,7 +191,8 @@ class Worker:
         settings, broker = self._settings, self._broker
         broker.node = node
         calm_process()
-        begin: Begin = self._router.begin
+        router = self._process_connections.router
+        begin: Begin = router.begin
         if settings.telemetry is not None and settings.telemetry.traces_endpoint:
             # Import it only if it is enabled: the libraries are an extra.
             from courser.server.telemetry import Telemetry, only_traces  # noqa: PLC0415
@@ -221,8 +202,6 @@ class Worker:
             begin = self._telemetry.traced(begin)
         services = make_services(settings, broker, self._chooser, begin, self._slow_work)
         connections = self._connections = make_connections(settings, broker, services, lambda: 0, self._slots)
-        self._services["evict_stranger"] = share_slots(self._slots, connections, self._links)
-        self._router.abort = partial(abort_connection, broker, connections)
         if pem is not None:
             # Import it only if TLS is enabled.
             from courser.server.certificates import context_of  # noqa: PLC0415
@@ -238,9 +217,9 @@ class Worker:
             tls=self._tls,
         )
         await self._listener.start_on([socket.socket(fileno=descriptor) for descriptor in descriptors])
-        self._moves.begin(connections, self._listener)
+        self._process_connections.begin(connections, self._listener, self._slots)
         self._background = BackgroundTasks(broker.clock)
-        keep_own_tasks(self._background, broker, connections, settings, self._router.is_member)
+        keep_own_tasks(self._background, broker, connections, settings, router.is_member)
 
     def _use_certificate(self, _: Peer, pem: bytes) -> None:
         from courser.server.certificates import load_from_memory  # noqa: PLC0415
@@ -255,8 +234,7 @@ class Worker:
             # Nothing can be done without it. Acknowledged messages are in the kernel.
             os._exit(1)
         self._links.remove(peer)
-        self._remote_sessions.peer_lost(peer.number)
-        self._router.peer_lost(peer.number)
+        self._process_connections.peer_lost(peer.number)
 
     def _gone(self, _: Peer, number: int) -> None:
         """The first process has given another one up, which does not end yet."""
