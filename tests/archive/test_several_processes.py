@@ -235,6 +235,33 @@ def test_a_process_whose_store_is_another_one_confirms_nothing() -> None:
     assert empty.objects == {}
 
 
+def test_a_process_that_is_started_after_another_server_has_taken_over_reads_what_there_was() -> None:
+    server = server_of((0, 10))
+    server.run(captured((0, 10)))
+    other = RootWriter(
+        server.store, disk(2), DATA, ArchiveState(CLUSTER), draw=random.Random(9).randbytes, take_over=True
+    )
+    other.begin()
+    server.restart()
+    with pytest.raises(ArchiveTakenOver):
+        server.begin_of(server.second, IDENTITY)
+    archive = server.second.archive_of(IDENTITY)
+    assert archive is not None
+    assert archive.start_offset == 0
+    with pytest.raises(ArchiveTakenOver):
+        server.begin_of(server.second, IDENTITY)
+
+
+def test_nothing_is_forgotten_if_the_partitions_are_not_known_when_the_archive_must_be_read() -> None:
+    server = server_of((0, 10))
+    server.run(captured((0, 10)))
+    server.second.read_again()
+    with pytest.raises(ArchiveFailure, match="read again"):
+        server.second.begin(server.roots.state, server.roots.newest_step, None)
+    server.run(replace(captured((0, 10)), segments=()))
+    assert server.archived() == expected_bytes(0, 10)
+
+
 @pytest.mark.parametrize(
     "failure",
     [

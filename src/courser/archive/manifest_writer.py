@@ -27,7 +27,7 @@ import msgspec
 from courser.archive.capture import CapturedPartition, CapturedSegment, Step
 from courser.archive.checking import LocalDamage, check_batches
 from courser.archive.claiming import ArchiveState, check_claim
-from courser.archive.errors import ArchiveFailure, ArchiveGone
+from courser.archive.errors import ArchiveFailure, ArchiveGone, ArchiveTakenOver
 from courser.archive.keys import ArchiveKeys, segment_name
 from courser.archive.manifests import (
     empty_manifest,
@@ -74,8 +74,8 @@ Confirmed = dict[PartitionIdentity, ConfirmedLog]
 class Written:
     """What a step of a run has written, for the root that makes it valid."""
 
-    rows: tuple[PartitionRoot, ...]
-    """Of all partitions."""
+    rows: bytes
+    """``PartitionRoot`` of all partitions, encoded: there may be many, and they may be for another process."""
     is_finished: bool
     """Whether nothing of the run is left."""
     is_complete: bool
@@ -211,8 +211,10 @@ class ManifestWriter:
         """Read what the archive has at the next begin: this process has got partitions of another one."""
         self._is_current = False
 
-    def begin(self, state: ArchiveState, newest_step: int, partitions: AbstractSet[PartitionIdentity]) -> None:
-        """Read what the archive has of these partitions, if that is due, and prove that it is the store of the claim.
+    def begin(self, state: ArchiveState, newest_step: int, partitions: AbstractSet[PartitionIdentity] | None) -> None:
+        """Read what the archive has of the partitions, if that is due, and prove that it is the store of the claim.
+
+        ``partitions``: all of this process; None if it was not due when somebody looked.
 
         Raises:
             ArchiveTakenOver: another server writes this archive.
@@ -220,6 +222,8 @@ class ManifestWriter:
             ArchiveFailure: the store did not answer.
         """
         if self.must_read(state, newest_step):
+            if partitions is None:
+                raise ArchiveFailure("read", self._store.name, "it has to be read again first")
             self._read(state, newest_step, partitions)
         else:
             self._prove()
@@ -254,11 +258,18 @@ class ManifestWriter:
                 newest = reader.find_manifest(row)
             if newest is not None:
                 heads[row.identity] = _Head(newest.manifest, key=newest.key, checksum=newest.checksum)
-        check_claim(self._store, state)
+        fence: ArchiveTakenOver | None = None
+        try:
+            check_claim(self._store, state)
+        except ArchiveTakenOver as found_fence:
+            # What it had until then can still be read.
+            fence = found_fence
         self._heads, self._rows = heads, {row.identity: row for row in rows}
         self._state, self._keys = state, ArchiveKeys(state.cluster)
         self._read_step, self._first_step = newest_step, 0
-        self._is_open = self._is_current = True
+        self._is_open, self._is_current = True, fence is None
+        if fence is not None:
+            raise fence
 
     # --- a run ---
 
@@ -293,7 +304,8 @@ class ManifestWriter:
         self._first_step = self._first_step or step.number
         self._rows = {row.identity: row for row in rows}
         self._work = work
-        return Written(rows, is_finished, is_finished and all(map(self._is_complete, self._captured)))
+        is_complete = is_finished and all(map(self._is_complete, self._captured))
+        return Written(msgspec.msgpack.encode(rows), is_finished, is_complete)
 
     def confirm(self) -> Confirmed:
         """A root has the rows of the last step. Returns what is archived now: all of it, of all partitions.

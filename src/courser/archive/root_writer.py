@@ -9,14 +9,17 @@ All methods block. One thread uses a writer.
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import msgspec
+
 from courser.archive.capture import Step
 from courser.archive.claiming import ArchiveState, check_known, claim, read_state
 from courser.archive.keys import ArchiveKeys
 from courser.archive.manifest_writer import Written
-from courser.archive.objects import ObjectKind, Origin, Root, checksum_of, encode_body, encode_object
+from courser.archive.objects import ObjectKind, Origin, PartitionRoot, Root, checksum_of, encode_body, encode_object
 from courser.archive.store import Store, check_creation, create_checked, create_surely, probe
 from courser.storage.files import FileSystem
 
+_decode_rows = msgspec.msgpack.Decoder(tuple[PartitionRoot, ...]).decode
 _NONCE_SIZE = 8
 """Bytes of the nonce in a key."""
 
@@ -111,7 +114,7 @@ class RootWriter:
             is_final=is_final and all(share.is_complete for share in shares),
             metadata_key=self._metadata_key,
             metadata_checksum=self._metadata_checksum,
-            partitions=tuple(row for share in shares for row in share.rows),
+            partitions=tuple(row for share in shares for row in _decode_rows(share.rows)),
         )
         if self._is_same(root):
             return

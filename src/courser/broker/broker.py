@@ -474,7 +474,9 @@ class Broker:
         await self.publishing.close()
         await self.staging.close()
         if self._place.peers is not None:
-            await self._place.peers.take_over()
+            is_more_here = await self._place.peers.take_over()
+            if is_more_here and self.archive_share is not None:
+                self.archive_share.read_again()
         if self.archiver is not None:
             await self.archiver.close()
         elif self.archive_share is not None:

@@ -45,6 +45,9 @@ _log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
+_JOIN_PATIENCE = 5_000_000
+"""Microseconds: changes of metadata wait for a process that is started again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
@@ -214,7 +217,7 @@ class ArchiveShare:
             self.refuse_writes(refusal)
         if claim is not None:
             reading = asyncio.ensure_future(self.begin(claim, newest_step))
-            if not await settled_in_time(reading, self._settings.contact_timeout):
+            if not await settled_in_time(reading, min(self._settings.contact_timeout, _JOIN_PATIENCE)):
                 _log.warning("the archive does not answer; archiving starts when it does")
             elif (failure := reading.exception()) is not None:
                 # The next run says so, or all is well then.
@@ -228,8 +231,7 @@ class ArchiveShare:
             ArchiveGone: this is not the store that was claimed.
             ArchiveFailure: the store did not answer.
         """
-        is_due = self._writer.must_read(claim, newest_step)
-        own = frozenset(self._own_identities() if is_due else ())
+        own = frozenset(self._own_identities()) if self._writer.must_read(claim, newest_step) else None
         await self.on_thread(partial(self._writer.begin, claim, newest_step, own))
 
     def _own_identities(self) -> Iterable[PartitionIdentity]:

@@ -374,9 +374,6 @@ class Archiver:
         self.abandon()
 
     async def _run_last(self) -> bool:
-        if self._peers is not None:
-            # Partitions of processes that have ended may be open here now.
-            self.share.read_again()
         while not await self.run_once(with_active=True, is_final=True):
             # A process may have ended since the run began.
             if self._peers is None or not await self._peers.take_over():
