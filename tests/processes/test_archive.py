@@ -274,3 +274,55 @@ async def until_refused(client: Client, topic: str) -> None:
         except CourserError as refusal:
             error = refusal
     assert "another server has taken over" in str(error)
+
+
+async def test_processes_may_be_killed_whenever_they_archive(tmp_path: Path) -> None:
+    """What was acknowledged is read from the disk or the archive, and is restored from the archive alone."""
+    archive = tmp_path / "archive"
+    server = RunningServer(tmp_path / "server", settings=settings_of(archive))
+    with server:
+        async with client_of(server) as client:
+            topics = await make_topics(client, local_retention_size=1)
+        is_over = asyncio.Event()
+        senders = [asyncio.create_task(send_until(is_over, server, topic)) for topic in topics]
+        for number in [*range(1, PROCESS_COUNT), *range(1, PROCESS_COUNT)]:
+            await until_more_is_archived(archive)
+            old = children_of(server)[number - 1]
+            os.kill(old, signal.SIGKILL)
+            await until_replaced(server, number, old)
+        is_over.set()
+        counts = await asyncio.gather(*senders)
+        expected: dict[str, list[str]] = {}
+        async with client_of(server) as client:
+            await until_archived(client, topics)
+            for topic, count in zip(topics, counts, strict=True):
+                expected[topic] = await read_patiently(client, topic)
+                assert list(dict.fromkeys(expected[topic])) == [payload(number) for number in range(count)]
+        assert server.stop() == 0
+    shutil.rmtree(tmp_path / "server" / "local_data")
+    restoring = settings_of(archive, **{"data_maintenance.archiver.restore_on_start": "true"})
+    with RunningServer(tmp_path / "restored", settings=restoring) as restored:
+        async with client_of(restored) as client:
+            for topic in topics:
+                assert await read(client, topic) == expected[topic]
+
+
+async def until_more_is_archived(archive: Path) -> None:
+    before = count_of(archive)
+    await asyncio.to_thread(until, lambda: count_of(archive) > before, "an upload", PATIENCE)
+
+
+async def send_until(is_over: asyncio.Event, server: RunningServer, topic: str) -> int:
+    """Send one message after another, each until it is acknowledged: it may be stored twice. Returns their number."""
+    count = 0
+    while not is_over.is_set():
+        try:
+            async with client_of(server) as client:
+                while not is_over.is_set():
+                    await client.send_messages(topic, None, 0, [payload(count)])
+                    count += 1
+                    await asyncio.sleep(0.1)
+        except CourserError:
+            # Its process is being restarted.
+            await asyncio.sleep(0.1)
+    return count
