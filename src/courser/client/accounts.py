@@ -33,10 +33,6 @@ class Accounts(Asking):
 
         Raises:
             AuthenticationFailed: the user is unknown or inactive, or the password is wrong.
-
-        Example:
-            await client.create_user("clerk", "secret-of-the-clerk")
-            await client.login_user("clerk", "secret-of-the-clerk")
         """
         return await self._ask(c.LoginUser(username, password, __version__), r.LoggedIn)
 
@@ -45,19 +41,11 @@ class Accounts(Asking):
 
         Raises:
             AuthenticationFailed: the token does not exist, or has expired.
-
-        Example:
-            token = await client.create_personal_access_token("nightly-job", "1 day")
-            await client.login_with_personal_access_token(token)
         """
         return await self._ask(c.LoginWithToken(token, __version__), r.LoggedIn)
 
     async def logout_user(self) -> None:
-        """Log out. The connection stays open.
-
-        Example:
-            await client.logout_user()
-        """
+        """Log out. The connection stays open."""
         await self._tell(c.LogoutUser())
 
     # --- users ----------------------------------------------------------------------------------------
@@ -101,20 +89,11 @@ class Accounts(Asking):
 
         Raises:
             NotFound: the user does not exist.
-
-        Example:
-            details = await client.get_user("iggy")
-            print(details.user.user_id, details.user.is_active, details.permissions)
         """
         return await self._ask(c.GetUser(user), r.UserDetails)
 
     async def get_users(self) -> list[r.UserInfo]:
-        """All users, by id.
-
-        Example:
-            for user in await client.get_users():
-                print(user.user_id, user.name, user.is_active)
-        """
+        """All users, by id."""
         return (await self._ask(c.GetUsers(), r.UserList)).users
 
     async def update_user(
@@ -125,10 +104,6 @@ class Accounts(Asking):
         Raises:
             NotFound: the user does not exist.
             AlreadyExists: another user has the new name.
-
-        Example:
-            await client.create_user("clerk", "secret-of-the-clerk")
-            await client.update_user("clerk", is_active=False)
         """
         await self._tell(c.UpdateUser(user, username, is_active))
 
@@ -153,10 +128,6 @@ class Accounts(Asking):
         Raises:
             NotFound: the user does not exist.
             AuthenticationFailed: the current password is wrong.
-
-        Example:
-            await client.create_user("clerk", "secret-of-the-clerk")
-            await client.change_password("clerk", "secret-of-the-clerk", "another-secret")
         """
         await self._tell(c.ChangePassword(user, current_password, new_password))
 
@@ -166,10 +137,6 @@ class Accounts(Asking):
         Raises:
             NotFound: the user does not exist.
             NotAllowed: the root user cannot be deleted.
-
-        Example:
-            await client.create_user("clerk", "secret-of-the-clerk")
-            await client.delete_user("clerk")
         """
         await self._tell(c.DeleteUser(user))
 
@@ -203,12 +170,7 @@ class Accounts(Asking):
         return await self._ask(c.CreateOneTimeToken(), o.OneTimeToken)
 
     async def get_personal_access_tokens(self) -> list[r.TokenInfo]:
-        """The tokens of the current user, without their secrets.
-
-        Example:
-            for token in await client.get_personal_access_tokens():
-                print(token.name, token.expires_at)
-        """
+        """The tokens of the current user, without their secrets."""
         return (await self._ask(c.GetTokens(), r.TokenList)).tokens
 
     async def delete_personal_access_token(self, name: str) -> None:
@@ -216,22 +178,13 @@ class Accounts(Asking):
 
         Raises:
             NotFound: the user has no such token.
-
-        Example:
-            await client.create_personal_access_token("nightly-job")
-            await client.delete_personal_access_token("nightly-job")
         """
         await self._tell(c.DeleteToken(name))
 
     # --- connections ----------------------------------------------------------------------------------
 
     async def get_me(self) -> r.ClientDetails:
-        """This connection, as the server sees it.
-
-        Example:
-            me = await client.get_me()
-            print(me.client.client_id, me.client.address, me.groups)
-        """
+        """This connection, as the server sees it."""
         return await self._ask(c.GetMe(), r.ClientDetails)
 
     async def get_client(self, client_id: int) -> r.ClientDetails:
@@ -239,30 +192,17 @@ class Accounts(Asking):
 
         Raises:
             NotFound: there is no such connection.
-
-        Example:
-            me = await client.get_me()
-            print((await client.get_client(me.client.client_id)).client.transport)
         """
         return await self._ask(c.GetClient(client_id), r.ClientDetails)
 
     async def get_clients(self) -> list[r.ClientInfo]:
-        """All connections, by id.
-
-        Example:
-            for connection in await client.get_clients():
-                print(connection.client_id, connection.user_id, connection.address)
-        """
+        """All connections, by id."""
         return (await self._ask(c.GetClients(), r.ClientList)).clients
 
     # --- the server -----------------------------------------------------------------------------------
 
     async def ping(self) -> None:
-        """Return when the server has replied.
-
-        Example:
-            await client.ping()
-        """
+        """Return when the server has replied."""
         await self._tell(c.Ping())
 
     async def get_metrics(self) -> str:
@@ -270,9 +210,6 @@ class Accounts(Asking):
 
         Raises:
             NotAllowed: the user may not read the server.
-
-        Example:
-            print(await client.get_metrics())
         """
         return (await self._ask(c.GetMetrics(), r.MetricsText)).text
 
@@ -281,29 +218,15 @@ class Accounts(Asking):
 
         Raises:
             NotAllowed: the user may not view the server.
-
-        Example:
-            report = await client.get_start_report()
-            print(report.last_stop, report.finding_count)
         """
         return await self._ask(c.GetStartReport(), sr.StartReport)
 
     async def get_stats(self) -> r.Stats:
-        """Statistics about the server.
-
-        Example:
-            stats = await client.get_stats()
-            print(stats.server_version, stats.message_count, stats.memory_usage)
-        """
+        """Statistics about the server."""
         return await self._ask(c.GetStats(), r.Stats)
 
     async def get_cluster_metadata(self) -> r.ClusterMetadata:
-        """The nodes: always one.
-
-        Example:
-            metadata = await client.get_cluster_metadata()
-            print([(node.ip, node.tcp_port) for node in metadata.nodes])
-        """
+        """The nodes: always one."""
         return await self._ask(c.GetClusterMetadata(), r.ClusterMetadata)
 
     async def describe_options(self, scope: str = "topic") -> list[r.OptionDescription]:
@@ -311,10 +234,6 @@ class Accounts(Asking):
 
         Raises:
             ValueError: the scope is none of these words.
-
-        Example:
-            for option in await client.describe_options("topic"):
-                print(option.key, option.default, option.description)
         """
         return (await self._ask(c.DescribeOptions(_number(scope, _SCOPES)), r.OptionList)).options
 

@@ -71,20 +71,11 @@ class Administration(Asking):
 
         Raises:
             NotFound: the stream does not exist.
-
-        Example:
-            details = await client.get_stream("shop")
-            print(details.stream.message_count, [topic.name for topic in details.topics])
         """
         return await self._ask(c.GetStream(stream), r.StreamDetails)
 
     async def get_streams(self) -> list[r.StreamInfo]:
-        """All streams, by id.
-
-        Example:
-            for stream in await client.get_streams():
-                print(stream.stream_id, stream.name, stream.topic_count)
-        """
+        """All streams, by id."""
         return (await self._ask(c.GetStreams(), r.StreamList)).streams
 
     async def update_stream(self, stream: Identifier, name: str) -> None:
@@ -93,9 +84,6 @@ class Administration(Asking):
         Raises:
             NotFound: the stream does not exist.
             AlreadyExists: another stream has the new name.
-
-        Example:
-            await client.update_stream("shop", "store")
         """
         await self._tell(c.UpdateStream(stream, name))
 
@@ -104,9 +92,6 @@ class Administration(Asking):
 
         Raises:
             NotFound: the stream does not exist.
-
-        Example:
-            await client.delete_stream("shop")
         """
         await self._tell(c.DeleteStream(stream))
 
@@ -115,9 +100,6 @@ class Administration(Asking):
 
         Raises:
             NotFound: the stream does not exist.
-
-        Example:
-            await client.purge_stream("shop")
         """
         await self._tell(c.PurgeStream(stream))
 
@@ -177,10 +159,6 @@ class Administration(Asking):
 
         Raises:
             NotFound: the stream does not exist.
-
-        Example:
-            for topic in await client.get_topics("shop"):
-                print(topic.name, topic.partition_count, topic.size)
         """
         return (await self._ask(c.GetTopics(stream), r.TopicList)).topics
 
@@ -221,9 +199,6 @@ class Administration(Asking):
 
         Raises:
             NotFound: the stream or topic does not exist.
-
-        Example:
-            await client.delete_topic("shop/orders")
         """
         await self._tell(c.DeleteTopic(*place_of(stream, topic)))
 
@@ -232,9 +207,6 @@ class Administration(Asking):
 
         Raises:
             NotFound: the stream or topic does not exist.
-
-        Example:
-            await client.purge_topic("shop/orders")
         """
         await self._tell(c.PurgeTopic(*place_of(stream, topic)))
 
@@ -247,9 +219,6 @@ class Administration(Asking):
 
         Raises:
             NotFound: the stream or topic does not exist.
-
-        Example:
-            await client.create_partitions("shop/orders", partitions_count=2)
         """
         await self._tell(c.CreatePartitions(*place_of(stream, topic), partitions_count))
 
@@ -261,9 +230,6 @@ class Administration(Asking):
         Raises:
             NotFound: the stream or topic does not exist.
             InvalidRequest: the topic has fewer partitions.
-
-        Example:
-            await client.delete_partitions("shop/orders", partitions_count=1)
         """
         await self._tell(c.DeletePartitions(*place_of(stream, topic), partitions_count))
 
@@ -278,9 +244,6 @@ class Administration(Asking):
 
         Raises:
             NotFound: the stream, topic or partition does not exist.
-
-        Example:
-            await client.delete_segments("shop/orders", partition_id=0, segments_count=2)
         """
         await self._tell(c.DeleteSegments(*place_of(stream, topic), partition_id, segments_count))
 
@@ -303,10 +266,6 @@ class Administration(Asking):
 
         Raises:
             NotFound: the stream or topic does not exist.
-
-        Example:
-            for deletion in (await client.get_topic_maintenance("shop/orders")).deletions:
-                print(deletion.deleted_at, deletion.reason, deletion.message_count)
         """
         return await self._ask(c.GetTopicMaintenance(*place_of(stream, topic)), r.TopicMaintenance)
 
@@ -317,10 +276,6 @@ class Administration(Asking):
 
         Raises:
             NotFound: the stream or topic does not exist.
-
-        Example:
-            for partition in (await client.get_offsets_at_time("shop/orders", timestamp=0)).partitions:
-                print(partition.partition_id, partition.offset)
         """
         return await self._ask(c.GetOffsetsAtTime(*place_of(stream, topic), timestamp), sr.OffsetsAtTime)
 
@@ -359,10 +314,6 @@ class Administration(Asking):
 
         Raises:
             NotFound: the stream or topic does not exist.
-
-        Example:
-            durability = await client.get_topic_durability("shop/orders")
-            print(durability.level, durability.offset_level)
         """
         return await self._ask(c.GetTopicDurability(*place_of(stream, topic)), r.TopicDurability)
 
@@ -445,10 +396,6 @@ class Administration(Asking):
 
         Raises:
             NotFound: the stream or topic does not exist.
-
-        Example:
-            for group in await client.get_consumer_groups("shop/orders"):
-                print(group.name, group.member_count)
         """
         return (await self._ask(c.GetConsumerGroups(*place_of(stream, topic)), r.GroupList)).groups
 
@@ -474,10 +421,6 @@ class Administration(Asking):
 
         Raises:
             NotFound: the stream, topic or group does not exist.
-
-        Example:
-            await client.create_consumer_group("shop/orders", name="billing")
-            await client.delete_consumer_group("shop/orders", consumer_group="billing")
         """
         await self._tell(c.DeleteConsumerGroup(*place_of(stream, topic), consumer_group))
 
@@ -504,11 +447,6 @@ class Administration(Asking):
         Raises:
             NotFound: the stream, topic or group does not exist.
             NotAssigned: this client is not a member.
-
-        Example:
-            await client.create_consumer_group("shop/orders", name="billing")
-            await client.join_consumer_group("shop/orders", consumer_group="billing")
-            await client.leave_consumer_group("shop/orders", consumer_group="billing")
         """
         await self._tell(c.LeaveConsumerGroup(*place_of(stream, topic), consumer_group))
 

@@ -107,12 +107,7 @@ class PolledBatches:
         return views[-1].next_offset if views else None
 
     def messages(self) -> list[Message]:
-        """The messages, one object each.
-
-        Example:
-            polled = await client.poll_batches("shop/orders", partition_id=0)
-            print([message.text() for message in polled.messages()])
-        """
+        """The messages, one object each."""
         return messages_of(self._polled)
 
     def to_arrow(self, *, headers: bool = False) -> Any:

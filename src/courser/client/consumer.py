@@ -121,12 +121,6 @@ class Consumer:
 
         Raises:
             NotFound: the stream, topic or partition does not exist, or the group if ``create_group`` is off.
-
-        Example:
-            consumer = client.consumer("shop/orders", name="audit")
-            await consumer.open()
-            print(consumer.partitions)
-            await consumer.close()
         """
         if self._is_closed:
             raise ClientClosed("the consumer is closed")
@@ -152,11 +146,6 @@ class Consumer:
         """Commit processed messages, leave the group, close the connection. May be called more than once.
 
         The message that was read last counts as processed, unless ``failed``.
-
-        Example:
-            consumer = client.consumer("shop/orders", name="audit")
-            message = await anext(consumer)
-            await consumer.close()
         """
         if self._is_closed:
             return
@@ -203,13 +192,7 @@ class Consumer:
         return message
 
     def pop(self) -> ConsumedMessage | None:
-        """The next message if it is here already. None: ask with ``anext``, which also does periodic work.
-
-        Example:
-            async with client.consumer("shop/orders", name="audit") as consumer:
-                message = consumer.pop() or await anext(consumer)
-                print(message.offset)
-        """
+        """The next message if it is here already. None: ask with ``anext``, which also does periodic work."""
         fetched = self._positions.fetched
         if not fetched or monotonic() >= self._due or self._link.connection_count != self._connection_count:
             return None
@@ -345,10 +328,6 @@ class Consumer:
 
         Raises:
             KeyError: the partition is not assigned to this consumer.
-
-        Example:
-            async with client.consumer("shop/orders", start="end") as consumer:
-                print({partition: consumer.position(partition) for partition in consumer.partitions})
         """
         return self._positions.position(partition_id)
 
@@ -394,14 +373,7 @@ class Consumer:
         self._positions.pause(partition_ids or self.partitions)
 
     async def resume(self, *partition_ids: int) -> None:
-        """Continue to read paused partitions: these, or all.
-
-        Example:
-            async with client.consumer("shop/orders", stop_at_end=True) as consumer:
-                await consumer.pause()
-                await consumer.resume(0)
-                print([message.partition_id async for message in consumer])
-        """
+        """Continue to read paused partitions: these, or all."""
         self._positions.resume(partition_ids or self.paused)
         await self._interrupt_wait()
 
@@ -417,12 +389,6 @@ class Consumer:
 
         Raises:
             NotFound: the topic no longer exists.
-
-        Example:
-            async with client.consumer("shop/orders", group="billing") as consumer:
-                messages = await consumer.take()
-                await consumer.keep_up()
-                print(len(messages), consumer.partitions)
         """
         settings, member, commits = self.settings, self._membership, self._commits
         is_sync_due = member is not None and monotonic() - member.synced_at >= settings.sync_interval
@@ -540,11 +506,6 @@ class Consumer:
 
         Raises:
             NotFound: the topic or the group no longer exists.
-
-        Example:
-            async with client.consumer("shop/orders", name="audit", stop_at_end=True) as consumer:
-                async for message in consumer:
-                    await consumer.commit_done()
         """
         self._refuse(await self._commits.store_all())
 
@@ -554,10 +515,6 @@ class Consumer:
         Raises:
             NotFound: the topic or the group no longer exists.
             ClientClosed: the consumer has neither a name nor a group.
-
-        Example:
-            async with client.consumer("shop/orders", name="audit", commit="manual") as consumer:
-                print(await consumer.commit(await anext(consumer)))
         """
         if self._reader is None:
             raise ClientClosed("a consumer without a name or a group cannot store offsets")

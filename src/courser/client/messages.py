@@ -281,12 +281,7 @@ class Message(msgspec.Struct, frozen=True):
         return key_of(self.raw_headers)
 
     def header_entries(self) -> Iterator[UserHeader]:
-        """The user headers with their kinds, in order; empty if the block is malformed.
-
-        Example:
-            (message, *_) = await client.poll_messages("shop/orders", partition_id=0)
-            print([(entry.key, entry.value_kind) for entry in message.header_entries()])
-        """
+        """The user headers with their kinds, in order; empty if the block is malformed."""
         block = self.raw_headers
         return iterate_user_headers(block) if block and is_typed(block) else iter(())
 
@@ -295,10 +290,6 @@ class Message(msgspec.Struct, frozen=True):
 
         Raises:
             UnicodeDecodeError: the payload is not text in this encoding.
-
-        Example:
-            (message, *_) = await client.poll_messages("shop/orders", partition_id=0)
-            print(message.text())
         """
         return self.payload.decode(encoding)
 

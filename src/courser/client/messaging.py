@@ -401,10 +401,6 @@ class Messaging(Asking):
 
         Raises:
             NotFound: the stream, topic, partition or group does not exist, or no offset is stored.
-
-        Example:
-            await client.store_consumer_offset("shop/orders", partition_id=0, offset=1, consumer="audit")
-            await client.delete_consumer_offset("shop/orders", partition_id=0, consumer="audit")
         """
         place = place_of(stream, topic)
         await self._tell(c.DeleteConsumerOffset(consumer_of(consumer, group), *place, partition_id))

@@ -13,10 +13,6 @@ class Operating(Asking):
 
         Raises:
             NotAllowed: the user may not view the server.
-
-        Example:
-            for session in await client.get_sessions():
-                print(session.client_id, session.username, session.sdk, session.request_count)
         """
         return (await self._ask(c.GetSessions(), o.SessionList)).sessions
 
@@ -26,11 +22,6 @@ class Operating(Asking):
         Raises:
             NotFound: no connection has this id.
             NotAllowed: the user may not manage the server.
-
-        Example:
-            for session in await client.get_sessions():
-                if session.username == "former-colleague":
-                    await client.end_session(session.client_id)
         """
         await self._tell(c.EndSession(client_id))
 
@@ -83,10 +74,6 @@ class Operating(Asking):
 
         Raises:
             NotAllowed: the user may not view all streams.
-
-        Example:
-            for topic in await client.get_topic_figures():
-                print(topic.stream, topic.topic, topic.message_count, topic.lag)
         """
         return (await self._ask(c.GetTopicFigures(), o.TopicFigureList)).topics
 
@@ -111,12 +98,7 @@ class Operating(Asking):
         return await self._ask(c.GetAccess(stream_id, topic_id), o.AccessReport)
 
     async def get_pipelines(self) -> list[o.PipelineInfo]:
-        """Pipelines that have reported: this user's, or all of them if the user may view the server.
-
-        Example:
-            for pipeline in await client.get_pipelines():
-                print(pipeline.name, pipeline.state, pipeline.lag)
-        """
+        """Pipelines that have reported: this user's, or all of them if the user may view the server."""
         return (await self._ask(c.GetPipelines(), o.PipelineList)).pipelines
 
     async def report_pipeline(

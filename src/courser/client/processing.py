@@ -108,16 +108,7 @@ class Processor:
             self._reader.cancel()
 
     async def close(self) -> None:
-        """Stop, and wait for the end. What made it fail is raised by ``run``, or at the end of ``async with``.
-
-        Example:
-            import asyncio
-
-            processor = client.process("shop/orders", print, group="printing")
-            running = asyncio.create_task(processor.run())
-            await processor.close()
-            await running
-        """
+        """Stop, and wait for the end. What made it fail is raised by ``run``, or at the end of ``async with``."""
         self.stop()
         if self._reader is not None:
             await self._is_ended.wait()

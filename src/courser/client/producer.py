@@ -112,11 +112,6 @@ class Producer:
 
         Raises:
             NotFound: the stream or topic does not exist.
-
-        Example:
-            producer = client.producer("shop/orders")
-            await producer.open()
-            await producer.close()
         """
         if self._is_open:
             return
@@ -176,25 +171,12 @@ class Producer:
             self.abandon()
 
     def not_delivered(self, reason: str) -> NotDelivered:
-        """The error that lists all messages without a result, for programs that give up in their own way.
-
-        Example:
-            producer = client.producer("shop/orders", linger=60)
-            await producer.send("not sent yet")
-            print(producer.not_delivered("too late").messages)
-            producer.abandon()
-        """
+        """The error that lists all messages without a result, for programs that give up in their own way."""
         batches = (*self._delivery.pending, *self._open.values())
         return joined(reason, (batch.not_delivered(reason) for batch in batches))
 
     def abandon(self) -> None:
-        """Give up: unsent messages are not sent.
-
-        Example:
-            producer = client.producer("shop/orders", linger=60)
-            await producer.send("never sent")
-            producer.abandon()
-        """
+        """Give up: unsent messages are not sent."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -294,10 +276,6 @@ class Producer:
         """Headers with the current trace context, if tracing is switched on. ``send`` adds it by itself.
 
         Call it where the context is current, if the message is sent from elsewhere.
-
-        Example:
-            async with client.producer("shop/orders") as producer:
-                print(producer.traced({"source": "web"}))
         """
         if self._tracing is None:
             return headers
@@ -308,10 +286,6 @@ class Producer:
 
         Raises:
             TooLarge: the server does not accept so large a message.
-
-        Example:
-            async with client.producer("shop/orders") as producer:
-                producer.check_size(1024)
         """
         self._link.check_size(1, EMPTY_MESSAGE_SIZE + size)
 
@@ -388,12 +362,6 @@ class Producer:
 
         Raises:
             CourserError: the first failure that was not reported yet.
-
-        Example:
-            async with client.producer("shop/orders") as producer:
-                await producer.send("hello")
-                await producer.flush()
-                print(producer.message_count)
         """
         self._seal_all()
         await self._delivery.drained()

@@ -130,28 +130,13 @@ class SinkCommands(Asking):
         await self._tell(c.DiscardStaged(sink, batch, forget))
 
     async def get_sink(self, sink: str) -> r.SinkInfo:
-        """The published batch and the staged data of a sink. One that does not exist has neither.
-
-        Example:
-            sink = await client.get_sink("loader")
-            print(sink.batch, sink.part_count)
-        """
+        """The published batch and the staged data of a sink. One that does not exist has neither."""
         return await self._ask(c.GetSink(sink), r.SinkInfo)
 
     async def get_sinks(self) -> list[r.SinkSummary]:
-        """The sinks of the current user, or all sinks for a user who may read the server.
-
-        Example:
-            for sink in await client.get_sinks():
-                print(sink)
-        """
+        """The sinks of the current user, or all sinks for a user who may read the server."""
         return (await self._ask(c.GetSinks(), r.SinkList)).sinks
 
     async def get_staged_parts(self, sink: str) -> list[r.StagedPartInfo]:
-        """The staged, unpublished parts of a sink: those of the current user, or all, as in ``get_sinks``.
-
-        Example:
-            for part in await client.get_staged_parts("loader"):
-                print(part)
-        """
+        """The staged, unpublished parts of a sink: those of the current user, or all, as in ``get_sinks``."""
         return (await self._ask(c.GetStagedParts(sink), r.StagedPartList)).parts

@@ -109,9 +109,6 @@ class Target:
 
         Raises:
             TargetRefused: the user name or the password is missing.
-
-        Example:
-            courser.Target(username="app", password="secret").check_login()
         """
         if self.token is not None:
             return

@@ -221,13 +221,6 @@ class TestBroker:
 
         Raises:
             StartRefused: another broker uses the directory, or its files cannot be read.
-
-        Example:
-            from courser.testing.broker import TestBroker
-
-            broker = TestBroker()
-            await broker.open()
-            await broker.close()
         """
         if self._directory is None and self._temporary is None:
             home = _MEMORY_DIRECTORY if os.access(_MEMORY_DIRECTORY, os.W_OK) else None
@@ -264,15 +257,7 @@ class TestBroker:
         broker.sessions.close(session)
 
     async def close(self) -> None:
-        """Close all clients and the broker, and remove the data. May be repeated.
-
-        Example:
-            from courser.testing.broker import TestBroker
-
-            broker = TestBroker()
-            await broker.open()
-            await broker.close()
-        """
+        """Close all clients and the broker, and remove the data. May be repeated."""
         for client in self._clients:
             await client.close()
         await self.stop()
@@ -300,16 +285,7 @@ class TestBroker:
         self._slow_work.shutdown()
 
     async def restart(self) -> None:
-        """Stop and start again on the same data: connections break, and clients come back by themselves.
-
-        Example:
-            from courser.testing.broker import TestBroker
-
-            async with TestBroker() as broker:
-                client = await broker.connect()
-                await broker.restart()
-                await client.ping()
-        """
+        """Stop and start again on the same data: connections break, and clients come back by themselves."""
         await self.stop()
         await self.open()
 
@@ -334,13 +310,6 @@ class TestBroker:
 
         Raises:
             TargetRefused: an option is invalid.
-
-        Example:
-            from courser.testing.broker import TestBroker
-
-            async with TestBroker() as broker:
-                client = await broker.connect(request_timeout=2)
-                await client.ping()
         """
         client = Client(self.target(**options), self.dial)
         await client.__aenter__()
@@ -419,29 +388,11 @@ class SyncTestBroker:
         return SyncClient(self._thread.call(self.original.connect(**options)), self._thread, owns_thread=False)
 
     def stop(self) -> None:
-        """Stop the broker: connections break, and nobody can connect until ``open``. May be repeated.
-
-        Example:
-            from courser.testing.broker import SyncTestBroker
-
-            with SyncTestBroker() as broker:
-                client = broker.connect()
-                broker.stop()
-                broker.open()
-                client.ping()
-        """
+        """Stop the broker: connections break, and nobody can connect until ``open``. May be repeated."""
         self._thread.call(self.original.stop())
 
     def open(self) -> None:
-        """Start again on the same data, after ``stop``.
-
-        Example:
-            from courser.testing.broker import SyncTestBroker
-
-            with SyncTestBroker() as broker:
-                broker.stop()
-                broker.open()
-        """
+        """Start again on the same data, after ``stop``."""
         self._thread.call(self.original.open())
 
     def restart(self) -> None:
