@@ -18,7 +18,7 @@ from courser.transports.services import Services
 from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import ConnectionSettings
 from courser.transports.turns import Turns
-from courser.wire.codec import Codec, FrameRefused, Incoming
+from courser.wire.codec import Cancellation, Codec, Deferral, FrameRefused, Incoming
 from tests.fakes.clocks import ManualClock
 
 
@@ -53,6 +53,8 @@ class EchoCodec:
 
     ``~`` begins a frame of ``REFUSED_SIZE`` bytes that is refused.
 
+    ``@7 text`` is a read with number 7, which waits first; ``#7`` cancels it.
+
     Long texts that begin with ``slow`` take long to decode, answers that begin with ``epic`` take long to encode.
     """
 
@@ -70,6 +72,13 @@ class EchoCodec:
         text = bytes(frame[3:])
         if text.endswith(b"riddle"):
             raise KeyError("a defect")
+        if text.startswith(b"@"):
+            number, _, later = text[1:].partition(b" ")
+            wait = Say(b"arrival " + later)
+            request = Incoming(wait if later.startswith(b"arrived") else Say(later))
+            return Deferral(None, number=int(number), wait=wait, request=request)
+        if text.startswith(b"#"):
+            return Cancellation(None, number=int(text[1:]))
         if text.startswith(b"?"):
             incoming = Incoming(None, answer=[b"what?"], reason="asked")
             incoming.closes = text == b"?close"
@@ -172,6 +181,8 @@ class Peer:
         self.unread: list[tuple[int, bool]] = []
         self.slow_work = SlowWork()
         self.gate: asyncio.Future[Any] | None = None
+        self.arrivals: dict[bytes, asyncio.Future[None]] = {}
+        """What reads wait for, by their texts."""
         self.seen: list[bytes] = []
         self.on_request: Callable[[], None] = lambda: None
         self.session = Session(1, Transport.TCP, "127.0.0.1:1", now=0)
@@ -208,6 +219,17 @@ class Peer:
 
     async def _dispatch(self, session: Session, command: Command) -> Reply | None:
         assert isinstance(command, Say)
+        if command.text.startswith(b"arrival "):
+            text = command.text.removeprefix(b"arrival ")
+            if text.startswith(b"forbidden"):
+                raise CourserError("forbidden")
+            if not text.startswith(b"there"):
+                arrival = self.arrivals[text] = asyncio.get_running_loop().create_future()
+                try:
+                    await arrival
+                finally:
+                    self.arrivals.pop(text, None)
+            return Said(command.text)
         self.seen.append(command.text)
         if command.text.startswith(b"wait") or command.text.endswith(b" wait"):
             self.gate = asyncio.get_running_loop().create_future()
@@ -217,6 +239,17 @@ class Peer:
         if command.text.startswith(b"refuse") or command.text.endswith(b" refuse"):
             raise CourserError("refused")
         return Said(command.text)
+
+    def open_gate(self) -> None:
+        """What the request in progress waits for is done, if it waits."""
+        if self.gate is not None and not self.gate.done():
+            self.gate.set_result(None)
+
+    def release_all(self) -> None:
+        """What reads wait for is there."""
+        for arrival in self.arrivals.values():
+            if not arrival.done():
+                arrival.set_result(None)
 
     def receive(self, data: bytes) -> None:
         """Bytes come, as much at a time as there is room for."""

@@ -117,7 +117,7 @@ class Moves:
         loop = connection.loop
         assert isinstance(loop, SessionLoop), "its session has ended otherwise"
         connection.send_held()
-        if not loop.is_idle or connection.unsent_size:
+        if not loop.is_idle or loop.has_parked_reads or connection.unsent_size:
             return
         connection.pause()
         known, joined = self._router.hand_over(session)

@@ -1,7 +1,8 @@
 """QUIC: one connection for each client, and a stream of its own for each request and its reply.
 
 The streams of a connection share its session and its session loop, so their requests are carried out one at a time, in
-the order in which they were complete. The library ``qh3`` does the protocol; it is only touched here.
+the order in which they were complete. Reads that wait are set aside meanwhile. The library ``qh3`` does the protocol;
+it is only touched here.
 """
 
 import asyncio
@@ -101,6 +102,12 @@ class QuicSessionLoop(SessionLoop):
             buffers = self._failure(self._codec, incoming, error)
         super()._send(incoming, buffers)
 
+    def _left_line(self, number: int) -> None:
+        self._connection.set_aside(number)
+
+    def _joined_line(self, number: int) -> None:
+        self._connection.take_up(number)
+
 
 class QuicClient(ReplyProgress, QuicConnectionProtocol):
     """One connection."""
@@ -133,6 +140,10 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         """The stream whose request is with the loop, until its reply is."""
         self._request: memoryview = memoryview(b"")
         """What the loop has not taken yet of that request."""
+        self._aside: dict[int, int] = {}
+        """The streams of reads that wait, by the numbers of the reads."""
+        self._taken_up: int | None = None
+        """One of them whose reply is the next."""
         self._is_held = False
         """Whether the loop has no room for more."""
         self._reply_stream: int | None = None
@@ -284,13 +295,15 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
         """Send a reply on the stream of its request; True if all of it is on its way."""
-        stream = self._stream
+        stream, self._taken_up = self._taken_up, None
+        if stream is None and self._stream is not None:
+            stream, self._stream = self._stream, None
+            self._request = memoryview(b"")
+            self.requests.passed_on()
         if stream is None or self._is_over:
             # Nobody asked, so there is no stream for it: the reason for the close has to do.
             return True
-        self._request = memoryview(b"")
-        self.requests.passed_on()
-        self._reply_stream, self._stream = stream, None
+        self._reply_stream = stream
         self._rest.extend(memoryview(buffer).cast("B") for buffer in buffers if len(buffer))
         self._rest_size = sum(map(len, self._rest))
         self._send_rest()
@@ -300,6 +313,16 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         self.note_left_size()
         self._shared.connections.note_unread(self)
         return False
+
+    def set_aside(self, number: int) -> None:
+        """The request that was passed on last is a read that waits. Its stream gets its reply later."""
+        assert self._stream is not None, "the request came on it"
+        self._aside[number], self._stream = self._stream, None
+        self._serve_later()
+
+    def take_up(self, number: int) -> None:
+        """The next reply is to this read."""
+        self._taken_up = self._aside.pop(number)
 
     def _send_rest(self) -> None:
         """Give the library as much of the reply as it should have."""

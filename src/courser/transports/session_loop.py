@@ -3,6 +3,9 @@
 A codec turns bytes into commands, and the dispatcher carries them out; the loop knows neither. A request is handled
 once the kernel has accepted the previous reply. A client that does not read is therefore not served, and each
 connection has at most one request and one reply in memory.
+
+Only reads that wait leave this order, if the codec says so (``Deferral``). They are parked, and hold no memory for
+messages. Once there is something to read, or the wait is over, a read comes back into the line, as the next request.
 """
 
 import asyncio
@@ -14,14 +17,15 @@ from typing import Any, Protocol
 from courser.api.replies import Reply
 from courser.broker.access.sessions import Session
 from courser.broker.partition.waiting import Waiting
-from courser.errors import CourserError, ErrorCode
+from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.buffers import Buffer
 from courser.transports.frame_buffer import FrameBuffer
 from courser.transports.minimum_rate import MinimumRate
+from courser.transports.parked_reads import ParkedRead, ParkedReads
 from courser.transports.services import Services
 from courser.transports.session_states import State
 from courser.transports.turns import REQUEST_COUNT_MAX, REQUEST_COUNT_PAUSE, TIME_MAX
-from courser.wire.codec import QUICK_SIZE_MAX, Codec, FrameRefused, Incoming
+from courser.wire.codec import QUICK_SIZE_MAX, Cancellation, Codec, Deferral, FrameRefused, Incoming
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +75,11 @@ def _last_request(reason: str) -> Incoming:
     return Incoming(None, reason=reason, closes=True)
 
 
+def _interrupted(reason: CourserError | None) -> CommandRejected:
+    """What becomes of the reads that wait on a connection that ends."""
+    return CommandRejected(ErrorCode.NOT_ACCEPTED, str(reason or "the connection is closed"))
+
+
 class SessionLoop:
     """The requests of one connection."""
 
@@ -111,6 +120,7 @@ class SessionLoop:
         self._state = _RECEIVING
         self._is_paused = False
         self._task: asyncio.Task[Any] | None = None
+        self._parked = ParkedReads()
         session.on_end = self.end
 
     # --- receiving ---
@@ -127,25 +137,28 @@ class SessionLoop:
 
     def _advance(self, is_admitted: bool = False) -> None:
         """Handle the frames that are there, until one has to be waited for, or others come first."""
-        buffer, session = self._buffer, self.session
+        buffer, session, parked = self._buffer, self.session, self._parked
         count = began = 0
-        while buffer.size:
+        while buffer.size or parked.ready:
             if session.user_id is None and not is_admitted and not self._turns.admit(self._turn_came):
                 self._state = _YIELDING
                 break
             is_admitted = False
-            try:
-                frame = self._next_frame()
-            except FrameRefused as refusal:
-                self._refuse(refusal)
-                return
-            if frame is None:
-                break
-            self._state = _ANSWERING
-            self._answer(frame)
+            if parked.ready:
+                self._answer_parked(parked.take())
+            else:
+                try:
+                    frame = self._next_frame()
+                except FrameRefused as refusal:
+                    self._refuse(refusal)
+                    return
+                if frame is None:
+                    break
+                self._state = _ANSWERING
+                self._answer(frame)
             if self._state is not _RECEIVING:
                 break
-            if buffer.size or count:
+            if buffer.size or count or parked.ready:
                 # The client sends ahead. The time of each request is noted anyway.
                 count += 1
                 began = began or session.last_seen
@@ -165,10 +178,13 @@ class SessionLoop:
         share = turns.yielding_count + 1
         if count * share < count_max and time * share < TIME_MAX:
             return False
-        self._state = _YIELDING
-        turns.yielding_count += 1
-        asyncio.get_running_loop().call_soon(self._next_turn)
+        self._yield()
         return True
+
+    def _yield(self) -> None:
+        self._state = _YIELDING
+        self._turns.yielding_count += 1
+        asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
         self._turns.yielding_count -= 1
@@ -271,7 +287,13 @@ class SessionLoop:
         """Have a request carried out, and answer it unless there is something to wait for."""
         command = incoming.command
         if command is None:
-            _log.debug("request of client %d refused: %s", self.session.client_id, incoming.reason)
+            if isinstance(incoming, Deferral):
+                self._begin_deferral(codec, incoming)
+                return
+            if isinstance(incoming, Cancellation):
+                self._parked.cancel(incoming.number)
+            else:
+                _log.debug("request of client %d refused: %s", self.session.client_id, incoming.reason)
             self._send(incoming, incoming.answer or ())
             return
         try:
@@ -315,6 +337,79 @@ class SessionLoop:
         self._send(incoming, buffers)
         if self._state is _RECEIVING:
             self._advance()
+
+    # --- reads that wait beside the line ---
+
+    def _begin_deferral(self, codec: Codec, deferral: Deferral) -> None:
+        """Begin to wait for what a read needs. It is answered on the spot if there is nothing to wait for."""
+        request = deferral.request
+        try:
+            begin = self._begin
+            outcome: Any = begin(self.session, deferral.wait)
+            if isinstance(outcome, Waiting):
+                self._park(codec, deferral, outcome)
+                return
+        except Exception as error:  # noqa: BLE001 - looked at in _failure
+            self._send(request, self._failure(codec, request, error))
+            return
+        self._end_deferral(codec, deferral, outcome)
+
+    def _park(self, codec: Codec, deferral: Deferral, waiting: Waiting[Any]) -> None:
+        try:
+            self._parked.check(deferral.number)
+        except CommandRejected:
+            waiting.cancel()
+            raise
+        read = ParkedRead(codec, deferral, waiting)
+        self._parked.add(read)
+        self._left_line(deferral.number)
+        waiting.future.add_done_callback(partial(self._come_back, read))
+        self._send(deferral, ())
+
+    def _come_back(self, read: ParkedRead, _: "asyncio.Future[Any]") -> None:
+        """A read has waited: it is the next request, after those of others that have come back in this turn."""
+        if self._parked.return_to_line(read) and self._state is _RECEIVING:
+            self._yield()
+
+    def _answer_parked(self, read: ParkedRead) -> None:
+        """Answer a read that has waited."""
+        self._state = _ANSWERING
+        self.session.last_seen = self._monotonic()
+        self._joined_line(read.deferral.number)
+        try:
+            outcome = read.outcome()
+        except Exception as error:  # noqa: BLE001 - looked at in _failure
+            request = read.deferral.request
+            self._send(request, self._failure(read.codec, request, error))
+        else:
+            self._end_deferral(read.codec, read.deferral, outcome)
+
+    def _end_deferral(self, codec: Codec, deferral: Deferral, outcome: Any) -> None:
+        """The wait is over: carry the read out, if the outcome of the wait is not the reply."""
+        request = deferral.request
+        if request.command is not deferral.wait:
+            self._carry_out(codec, request)
+            return
+        try:
+            buffers = codec.encode_reply(request, outcome)
+        except Exception as error:  # noqa: BLE001 - looked at in _failure
+            buffers = self._failure(codec, request, error)
+        self._send(request, buffers)
+
+    def _refuse_parked(self, error: CourserError) -> None:
+        """Nothing more is read for this client: refuse all reads that wait, unless it does not read its replies."""
+        for read in self._parked.end_all(error):
+            if self.unsent_since is not None:
+                continue
+            request = read.deferral.request
+            self._joined_line(read.deferral.number)
+            self._link.send(self._failure(read.codec, request, error))
+
+    def _left_line(self, number: int) -> None:
+        """A read with this number will be answered later. For transports that have a stream for each request."""
+
+    def _joined_line(self, number: int) -> None:
+        """The next reply is to the read with this number."""
 
     async def _answer_slowly(self, codec: Codec, frame: memoryview) -> None:
         """A request that takes long to decode. Its frame stays where it is meanwhile."""
@@ -381,6 +476,8 @@ class SessionLoop:
             # All of it is held until the last byte is taken.
             self._reply_unread(self.session, sum(map(len, buffers)), incoming.is_copied)
         if is_last:
+            if self._parked:
+                self._refuse_parked(_interrupted(self.session.ended))
             self._link.close()
 
     def sent(self) -> None:
@@ -432,8 +529,13 @@ class SessionLoop:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is being received or answered."""
+        """Whether no request is being received or answered. Reads that wait are no sign of life of the client."""
         return self._state is _RECEIVING and not self._buffer.size
+
+    @property
+    def has_parked_reads(self) -> bool:
+        """Whether there are reads that wait."""
+        return bool(self._parked)
 
     @property
     def is_answering(self) -> bool:
@@ -448,15 +550,14 @@ class SessionLoop:
             if self.session.waiting is not None:
                 # Cancelling a long poll loses nothing, and a stopping server would have to wait for it.
                 self.session.waiting.cancel()
-        elif state is _SENDING:
-            # The last reply is in flight.
+        elif state is _SENDING or state is _DISCARDING:
+            # The last reply is in flight, or a request is. Whoever does not read is not told more.
             self._state = _CLOSED
-            self._link.close()
-        elif state is _DISCARDING:
-            self._state = _CLOSED
+            self._parked.end_all(_interrupted(error))
             self._link.close()
         elif state is _RECEIVING or state is _YIELDING:
             self._state = _CLOSED
+            self._refuse_parked(_interrupted(error))
             farewell = self._codec.farewell(error) if self._codec is not None else b""
             if farewell:
                 self._link.send((farewell,))
@@ -493,12 +594,14 @@ class SessionLoop:
     def give_up(self) -> None:
         """Leave the connection to another process, between two requests."""
         assert self.is_idle, "nothing is received or answered"
+        assert not self._parked, "no read waits"
         self._state = _CLOSED
         self._buffer.close()
         self.session.on_end = None
 
     def lost(self) -> None:
         """Handle the loss of the connection."""
+        self._parked.end_all(_interrupted(None))
         self._state = _FINISHING if self.is_answering else _CLOSED
         task = self._task
         if task is None:

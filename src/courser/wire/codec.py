@@ -40,6 +40,24 @@ class Incoming(msgspec.Struct, eq=False, gc=False):
     """Whether the reply is a copy of the messages that were read, so that their memory is no longer needed."""
 
 
+class Deferral(Incoming, eq=False, gc=False, kw_only=True):
+    """A read that may have to wait. It leaves the line of requests: those behind it are answered meanwhile."""
+
+    number: int
+    """What the client calls it in a cancellation."""
+    wait: Command
+    """What is done first. It changes nothing, and needs no memory that is counted."""
+    request: Incoming
+    """What follows, in the line. If its command is ``wait``, nothing does: the reply to that is the reply."""
+
+
+class Cancellation(Incoming, eq=False, gc=False, kw_only=True):
+    """The client does not want a read any more that waits. It is not answered; the read is, as any other."""
+
+    number: int
+    """Of the read."""
+
+
 QUICK_SIZE_MAX = 256 * 1024
 """Bytes of a frame that every codec decodes without delaying other connections; for larger ones call ``is_slow``."""
 

@@ -49,6 +49,13 @@ class Waiting(Generic[Result]):
         result: Result = value if self._convert is None else self._convert(value)
         return result
 
+    def cancel(self) -> None:
+        """End a wait that nobody needs any more, with the work that is done for it alone.
+
+        In the next turn of the event loop: a task that has not begun would not clean up.
+        """
+        asyncio.get_running_loop().call_soon(self.future.cancel)
+
     def __await__(self) -> Generator[Any, None, Result]:
         """Wait for it. Cancelling the wait cancels work that is done for it alone, and nothing that others share."""
         if isinstance(self.future, asyncio.Task):
