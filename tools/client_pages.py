@@ -137,7 +137,7 @@ PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 """By page: its title, and what it describes. The methods of ``Administration=Client`` are shown as those of Client."""
 REPLIES = "replies"
-_REPLIES_MODULES = ("courser.api.replies", "courser.api.operating_replies", "courser.api.storage_replies")
+_REPLIES_MODULES = ("courser.api.replies", "courser.api.operating_replies")
 
 
 class Reference:

@@ -13,6 +13,7 @@ Exceptions have facts as attributes; ``__str__`` returns the message. Four famil
 
 import errno
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -183,15 +184,13 @@ class CommandRejected(Rejection):
         return self.reason
 
 
+@dataclass(eq=False, kw_only=True)
 class InvalidOffset(Rejection):
     """An offset beyond the end of the partition."""
 
     code = ErrorCode.INVALID_OFFSET
-
-    def __init__(self, *, offset: int, next_offset: int) -> None:
-        super().__init__(offset, next_offset)
-        self.offset = offset
-        self.next_offset = next_offset
+    offset: int
+    next_offset: int
 
     def __str__(self) -> str:
         return f"offset {self.offset} does not exist yet; the next message gets offset {self.next_offset}"
@@ -206,14 +205,12 @@ class ConsumerOffsetNotFound(Rejection):
         return "no offset is stored for this consumer"
 
 
+@dataclass(eq=False, kw_only=True)
 class TooManyConsumerOffsets(Rejection):
     """The partition stores the offsets of as many consumers as it may."""
 
     code = ErrorCode.TOO_MANY_CONSUMER_OFFSETS
-
-    def __init__(self, *, count_max: int) -> None:
-        super().__init__(count_max)
-        self.count_max = count_max
+    count_max: int
 
     def __str__(self) -> str:
         return f"this partition already stores the offsets of {self.count_max} consumers; delete unused ones first"
@@ -246,17 +243,15 @@ class OffsetsUnavailable(Rejection):
 # --- storage failures ---------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class StorageFailure(CourserError):
     """The disk refused an operation."""
 
     code = ErrorCode.STORAGE_FAILURE
-
-    def __init__(self, operation: str, path: Path, cause: OSError | None = None) -> None:
-        super().__init__(operation, path, cause)
-        self.operation = operation
-        """A verb: open, read, write, sync, ..."""
-        self.path = path
-        self.cause = cause
+    operation: str
+    """A verb: open, read, write, sync, ..."""
+    path: Path
+    cause: OSError | None = None
 
     def __str__(self) -> str:
         reason = self.cause.strerror if self.cause is not None and self.cause.strerror else self.cause
@@ -269,15 +264,13 @@ class DiskFull(StorageFailure):
     code = ErrorCode.DISK_FULL
 
 
+@dataclass(eq=False)
 class PartitionReadOnly(CourserError):
     """A sync or a repair failed: nothing is written to this partition until a restart."""
 
     code = ErrorCode.PARTITION_READ_ONLY
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
+    path: Path
+    reason: str
 
     def __str__(self) -> str:
         return f"partition {self.path} is read-only until the server is restarted: {self.reason}"
@@ -292,29 +285,25 @@ class PartitionOffline(PartitionReadOnly):
         return f"partition {self.path} is offline: {self.reason}"
 
 
+@dataclass(eq=False)
 class MetadataReadOnly(CourserError):
     """A sync of the journal failed: streams, topics and users cannot be changed until a restart."""
 
     code = ErrorCode.METADATA_READ_ONLY
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
+    path: Path
+    reason: str
 
     def __str__(self) -> str:
         return f"{self.path} is read-only until the server is restarted: {self.reason}"
 
 
+@dataclass(eq=False)
 class JournalFull(CourserError):
     """The journal is full, and the snapshot that would make room cannot be written."""
 
     code = ErrorCode.JOURNAL_FULL
-
-    def __init__(self, path: Path, slot_count: int) -> None:
-        super().__init__(path, slot_count)
-        self.path = path
-        self.slot_count = slot_count
+    path: Path
+    slot_count: int
 
     def __str__(self) -> str:
         return (
@@ -322,31 +311,27 @@ class JournalFull(CourserError):
         )
 
 
+@dataclass(eq=False)
 class DamagedData(CourserError):
     """Bytes on disk that fail their checksum."""
 
     code = ErrorCode.DAMAGED_DATA
-
-    def __init__(self, path: Path, position: int, reason: str) -> None:
-        super().__init__(path, position, reason)
-        self.path = path
-        self.position = position
-        self.reason = reason
+    path: Path
+    position: int
+    reason: str
 
     def __str__(self) -> str:
         return f"{self.path} is damaged at byte {self.position}: {self.reason}"
 
 
+@dataclass(eq=False)
 class PublishDamaged(CourserError):
     """A decided publish that cannot be carried out: a staged part is damaged or missing."""
 
     code = ErrorCode.DAMAGED_DATA
-
-    def __init__(self, sink: str, batch: int, reason: str) -> None:
-        super().__init__(sink, batch, reason)
-        self.sink = sink
-        self.batch = batch
-        self.reason = reason
+    sink: str
+    batch: int
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -359,32 +344,28 @@ class PublishDamaged(CourserError):
 # --- refused starts -----------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class StartRefused(CourserError):
     """The data directory cannot be opened; the message contains the remedy."""
 
     code = ErrorCode.START_REFUSED
-
-    def __init__(self, path: Path, reason: str, remedy: str) -> None:
-        super().__init__(path, reason, remedy)
-        self.path = path
-        self.reason = reason
-        self.remedy = remedy
+    path: Path
+    reason: str
+    remedy: str
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}; {self.remedy}"
 
 
+@dataclass(eq=False)
 class AddressRefused(CourserError):
     """The server cannot listen on the configured address."""
 
     code = ErrorCode.START_REFUSED
-
-    def __init__(self, address: str, cause: OSError, key: str = "tcp.address") -> None:
-        super().__init__(address, cause, key)
-        self.address = address
-        self.cause = cause
-        self.key = key
-        """The configuration key that sets the address."""
+    address: str
+    cause: OSError
+    key: str = "tcp.address"
+    """The configuration key that sets the address."""
 
     @property
     def reason(self) -> str:
@@ -485,7 +466,6 @@ class TooLarge(InvalidRequest):
             ErrorCode.INVALID_MESSAGES_SIZE,
             f"{what} has {size:,} bytes, and {limit} allows {size_max:,} in one request",
         )
-        self.args = (what, size, size_max, setting)
         self.size = size
         """Bytes of the request."""
         self.size_max = size_max
@@ -516,7 +496,6 @@ class ConnectionFailed(ClientFailure):
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(reason)
-        self.args = (address, reason)
         self.address = address
         """``host:port`` of the server."""
 
@@ -554,7 +533,6 @@ class NotDelivered(ClientFailure):
 
     def __init__(self, reason: str, messages: Sequence[Any], uncertain_count: int = 0) -> None:
         super().__init__(reason)
-        self.args = (reason, tuple(messages), uncertain_count)
         self.messages = tuple(messages)
         """The messages in the order of sending, as ``SendMessage``: ``send_many`` sends them again."""
         self.uncertain_count = uncertain_count
@@ -590,7 +568,6 @@ class HandlerFailed(ClientFailure):
         times = "once" if attempts == 1 else f"{attempts} times"
         what = f"the handler failed {times}" if attempts else "the payload cannot be decoded"
         super().__init__(f"{what} for {topic}, partition {partition_id}, offset {offset}")
-        self.args = (topic, partition_id, offset, attempts)
         self.topic = topic
         """``stream/topic``."""
         self.partition_id = partition_id

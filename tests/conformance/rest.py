@@ -17,7 +17,6 @@ import msgspec
 from courser.api import commands as c
 from courser.api import operating_replies as o
 from courser.api import replies as r
-from courser.api import storage_replies as sr
 from courser.errors import ErrorCode, NotFound
 from courser.model.identifiers import Identifier
 from courser.model.messaging import ByKey, Partitioning, ToPartition, Transport
@@ -452,10 +451,10 @@ _REPLIES: dict[type[r.Reply], Callable[[HttpReply], r.Reply]] = {
     r.SegmentList: lambda _: r.Reply(),
     r.TopicMaintenance: lambda _: r.Reply(),
     r.TopicBounds: lambda _: r.Reply(),
-    sr.OffsetsAtTime: lambda _: r.Reply(),
-    sr.RetentionPlan: lambda _: r.Reply(),
-    sr.VerifiedSegment: lambda _: r.Reply(),
-    sr.StartReport: lambda _: r.Reply(),
+    o.OffsetsAtTime: lambda _: r.Reply(),
+    o.RetentionPlan: lambda _: r.Reply(),
+    o.VerifiedSegment: lambda _: r.Reply(),
+    o.StartReport: lambda _: r.Reply(),
     o.OneTimeToken: lambda reply: o.OneTimeToken(**reply.json),
     o.SessionList: lambda reply: o.SessionList([o.SessionInfo(**row) for row in reply.json]),
     o.History: lambda reply: msgspec.convert(reply.json, o.History),

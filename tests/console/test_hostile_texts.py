@@ -11,7 +11,7 @@ from playwright.async_api import Page, expect
 
 import courser
 from courser.api import commands as c
-from courser.api.operating_commands import ReportPipeline
+from courser.api.commands import ReportPipeline
 from courser.api.operating_replies import Setting
 from courser.model.messaging import Transport
 from courser.server.log_ring import LogRing

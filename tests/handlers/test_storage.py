@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from courser.api import commands as c
+from courser.api import operating_replies as o
 from courser.api import replies as r
-from courser.api import storage_replies as sr
 from courser.broker.access.sessions import Session
 from courser.errors import ErrorCode
 from courser.storage.paths import log_path
@@ -23,12 +23,12 @@ async def test_offsets_at_a_time(scene: Scene) -> None:
     now = scene.clock.now()
     for timestamp, offsets in ((0, (0, 0)), (now - 5, (1, 0)), (now, (1, 0)), (now + 1, (2, 0))):
         reply = await scene.ask(scene.root, c.GetOffsetsAtTime("s", "t", timestamp))
-        assert reply == sr.OffsetsAtTime([sr.PartitionOffset(number, offset) for number, offset in enumerate(offsets)])
+        assert reply == o.OffsetsAtTime([o.PartitionOffset(number, offset) for number, offset in enumerate(offsets)])
 
 
-async def verify(scene: Scene, first_offset: int) -> sr.VerifiedSegment:
+async def verify(scene: Scene, first_offset: int) -> o.VerifiedSegment:
     reply = await scene.ask(scene.root, c.VerifySegment("s", "t", 0, first_offset))
-    assert isinstance(reply, sr.VerifiedSegment)
+    assert isinstance(reply, o.VerifiedSegment)
     return reply
 
 
@@ -36,7 +36,7 @@ async def test_a_segment_is_checked_on_request(scene: Scene) -> None:
     await add_topic(scene)
     await fill_segments(scene, "ab")
     await send(scene, "open")
-    assert await verify(scene, 0) == sr.VerifiedSegment(0, 1, 305, False, [])
+    assert await verify(scene, 0) == o.VerifiedSegment(0, 1, 305, False, [])
     damage(log_path(log_of(scene).directory, 1))
     (found,) = (await verify(scene, 1)).damages
     assert (found.segment_offset, found.first_offset, found.next_offset) == (1, 1, 2)
@@ -51,7 +51,7 @@ async def test_a_segment_is_checked_on_request(scene: Scene) -> None:
 async def test_the_report_of_the_start(tmp_path: Path) -> None:
     async with opened(tmp_path) as scene:
         reply = await scene.ask(scene.root, c.GetStartReport())
-        assert isinstance(reply, sr.StartReport)
+        assert isinstance(reply, o.StartReport)
         assert (reply.finding_count, reply.findings) == (0, [])
         await add_topic(scene)
         await fill_segments(scene, "ab")
@@ -59,7 +59,7 @@ async def test_the_report_of_the_start(tmp_path: Path) -> None:
         (log.directory / "00000000000000000000.log").rename(log.directory / "elsewhere")
     async with opened(tmp_path) as scene:
         reply = await scene.ask(scene.root, c.GetStartReport())
-        assert isinstance(reply, sr.StartReport)
+        assert isinstance(reply, o.StartReport)
         assert reply.last_stop == "clean"
         assert reply.finding_count == len(reply.findings) > 0
         assert reply.findings[0].level == "error"
@@ -69,9 +69,9 @@ async def test_the_report_of_the_start(tmp_path: Path) -> None:
 # --- retention ---
 
 
-async def plan(scene: Scene, until: int, session: Session | None = None) -> sr.RetentionPlan:
+async def plan(scene: Scene, until: int, session: Session | None = None) -> o.RetentionPlan:
     reply = await scene.ask(session or scene.root, c.GetRetentionPlan(until))
-    assert isinstance(reply, sr.RetentionPlan)
+    assert isinstance(reply, o.RetentionPlan)
     return reply
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from courser.api import commands as c
-from courser.api import staging_commands as s
 from courser.api.replies import Polled
 from courser.broker.access.sessions import Session
 from courser.broker.broker import ALONE, Broker, Place, RootUser
@@ -355,15 +354,15 @@ class Script:
 
     async def _publish(self) -> None:
         number, self._published = self._published, self._published + 1
-        part = s.StagedPartName("sink", number, 0, 1)
+        part = c.StagedPartName("sink", number, 0, 1)
         for chunk, name in enumerate(self._topics):
             batch = build_batch([NewMessage(f"published-{number}".encode())])
-            await self._surely(s.StageMessages(part, chunk, "stream", name, ToPartition(0), batch))
-        await self._surely(s.FinishStage(part, len(self._topics)))
+            await self._surely(c.StageMessages(part, chunk, "stream", name, ToPartition(0), batch))
+        await self._surely(c.FinishStage(part, len(self._topics)))
         while True:
             # Whatever happened to the last try: a batch is published once.
             with contextlib.suppress(ProcessGone):
-                if await self._world.ask_until_known(s.PublishStaged("sink", number, ((0, 1),), 0)):
+                if await self._world.ask_until_known(c.PublishStaged("sink", number, ((0, 1),), 0)):
                     break
         for expected in self._topics.values():
             expected.must.append(f"published-{number}")

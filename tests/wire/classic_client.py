@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from courser.api import commands as c
+from courser.api import operating_replies as o
 from courser.api import replies as r
-from courser.api import storage_replies as sr
 from courser.api.commands import ROW_BY_CODE
 from courser.model.messaging import Transport
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
@@ -430,28 +430,28 @@ def _partition_lag(cursor: Cursor) -> r.PartitionLag:
     return r.PartitionLag(partition_id, *(cursor.optional() for _ in range(4)))
 
 
-def _retention_plan(cursor: Cursor) -> sr.RetentionPlan:
+def _retention_plan(cursor: Cursor) -> o.RetentionPlan:
     until, is_enabled, count = cursor.unpack("Q?I")
     rows = []
     for _ in range(count):
         place, reason, figures = cursor.unpack("III"), cursor.text8(), cursor.unpack("QQIQQQ?")
-        rows.append(sr.PlannedDeletion(*(*place, reason, *figures)))
-    return sr.RetentionPlan(until, is_enabled, rows)
+        rows.append(o.PlannedDeletion(*(*place, reason, *figures)))
+    return o.RetentionPlan(until, is_enabled, rows)
 
 
-def _verified_segment(cursor: Cursor) -> sr.VerifiedSegment:
+def _verified_segment(cursor: Cursor) -> o.VerifiedSegment:
     first_offset, next_offset, size, is_repaired = cursor.unpack("QQQ?")
     bounds = first_offset, next_offset, size
-    return sr.VerifiedSegment(
+    return o.VerifiedSegment(
         *bounds, is_repaired, [r.Damage(*cursor.unpack("IQQQQQ")) for _ in range(cursor.number("I"))]
     )
 
 
-def _start_report(cursor: Cursor) -> sr.StartReport:
+def _start_report(cursor: Cursor) -> o.StartReport:
     started_at, last_stop = cursor.number("Q"), cursor.text8()
     finding_count, count = cursor.unpack("II")
-    findings = [sr.StartFinding(cursor.text8(), cursor.text32()) for _ in range(count)]
-    return sr.StartReport(started_at, last_stop, finding_count, findings)
+    findings = [o.StartFinding(cursor.text8(), cursor.text32()) for _ in range(count)]
+    return o.StartReport(started_at, last_stop, finding_count, findings)
 
 
 def _maintenance(cursor: Cursor) -> r.TopicMaintenance:
@@ -529,12 +529,12 @@ _PARSERS: dict[type[r.Reply], Callable[[Cursor], r.Reply]] = {
     r.SegmentList: _segments,
     r.TopicDurability: _durability,
     r.TopicMaintenance: _maintenance,
-    sr.OffsetsAtTime: lambda cursor: sr.OffsetsAtTime(
-        [sr.PartitionOffset(*cursor.unpack("IQ")) for _ in range(cursor.number("I"))]
+    o.OffsetsAtTime: lambda cursor: o.OffsetsAtTime(
+        [o.PartitionOffset(*cursor.unpack("IQ")) for _ in range(cursor.number("I"))]
     ),
-    sr.RetentionPlan: _retention_plan,
-    sr.VerifiedSegment: _verified_segment,
-    sr.StartReport: _start_report,
+    o.RetentionPlan: _retention_plan,
+    o.VerifiedSegment: _verified_segment,
+    o.StartReport: _start_report,
     r.Arrivals: _arrivals,
     r.ArrivalsInTopics: lambda cursor: r.ArrivalsInTopics(tuple(cursor.number("I") for _ in range(cursor.number("I")))),
     r.FoundMessages: lambda cursor: r.FoundMessages(*cursor.unpack("QQQ")),

@@ -3,7 +3,6 @@
 from courser.api import commands as c
 from courser.api import operating_replies as o
 from courser.api import replies as r
-from courser.api import storage_replies as sr
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey, PollingKind, ToPartition, Transport
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
@@ -236,13 +235,13 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
         ),
     ),
     (c.GetTopicMaintenance(0, 3), r.TopicMaintenance([], [])),
-    (c.GetOffsetsAtTime(0, 3, 5), sr.OffsetsAtTime([sr.PartitionOffset(0, 7), sr.PartitionOffset(1, 2**64 - 1)])),
+    (c.GetOffsetsAtTime(0, 3, 5), o.OffsetsAtTime([o.PartitionOffset(0, 7), o.PartitionOffset(1, 2**64 - 1)])),
     (
         c.GetRetentionPlan(2**40),
-        sr.RetentionPlan(2**40, True, [sr.PlannedDeletion(1, 2, 3, "expired", 0, 4, 2, 3, 900, 2**40, True)]),
+        o.RetentionPlan(2**40, True, [o.PlannedDeletion(1, 2, 3, "expired", 0, 4, 2, 3, 900, 2**40, True)]),
     ),
-    (c.VerifySegment(0, 3, 1, 0), sr.VerifiedSegment(0, 9, 300, False, [r.Damage(1, 4, 5, 6, 300, 305)])),
-    (c.GetStartReport(), sr.StartReport(2**40, "killed", 7, [sr.StartFinding("warning", "something")])),
+    (c.VerifySegment(0, 3, 1, 0), o.VerifiedSegment(0, 9, 300, False, [r.Damage(1, 4, 5, 6, 300, 305)])),
+    (c.GetStartReport(), o.StartReport(2**40, "killed", 7, [o.StartFinding("warning", "something")])),
     (c.CreateOneTimeToken(), o.OneTimeToken("0a1b", 2**40)),
     (
         c.GetSessions(),

@@ -3,140 +3,49 @@
 Codecs create them, and the dispatcher passes them to their handlers. Ids count from 0 here in all releases.
 """
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
+import msgspec
+
+from courser.api import operating_replies as o
 from courser.api import replies as r
 from courser.api import table
-from courser.api.account_commands import (
-    ChangePassword,
-    CreateToken,
-    CreateUser,
-    DeleteToken,
-    DeleteUser,
-    GetTokens,
-    GetUser,
-    GetUsers,
-    LoginUser,
-    LoginWithToken,
-    LogoutUser,
-    UpdatePermissions,
-    UpdateUser,
-)
 from courser.api.fields import (
     U8,
     U32,
     U64,
+    Active,
     ChosenId,
+    Counted,
     Flag,
     Id,
+    Kind,
     Name,
+    OptionalActive,
+    OptionalName,
     OptionalPartition,
+    OptionalU64,
     SnapshotCompression,
     SnapshotKinds,
+    Text8,
+    Text32,
 )
 from courser.api.internal_commands import FindRangesToScan, FindStartOffsets, ScanPiece
-from courser.api.operating_commands import (
-    CreateOneTimeToken,
-    EndSession,
-    GetAccess,
-    GetConfiguration,
-    GetHistory,
-    GetLogLines,
-    GetPipelines,
-    GetSessions,
-    GetTopicFigures,
-    ReportPipeline,
-)
-from courser.api.own_commands import (
-    POSITION_COUNT_MAX,
-    ConfirmAssignment,
-    FindMessages,
-    GetGroupLag,
-    GetMetrics,
-    GetPartitionBounds,
-    GetSegments,
-    GetTopicDurability,
-    GetTopicMaintenance,
-    ResetGroupOffsets,
-    WaitForArrivals,
-    WaitForTopics,
-)
-from courser.api.staging_commands import (
-    PUBLISHED_PART_COUNT_MAX,
-    DiscardStaged,
-    FinishStage,
-    GetSink,
-    GetSinks,
-    GetStagedParts,
-    PublishStaged,
-    StagedPartName,
-    StageMessages,
-)
-from courser.api.storage_commands import GetOffsetsAtTime, GetRetentionPlan, GetStartReport, VerifySegment
 from courser.api.table import CommandRow, command
 from courser.model.identifiers import Consumer, Identifier
 from courser.model.messaging import Partitioning, PollingKind
-from courser.model.permissions import Action
+from courser.model.permissions import Action, Permissions
 from courser.model.topic_options import TopicOptions
 from courser.records.batch import Batch
-
-__all__ = [
-    "POSITION_COUNT_MAX",
-    "PUBLISHED_PART_COUNT_MAX",
-    "ChangePassword",
-    "ConfirmAssignment",
-    "CreateOneTimeToken",
-    "CreateToken",
-    "CreateUser",
-    "DeleteToken",
-    "DeleteUser",
-    "DiscardStaged",
-    "EndSession",
-    "FindMessages",
-    "FindRangesToScan",
-    "FindStartOffsets",
-    "FinishStage",
-    "GetAccess",
-    "GetConfiguration",
-    "GetGroupLag",
-    "GetHistory",
-    "GetLogLines",
-    "GetMetrics",
-    "GetOffsetsAtTime",
-    "GetPartitionBounds",
-    "GetPipelines",
-    "GetRetentionPlan",
-    "GetSegments",
-    "GetSessions",
-    "GetSink",
-    "GetSinks",
-    "GetStagedParts",
-    "GetStartReport",
-    "GetTokens",
-    "GetTopicDurability",
-    "GetTopicFigures",
-    "GetTopicMaintenance",
-    "GetUser",
-    "GetUsers",
-    "LoginUser",
-    "LoginWithToken",
-    "LogoutUser",
-    "PublishStaged",
-    "ReportPipeline",
-    "ResetGroupOffsets",
-    "ScanPiece",
-    "StageMessages",
-    "StagedPartName",
-    "UpdatePermissions",
-    "UpdateUser",
-    "VerifySegment",
-    "WaitForArrivals",
-    "WaitForTopics",
-]
-"""Commands that other modules define."""
+from courser.records.message_filter import FILTER_COUNT_MAX
 
 Command: TypeAlias = table.Command
 """Base class of all commands."""
+
+POSITION_COUNT_MAX = 1000
+"""Partitions that one request may wait for: as many as a topic is created with."""
+PUBLISHED_PART_COUNT_MAX = 100_000
+"""Parts of one publish, the same limit as in the catalog: checked before an object is created for each."""
 
 _TOPIC = "/streams/{stream}/topics/{topic}"
 
@@ -198,6 +107,137 @@ class GetClient(Command, frozen=True):
 @command(22, r.ClientList, Action.READ_SERVER, http="GET /clients")
 class GetClients(Command, frozen=True):
     """List all connections by id."""
+
+
+# --- users, logins and tokens -------------------------------------------------------------------------
+
+
+@command(31, r.UserDetails, Action.READ_USERS, http="GET /users/{user}")
+class GetUser(Command, frozen=True):
+    """One user with permissions."""
+
+    user: Identifier
+
+
+@command(32, r.UserList, Action.READ_USERS, http="GET /users")
+class GetUsers(Command, frozen=True):
+    """List all users by id."""
+
+
+@command(
+    33,
+    r.UserDetails,
+    Action.MANAGE_USERS,
+    operation=141,
+    is_audited=True,
+    http="POST /users",
+    http_names={"name": "username", "is_active": "status"},
+)
+class CreateUser(Command, frozen=True):
+    """Create a user with a password and permissions."""
+
+    name: Name
+    password: Text8
+    is_active: Active
+    permissions: Permissions | None
+
+
+@command(34, None, Action.MANAGE_USERS, operation=143, is_audited=True, http="DELETE /users/{user}")
+class DeleteUser(Command, frozen=True):
+    """Delete a user and end its sessions."""
+
+    user: Identifier
+
+
+@command(
+    35,
+    None,
+    Action.MANAGE_USERS,
+    operation=142,
+    is_audited=True,
+    http="PUT /users/{user}",
+    http_names={"name": "username", "is_active": "status"},
+)
+class UpdateUser(Command, frozen=True):
+    """Change name or status; None leaves it unchanged."""
+
+    user: Identifier
+    name: OptionalName
+    is_active: OptionalActive
+
+
+@command(36, None, Action.MANAGE_USERS, operation=145, is_audited=True, http="PUT /users/{user}/permissions")
+class UpdatePermissions(Command, frozen=True):
+    """Replace all permissions of a user."""
+
+    user: Identifier
+    permissions: Permissions | None
+
+
+@command(37, operation=144, is_audited=True, http="PUT /users/{user}/password")
+class ChangePassword(Command, frozen=True):
+    """Replace a password; the current one is required."""
+
+    user: Identifier
+    current_password: Text8
+    new_password: Text8
+
+
+@command(
+    38,
+    r.LoggedIn,
+    operation=1,
+    is_public=True,
+    is_audited=True,
+    http="POST /users/login",
+    http_names={"name": "username"},
+)
+class LoginUser(Command, frozen=True):
+    """Log in by password."""
+
+    name: Name
+    password: Text8
+    version: Text32 = ""
+    context: Text32 = ""
+    token: str | None = None
+    """The same bytes read as a token, to try if the password is wrong: 0.9 does not say which one it sends."""
+    sdk: Annotated[str, Kind.ABSENT] = ""
+    """The name of the client library, which SDK 0.9 sends."""
+
+
+@command(44, r.LoggedIn, operation=1, is_public=True, is_audited=True, http="POST /personal-access-tokens/login")
+class LoginWithToken(Command, frozen=True):
+    """Log in by personal access token."""
+
+    token: Name
+    version: Annotated[str, Kind.ABSENT] = ""
+    sdk: Annotated[str, Kind.ABSENT] = ""
+
+
+@command(39, operation=3, is_audited=True, http="DELETE /users/logout")
+class LogoutUser(Command, frozen=True):
+    """Log out; the connection stays open."""
+
+
+@command(41, r.TokenList, http="GET /personal-access-tokens")
+class GetTokens(Command, frozen=True):
+    """The user's own personal access tokens."""
+
+
+@command(42, r.NewToken, operation=146, is_audited=True, http="POST /personal-access-tokens")
+class CreateToken(Command, frozen=True):
+    """Create a personal access token."""
+
+    name: Name
+    expiry: U64
+    """Microseconds from now; 0 and ``NEVER`` are never."""
+
+
+@command(43, operation=147, is_audited=True, http="DELETE /personal-access-tokens/{name}")
+class DeleteToken(Command, frozen=True):
+    """Delete one of the user's own personal access tokens."""
+
+    name: Name
 
 
 # --- streams ------------------------------------------------------------------------------------------
@@ -545,8 +585,336 @@ class SyncConsumerGroup(Command, frozen=True):
     group: Identifier
 
 
-_ROWS = tuple(sorted((kind.row for kind in Command.__subclasses__()), key=lambda row: row.code))
-COMMANDS = tuple(row for row in _ROWS if row.code != table.INTERNAL)
+# --- commands of our own: messages, topics and groups -------------------------------------------------
+
+
+@command(
+    60004, r.Arrivals, Action.POLL_MESSAGES, order=("consumer", "stream", "topic", "generation", "wait", "positions")
+)
+class WaitForArrivals(Command, frozen=True):
+    """Wait until one of several partitions has something to read: for consumers of more than one."""
+
+    consumer: Consumer
+    stream: Identifier
+    topic: Identifier
+    positions: Annotated[tuple[tuple[U32, U64], ...], Counted(POSITION_COUNT_MAX)]
+    """A partition, and the offset that its reader wants next."""
+    generation: U64
+    """The generation of the group's assignment that the member knows; 0 for a single consumer."""
+    wait: U64
+    """How long to wait for messages, in microseconds; at most 20 seconds."""
+
+
+@command(60019, r.ArrivalsInTopics, Action.POLL_MESSAGES)
+class WaitForTopics(Command, frozen=True):
+    """Wait until a partition of one of several topics has something to read, for readers that keep their positions."""
+
+    positions: Annotated[tuple[tuple[Identifier, Identifier, U32, U64], ...], Counted(POSITION_COUNT_MAX)]
+    """A stream, a topic and a partition, and the offset that its reader wants next."""
+    wait: U64
+    """How long to wait for messages, in microseconds; at most 20 seconds."""
+
+
+@command(60016, r.FoundMessages, Action.POLL_MESSAGES)
+class FindMessages(Command, frozen=True):
+    """Where the next messages of a partition are that may match a filter. Looks at a limited number of them."""
+
+    stream: Identifier
+    topic: Identifier
+    partition_id: Id
+    offset: U64
+    """Where to start."""
+    conditions: Annotated[tuple[Text32, ...], Counted(FILTER_COUNT_MAX)]
+    """All of them must be satisfied."""
+
+
+@command(60002, r.TopicBounds, Action.POLL_MESSAGES, Action.SEND_MESSAGES, http=f"GET {_TOPIC}/bounds")
+class GetPartitionBounds(Command, frozen=True):
+    """First and next offset of every partition of a topic, with the topic's identity."""
+
+    stream: Identifier
+    topic: Identifier
+
+
+@command(60003, r.SegmentList, Action.READ_TOPIC, http=f"GET {_TOPIC}/partitions/{{partition_id}}/segments")
+class GetSegments(Command, frozen=True):
+    """The segments of a partition."""
+
+    stream: Identifier
+    topic: Identifier
+    partition_id: Id
+
+
+@command(60020, r.TopicMaintenance, Action.READ_TOPIC, http=f"GET {_TOPIC}/maintenance")
+class GetTopicMaintenance(Command, frozen=True):
+    """What was deleted from a topic, when and why, and which messages are damaged."""
+
+    stream: Identifier
+    topic: Identifier
+
+
+@command(60013, r.ConfirmedAssignment, Action.READ_TOPIC)
+class ConfirmAssignment(Command, frozen=True):
+    """The partitions that are assigned to this member, which hands over lost partitions in an orderly way."""
+
+    stream: Identifier
+    topic: Identifier
+    group: Identifier
+    generation: U64
+    """The member has given up all partitions that this and older generations took away; 0 before the first."""
+
+
+@command(60015, r.TopicDurability, Action.READ_TOPIC)
+class GetTopicDurability(Command, frozen=True):
+    """The durability level of a topic: what an acknowledgement guarantees on this server."""
+
+    stream: Identifier
+    topic: Identifier
+
+
+# --- consumer groups, from outside --------------------------------------------------------------------
+
+
+@command(60018, r.GroupLag, Action.READ_TOPIC, http=f"GET {_TOPIC}/consumer-groups/{{group}}/lag")
+class GetGroupLag(Command, frozen=True):
+    """How far a consumer group is behind, in messages and in time."""
+
+    stream: Identifier
+    topic: Identifier
+    group: Identifier
+
+
+@command(60012, None, Action.READ_TOPIC, is_audited=True, http=f"PUT {_TOPIC}/consumer-groups/{{group}}/offsets")
+class ResetGroupOffsets(Command, frozen=True):
+    """Set where a consumer group continues to read, without being a member; all partitions or none."""
+
+    stream: Identifier
+    topic: Identifier
+    group: Identifier
+    is_forced: Flag
+    """Whether to remove the members first. They have to join again. Otherwise a group with members is refused."""
+    offsets: Annotated[tuple[tuple[U32, U64], ...], Counted(POSITION_COUNT_MAX)]
+    """A partition, and the next offset that the group reads there. At offset 0 nothing remains stored."""
+
+
+# --- metrics ------------------------------------------------------------------------------------------
+
+
+@command(60017, r.MetricsText, Action.READ_SERVER)
+class GetMetrics(Command, frozen=True):
+    """All metrics of the server."""
+
+
+# --- commands of our own: what a server does, for operators and the console ---------------------------
+
+
+@command(60030, o.OneTimeToken, is_audited=True, http="POST /personal-access-tokens/one-time")
+class CreateOneTimeToken(Command, frozen=True):
+    """Create a token that logs in this user once, within five minutes: for links to the console."""
+
+
+@command(60031, o.SessionList, Action.READ_SERVER, http="GET /sessions")
+class GetSessions(Command, frozen=True):
+    """All connections, with user, client library and number of requests."""
+
+
+@command(60032, None, Action.MANAGE_SERVER, is_audited=True, http="DELETE /sessions/{client_id}")
+class EndSession(Command, frozen=True):
+    """End the session of a connection. The connection is closed; the client may log in again."""
+
+    client_id: U32
+
+
+@command(60033, o.History, Action.READ_SERVER, http="GET /history")
+class GetHistory(Command, frozen=True):
+    """The main figures of the server in the last hour, and now."""
+
+    since: U64 = 0
+    """Only what is newer than this time, in microseconds since 1970."""
+
+
+@command(60034, o.LogLines, Action.MANAGE_SERVER, http="GET /logs")
+class GetLogLines(Command, frozen=True):
+    """The newest lines of the server's log."""
+
+    after: U64 = 0
+    """Only lines with a higher number."""
+
+
+@command(60035, o.SettingList, Action.READ_SERVER, http="GET /configuration")
+class GetConfiguration(Command, frozen=True):
+    """The effective configuration with the origin of each value. Secrets are masked."""
+
+
+@command(60036, o.TopicFigureList, Action.LIST_STREAMS, http="GET /topics")
+class GetTopicFigures(Command, frozen=True):
+    """All topics of all streams, with sizes, counts and lag."""
+
+
+@command(60037, None, http="PUT /pipelines/{name}")
+class ReportPipeline(Command, frozen=True):
+    """Tell the server how a pipeline is doing, for those who look at the server. It is kept in memory only."""
+
+    name: Name
+    state: Text8
+    """``starting``, ``running``, ``restarting``, ``stopping``, ``stopped``, ``finished`` or ``failed``."""
+    consumer: Text8
+    """The name under which it stores its offsets; empty: none."""
+    host: Text8
+    started_at: U64
+    """Microseconds since 1970."""
+    batch_count: U64
+    """Finished batches."""
+    rows: U64
+    """Read since the start."""
+    rows_per_second: U64
+    lag: U64
+    """Messages that are not read yet."""
+    lost: U64
+    """Messages that were gone before they were read."""
+    bad_rows: U64
+    restarts: U32
+    source: Text32
+    sink: Text32
+    error: Text32
+    """The last error; empty: none."""
+    definition: Text32
+    """The TOML in effect, without secrets."""
+
+
+@command(60039, o.AccessReport, Action.READ_USERS, http="GET /permissions")
+class GetAccess(Command, frozen=True):
+    """Who may do what, and why: for a topic, for a stream, or everywhere."""
+
+    stream_id: OptionalU64 = None
+    """None: everywhere."""
+    topic_id: OptionalU64 = None
+    """None: everywhere in the stream."""
+
+
+@command(60038, o.PipelineList, http="GET /pipelines")
+class GetPipelines(Command, frozen=True):
+    """Pipelines that have reported: the user's own, or all users' with the permission to read the server."""
+
+
+@command(60040, o.OffsetsAtTime, Action.POLL_MESSAGES, http=f"GET {_TOPIC}/offsets")
+class GetOffsetsAtTime(Command, frozen=True):
+    """For every partition of a topic, the offset of the first message that is not older than a time."""
+
+    stream: Identifier
+    topic: Identifier
+    timestamp: U64
+    """Microseconds."""
+
+
+@command(60041, o.RetentionPlan, http="GET /retention")
+class GetRetentionPlan(Command, frozen=True):
+    """What the cleaner will have deleted by a time, in all topics that the user may view, if nothing is sent."""
+
+    until: U64
+    """Microseconds."""
+
+
+@command(
+    60042,
+    o.VerifiedSegment,
+    Action.MANAGE_TOPIC,
+    http=f"POST {_TOPIC}/partitions/{{partition_id}}/segments/{{first_offset}}/verification",
+)
+class VerifySegment(Command, frozen=True):
+    """Check all of a sealed segment now. A damaged one is repaired if the archive has a copy."""
+
+    stream: Identifier
+    topic: Identifier
+    partition_id: Id
+    first_offset: U64
+    """Which segment: that of its first message."""
+
+
+@command(60043, o.StartReport, Action.READ_SERVER, http="GET /start-report")
+class GetStartReport(Command, frozen=True):
+    """How the last session ended, and what the start of the server found and repaired."""
+
+
+# --- commands of our own: staged writes ---------------------------------------------------------------
+
+
+class StagedPartName(msgspec.Struct, frozen=True):
+    """One attempt at one part of a batch of a sink. Readers never see parts that are not published."""
+
+    sink: Name
+    batch: U64
+    part: U32
+    attempt: U64
+
+
+@command(60005, None, Action.SEND_MESSAGES)
+class StageMessages(Command, frozen=True):
+    """Stage messages on the server: durable with ``FinishStage``, visible with ``PublishStaged``."""
+
+    name: StagedPartName
+    chunk: U32
+    """0, 1, 2, ... within this attempt. A chunk that is already present is not added again."""
+    stream: Identifier
+    topic: Identifier
+    partitioning: Partitioning
+    batch: Batch
+
+
+@command(60006, r.StagedPart)
+class FinishStage(Command, frozen=True):
+    """Make a part durable. Nothing can be added to it any more."""
+
+    name: StagedPartName
+    chunk_count: U32
+    """How many chunks there are."""
+
+
+@command(60007, r.Published, order=("sink", "batch", "keep", "parts"))
+class PublishStaged(Command, frozen=True):
+    """Append all messages of these parts to their partitions, once per sink and batch, durable on return."""
+
+    sink: Name
+    batch: U64
+    """A number higher than that of any batch before."""
+    parts: Annotated[tuple[tuple[U32, U64], ...], Counted(PUBLISHED_PART_COUNT_MAX)]
+    """A part, and the attempt to publish."""
+    keep: U64
+    """How long the server remembers the sink afterwards, in microseconds; 0 is forever."""
+
+
+@command(60008, is_audited=True)
+class DiscardStaged(Command, frozen=True):
+    """Remove staged parts of a sink that are not published."""
+
+    sink: Name
+    batch: OptionalU64
+    """The batch whose parts are removed; if not present, the parts of all batches."""
+    forget: Flag
+    """Whether to forget the sink too: its batches may then be published again."""
+
+
+@command(60009, r.SinkInfo)
+class GetSink(Command, frozen=True):
+    """What a sink has published, and what is staged for it."""
+
+    sink: Name
+
+
+@command(60010, r.SinkList, http="GET /sinks")
+class GetSinks(Command, frozen=True):
+    """All sinks and their staged parts: the user's own, or all users' with the permission to read the server."""
+
+
+@command(60011, r.StagedPartList, http="GET /sinks/{sink}/parts")
+class GetStagedParts(Command, frozen=True):
+    """The unpublished staged parts of a sink, of the same users as in ``GetSinks``."""
+
+    sink: Name
+
+
+INTERNAL_COMMANDS = tuple(kind.row for kind in (FindRangesToScan, FindStartOffsets, ScanPiece))
+_ROWS = (kind.row for kind in Command.__subclasses__() if kind.row.code != table.INTERNAL)
+COMMANDS = tuple(sorted(_ROWS, key=lambda row: row.code))
 """The rows of all commands that a client can send, by code."""
-INTERNAL_COMMANDS = tuple(row for row in _ROWS if row.code == table.INTERNAL)
 ROW_BY_CODE: dict[int, CommandRow] = {row.code: row for row in COMMANDS}

@@ -19,16 +19,6 @@ class ArchiveFailure(CourserError):
     def __str__(self) -> str:
         return f"could not {self.operation} {self.key} in the archive: {self.reason}"
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # Kinds of it are made from other arguments.
-        return _made_again, (type(self), self.operation, self.key, self.reason)
-
-
-def _made_again(kind: type[ArchiveFailure], operation: str, key: str, reason: str) -> ArchiveFailure:
-    failure = kind.__new__(kind)
-    ArchiveFailure.__init__(failure, operation, key, reason)
-    return failure
-
 
 class ObjectMissing(ArchiveFailure):
     """The archive has no object with this key."""

@@ -4,7 +4,6 @@ from courser import __version__
 from courser.api import commands as c
 from courser.api import operating_replies as o
 from courser.api import replies as r
-from courser.api import storage_replies as sr
 from courser.client.asking import Asking
 from courser.model.identifiers import Identifier
 from courser.model.permissions import Permissions
@@ -85,11 +84,7 @@ class Accounts(Asking):
         return await self._ensure(command, r.UserDetails, lambda: self.get_user(username))
 
     async def get_user(self, user: Identifier) -> r.UserDetails:
-        """One user with permissions.
-
-        Raises:
-            NotFound: the user does not exist.
-        """
+        """One user with permissions."""
         return await self._ask(c.GetUser(user), r.UserDetails)
 
     async def get_users(self) -> list[r.UserInfo]:
@@ -102,7 +97,6 @@ class Accounts(Asking):
         """Rename, activate or deactivate a user. Values that are not given stay unchanged.
 
         Raises:
-            NotFound: the user does not exist.
             AlreadyExists: another user has the new name.
         """
         await self._tell(c.UpdateUser(user, username, is_active))
@@ -111,7 +105,6 @@ class Accounts(Asking):
         """Replace all permissions of a user.
 
         Raises:
-            NotFound: the user does not exist.
             NotAllowed: the permissions of the root user cannot be changed.
 
         Example:
@@ -126,7 +119,6 @@ class Accounts(Asking):
         """Change a password. Requires the current one.
 
         Raises:
-            NotFound: the user does not exist.
             AuthenticationFailed: the current password is wrong.
         """
         await self._tell(c.ChangePassword(user, current_password, new_password))
@@ -135,7 +127,6 @@ class Accounts(Asking):
         """Delete a user.
 
         Raises:
-            NotFound: the user does not exist.
             NotAllowed: the root user cannot be deleted.
         """
         await self._tell(c.DeleteUser(user))
@@ -174,11 +165,7 @@ class Accounts(Asking):
         return (await self._ask(c.GetTokens(), r.TokenList)).tokens
 
     async def delete_personal_access_token(self, name: str) -> None:
-        """Delete a token of the current user.
-
-        Raises:
-            NotFound: the user has no such token.
-        """
+        """Delete a token of the current user."""
         await self._tell(c.DeleteToken(name))
 
     # --- connections ----------------------------------------------------------------------------------
@@ -188,11 +175,7 @@ class Accounts(Asking):
         return await self._ask(c.GetMe(), r.ClientDetails)
 
     async def get_client(self, client_id: int) -> r.ClientDetails:
-        """Another connection.
-
-        Raises:
-            NotFound: there is no such connection.
-        """
+        """Another connection."""
         return await self._ask(c.GetClient(client_id), r.ClientDetails)
 
     async def get_clients(self) -> list[r.ClientInfo]:
@@ -206,20 +189,12 @@ class Accounts(Asking):
         await self._tell(c.Ping())
 
     async def get_metrics(self) -> str:
-        """All metrics of the server, in the text format of Prometheus.
-
-        Raises:
-            NotAllowed: the user may not read the server.
-        """
+        """All metrics of the server, in the text format of Prometheus."""
         return (await self._ask(c.GetMetrics(), r.MetricsText)).text
 
-    async def get_start_report(self) -> sr.StartReport:
-        """How the last session of the server ended, and what its start found and repaired.
-
-        Raises:
-            NotAllowed: the user may not view the server.
-        """
-        return await self._ask(c.GetStartReport(), sr.StartReport)
+    async def get_start_report(self) -> o.StartReport:
+        """How the last session of the server ended, and what its start found and repaired."""
+        return await self._ask(c.GetStartReport(), o.StartReport)
 
     async def get_stats(self) -> r.Stats:
         """Statistics about the server."""

@@ -3,8 +3,8 @@
 from typing import Unpack
 
 from courser.api import commands as c
+from courser.api import operating_replies as o
 from courser.api import replies as r
-from courser.api import storage_replies as sr
 from courser.client.argument_checks import check_names
 from courser.client.asking import Asking, place_of
 from courser.model.identifiers import Identifier
@@ -67,11 +67,7 @@ class Administration(Asking):
         return await self._ensure(command, r.StreamInfo, find)
 
     async def get_stream(self, stream: Identifier) -> r.StreamDetails:
-        """One stream with its topics.
-
-        Raises:
-            NotFound: the stream does not exist.
-        """
+        """One stream with its topics."""
         return await self._ask(c.GetStream(stream), r.StreamDetails)
 
     async def get_streams(self) -> list[r.StreamInfo]:
@@ -82,25 +78,16 @@ class Administration(Asking):
         """Rename a stream.
 
         Raises:
-            NotFound: the stream does not exist.
             AlreadyExists: another stream has the new name.
         """
         await self._tell(c.UpdateStream(stream, name))
 
     async def delete_stream(self, stream: Identifier) -> None:
-        """Delete a stream with all its topics and messages.
-
-        Raises:
-            NotFound: the stream does not exist.
-        """
+        """Delete a stream with all its topics and messages."""
         await self._tell(c.DeleteStream(stream))
 
     async def purge_stream(self, stream: Identifier) -> None:
-        """Delete all messages of a stream. Offsets are not reused.
-
-        Raises:
-            NotFound: the stream does not exist.
-        """
+        """Delete all messages of a stream. Offsets are not reused."""
         await self._tell(c.PurgeStream(stream))
 
     # --- topics ---------------------------------------------------------------------------------------
@@ -125,7 +112,6 @@ class Administration(Asking):
 
         Raises:
             AlreadyExists: there is a topic of this name, and ``if_not_exists`` is not set.
-            NotFound: the stream does not exist.
             ValueError: a text is not a size or duration, or a word is unknown.
 
         Example:
@@ -144,9 +130,6 @@ class Administration(Asking):
     async def get_topic(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicDetails:
         """One topic with its partitions.
 
-        Raises:
-            NotFound: the stream or topic does not exist.
-
         Example:
             details = await client.get_topic("shop/orders")
             for partition in details.partitions:
@@ -155,11 +138,7 @@ class Administration(Asking):
         return await self._ask(c.GetTopic(*place_of(stream, topic)), r.TopicDetails)
 
     async def get_topics(self, stream: Identifier) -> list[r.TopicInfo]:
-        """All topics of a stream, by id.
-
-        Raises:
-            NotFound: the stream does not exist.
-        """
+        """All topics of a stream, by id."""
         return (await self._ask(c.GetTopics(stream), r.TopicList)).topics
 
     async def update_topic(
@@ -178,7 +157,6 @@ class Administration(Asking):
             settings: The fields of ``ChangeableTopicSettings``.
 
         Raises:
-            NotFound: the stream or topic does not exist.
             AlreadyExists: another topic of the stream has the new name.
             ValueError: a setting cannot be changed, or a text is not a size or duration.
 
@@ -195,19 +173,11 @@ class Administration(Asking):
         await self._tell(c.UpdateTopic(*place, name, topic_options(settings), is_patch=True))
 
     async def delete_topic(self, stream: Identifier, topic: Identifier | None = None) -> None:
-        """Delete a topic with all its messages.
-
-        Raises:
-            NotFound: the stream or topic does not exist.
-        """
+        """Delete a topic with all its messages."""
         await self._tell(c.DeleteTopic(*place_of(stream, topic)))
 
     async def purge_topic(self, stream: Identifier, topic: Identifier | None = None) -> None:
-        """Delete all messages of a topic. Offsets are not reused.
-
-        Raises:
-            NotFound: the stream or topic does not exist.
-        """
+        """Delete all messages of a topic. Offsets are not reused."""
         await self._tell(c.PurgeTopic(*place_of(stream, topic)))
 
     # --- partitions and segments ----------------------------------------------------------------------
@@ -215,11 +185,7 @@ class Administration(Asking):
     async def create_partitions(
         self, stream: Identifier, topic: Identifier | None = None, partitions_count: int = 1
     ) -> None:
-        """Add partitions. From then on, keys may select other partitions.
-
-        Raises:
-            NotFound: the stream or topic does not exist.
-        """
+        """Add partitions. From then on, keys may select other partitions."""
         await self._tell(c.CreatePartitions(*place_of(stream, topic), partitions_count))
 
     async def delete_partitions(
@@ -228,7 +194,6 @@ class Administration(Asking):
         """Delete the partitions with the highest ids, with their messages.
 
         Raises:
-            NotFound: the stream or topic does not exist.
             InvalidRequest: the topic has fewer partitions.
         """
         await self._tell(c.DeletePartitions(*place_of(stream, topic), partitions_count))
@@ -240,20 +205,13 @@ class Administration(Asking):
         partition_id: int = 0,
         segments_count: int = 1,
     ) -> None:
-        """Delete the oldest sealed segments of a partition that no stored offset needs.
-
-        Raises:
-            NotFound: the stream, topic or partition does not exist.
-        """
+        """Delete the oldest sealed segments of a partition that no stored offset needs."""
         await self._tell(c.DeleteSegments(*place_of(stream, topic), partition_id, segments_count))
 
     async def get_segments(
         self, stream: Identifier, topic: Identifier | None = None, partition_id: int = 0
     ) -> r.SegmentList:
         """The segments of a partition, oldest first, and their directory.
-
-        Raises:
-            NotFound: the stream, topic or partition does not exist.
 
         Example:
             for segment in (await client.get_segments("shop/orders", partition_id=0)).segments:
@@ -262,24 +220,16 @@ class Administration(Asking):
         return await self._ask(c.GetSegments(*place_of(stream, topic), partition_id), r.SegmentList)
 
     async def get_topic_maintenance(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicMaintenance:
-        """The last deletions of messages since the server started, with their reasons, and messages that are damaged.
-
-        Raises:
-            NotFound: the stream or topic does not exist.
-        """
+        """What was deleted of a topic since the server started, and why, and which of its messages are damaged."""
         return await self._ask(c.GetTopicMaintenance(*place_of(stream, topic)), r.TopicMaintenance)
 
     async def get_offsets_at_time(
         self, stream: Identifier, topic: Identifier | None = None, *, timestamp: int
-    ) -> sr.OffsetsAtTime:
-        """For every partition, the offset of the first message that is not older than a time in microseconds.
+    ) -> o.OffsetsAtTime:
+        """For every partition, the offset of the first message that is not older than a time in microseconds."""
+        return await self._ask(c.GetOffsetsAtTime(*place_of(stream, topic), timestamp), o.OffsetsAtTime)
 
-        Raises:
-            NotFound: the stream or topic does not exist.
-        """
-        return await self._ask(c.GetOffsetsAtTime(*place_of(stream, topic), timestamp), sr.OffsetsAtTime)
-
-    async def get_retention_plan(self, until: int) -> sr.RetentionPlan:
+    async def get_retention_plan(self, until: int) -> o.RetentionPlan:
         """What the cleaner will have deleted by a time in microseconds, in all topics that this user may view.
 
         New messages are not foreseen: they may push older ones out of a topic with a limited size.
@@ -290,11 +240,11 @@ class Administration(Asking):
             plan = await client.get_retention_plan(until=time.time_ns() // 1000 + 24 * 3600 * 1_000_000)
             print(sum(deletion.size for deletion in plan.deletions))
         """
-        return await self._ask(c.GetRetentionPlan(until), sr.RetentionPlan)
+        return await self._ask(c.GetRetentionPlan(until), o.RetentionPlan)
 
     async def verify_segment(
         self, stream: Identifier, topic: Identifier | None = None, partition_id: int = 0, *, first_offset: int
-    ) -> sr.VerifiedSegment:
+    ) -> o.VerifiedSegment:
         """Read a sealed segment from end to end and check all of it. The server does one after another.
 
         Raises:
@@ -307,21 +257,14 @@ class Administration(Asking):
                     await client.verify_segment("shop/orders", first_offset=segment.first_offset)
         """
         command = c.VerifySegment(*place_of(stream, topic), partition_id, first_offset)
-        return await self._ask(command, sr.VerifiedSegment)
+        return await self._ask(command, o.VerifiedSegment)
 
     async def get_topic_durability(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicDurability:
-        """The durability level in effect, and what a power cut may lose at ``bounded``.
-
-        Raises:
-            NotFound: the stream or topic does not exist.
-        """
+        """The durability level in effect, and what a power cut may lose at ``bounded``."""
         return await self._ask(c.GetTopicDurability(*place_of(stream, topic)), r.TopicDurability)
 
     async def get_partition_bounds(self, stream: Identifier, topic: Identifier | None = None) -> r.TopicBounds:
         """First and next offset of every partition, with the UUID of the topic.
-
-        Raises:
-            NotFound: the stream or topic does not exist.
 
         Example:
             for bounds in (await client.get_partition_bounds("shop/orders")).partitions:
@@ -338,9 +281,6 @@ class Administration(Asking):
         fsync: bool = True,
     ) -> None:
         """Return when all messages of a partition are synced to disk.
-
-        Raises:
-            NotFound: the stream, topic or partition does not exist.
 
         Example:
             await client.send_messages("shop/orders", partitioning=0, messages=["important"])
@@ -363,7 +303,6 @@ class Administration(Asking):
 
         Raises:
             AlreadyExists: there is a group of this name, and ``if_not_exists`` is not set.
-            NotFound: the stream or topic does not exist.
 
         Example:
             group = await client.create_consumer_group("shop/orders", name="billing")
@@ -380,9 +319,6 @@ class Administration(Asking):
     ) -> r.GroupDetails:
         """One group with its members and their partitions.
 
-        Raises:
-            NotFound: the stream, topic or group does not exist.
-
         Example:
             await client.create_consumer_group("shop/orders", name="billing")
             group = await client.get_consumer_group("shop/orders", consumer_group="billing")
@@ -392,20 +328,13 @@ class Administration(Asking):
         return await self._ask(c.GetConsumerGroup(*place_of(stream, topic), consumer_group), r.GroupDetails)
 
     async def get_consumer_groups(self, stream: Identifier, topic: Identifier | None = None) -> list[r.GroupInfo]:
-        """All groups of a topic, by id.
-
-        Raises:
-            NotFound: the stream or topic does not exist.
-        """
+        """All groups of a topic, by id."""
         return (await self._ask(c.GetConsumerGroups(*place_of(stream, topic)), r.GroupList)).groups
 
     async def get_consumer_group_lag(
         self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
     ) -> list[r.PartitionLag]:
         """How far a group is behind in each partition: messages that it has not committed, and the oldest one's age.
-
-        Raises:
-            NotFound: the stream, topic or group does not exist.
 
         Example:
             await client.create_consumer_group("shop/orders", name="billing")
@@ -417,20 +346,13 @@ class Administration(Asking):
     async def delete_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
     ) -> None:
-        """Delete a group and its stored offsets.
-
-        Raises:
-            NotFound: the stream, topic or group does not exist.
-        """
+        """Delete a group and its stored offsets."""
         await self._tell(c.DeleteConsumerGroup(*place_of(stream, topic), consumer_group))
 
     async def join_consumer_group(
         self, stream: Identifier, topic: Identifier | None = None, consumer_group: Identifier = ""
     ) -> None:
         """Become a member. Polls of this client that name no consumer then read the group's partitions.
-
-        Raises:
-            NotFound: the stream, topic or group does not exist.
 
         Example:
             await client.create_consumer_group("shop/orders", name="billing")
@@ -445,7 +367,6 @@ class Administration(Asking):
         """Leave the group.
 
         Raises:
-            NotFound: the stream, topic or group does not exist.
             NotAssigned: this client is not a member.
         """
         await self._tell(c.LeaveConsumerGroup(*place_of(stream, topic), consumer_group))
@@ -456,7 +377,6 @@ class Administration(Asking):
         """The partitions assigned to this member.
 
         Raises:
-            NotFound: the stream, topic or group does not exist.
             NotAssigned: this client is not a member.
 
         Example:

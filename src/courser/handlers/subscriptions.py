@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from courser.api import commands as c
-from courser.api.internal_commands import StartOffsets
+from courser.api.internal_commands import FindStartOffsets, StartOffsets
 from courser.api.replies import Arrivals, Polled
 from courser.api.subscriptions import Delivery, Event, Gap, Selection, TopicEnded
 from courser.broker.access.sessions import Session
@@ -189,7 +189,7 @@ class Subscription:
         wanted = selection.partition_ids
         partition_ids = tuple(dict.fromkeys(wanted if wanted is not None else range(topic.seen_count)))
         partitions = [find_partition(found, partition_id) for partition_id in partition_ids]
-        command = c.FindStartOffsets(*address, partition_ids, selection)
+        command = FindStartOffsets(*address, partition_ids, selection)
         starts: StartOffsets = await self._dispatcher.ask(self._stand_in(), command)
         # Meanwhile, it may have been added, or the permission may have been revoked.
         self._finder.check(self._session, poll, *address)

@@ -3,8 +3,8 @@
 import asyncio
 
 from courser.api import commands as c
+from courser.api import operating_replies as o
 from courser.api import replies as r
-from courser.api import storage_replies as sr
 from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
 from courser.broker.figures.statistics import describe_server
@@ -40,7 +40,7 @@ async def get_metrics(broker: Broker, session: Session, command: c.GetMetrics) -
     return r.MetricsText(await broker.scrapes.text())
 
 
-async def get_start_report(broker: Broker, session: Session, command: c.GetStartReport) -> sr.StartReport:
+async def get_start_report(broker: Broker, session: Session, command: c.GetStartReport) -> o.StartReport:
     """What the log says about the start, as long as the server runs."""
     broker.finder.check(session, command)
     return broker.start_findings.report()

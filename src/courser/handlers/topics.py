@@ -3,8 +3,8 @@
 import uuid
 
 from courser.api import commands as c
+from courser.api import operating_replies as o
 from courser.api import replies as r
-from courser.api import storage_replies as sr
 from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
 from courser.broker.partition.topic_settings import check_options, describe_durability, merged_options, stored_options
@@ -111,13 +111,13 @@ async def get_topic_maintenance(broker: Broker, session: Session, command: c.Get
     return await broker.figures.maintenance(broker.finder.address(session, command))
 
 
-async def verify_segment(broker: Broker, session: Session, command: c.VerifySegment) -> sr.VerifiedSegment:
+async def verify_segment(broker: Broker, session: Session, command: c.VerifySegment) -> o.VerifiedSegment:
     """Damage that is found is known to readers from now on."""
     address = broker.finder.address(session, command)
     return await broker.scrubber.verify_segment(address, command.partition_id, command.first_offset)
 
 
-async def get_retention_plan(broker: Broker, session: Session, command: c.GetRetentionPlan) -> sr.RetentionPlan:
+async def get_retention_plan(broker: Broker, session: Session, command: c.GetRetentionPlan) -> o.RetentionPlan:
     """Topics that the user may not view are left out."""
     user = broker.access.user(session)
 
@@ -127,10 +127,10 @@ async def get_retention_plan(broker: Broker, session: Session, command: c.GetRet
         return broker.access.allows(user.permissions, Action.READ_TOPIC, stream_id, topic_id)
 
     rows = await planned_deletions(broker.retention, broker.partitions, command.until, is_visible)
-    return sr.RetentionPlan(command.until, broker.settings.cleaner_enabled, rows)
+    return o.RetentionPlan(command.until, broker.settings.cleaner_enabled, rows)
 
 
-async def get_offsets_at_time(broker: Broker, session: Session, command: c.GetOffsetsAtTime) -> sr.OffsetsAtTime:
+async def get_offsets_at_time(broker: Broker, session: Session, command: c.GetOffsetsAtTime) -> o.OffsetsAtTime:
     """Where to read from a time on."""
     return await broker.figures.offsets_at_time(broker.finder.address(session, command), command.timestamp)
 

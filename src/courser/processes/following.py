@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from courser.api.storage_replies import StartReport
+from courser.api.operating_replies import StartReport
 from courser.broker.access.sessions import SessionActivity, activity_of
 from courser.broker.broker import Broker, Place
 from courser.broker.catalog.catalog_service import CatalogService

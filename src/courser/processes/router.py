@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from courser.api import commands as c
-from courser.api.operating_replies import TopicFigureList
+from courser.api.internal_commands import FindRangesToScan, FindStartOffsets, ScanPiece
+from courser.api.operating_replies import RetentionPlan, TopicFigureList
 from courser.api.replies import ArrivalsInTopics, LoggedIn, Reply
-from courser.api.storage_replies import RetentionPlan
 from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
 from courser.broker.catalog.finding import find_stream, find_topic
@@ -42,9 +42,9 @@ OWNED: frozenset[type[c.Command]] = frozenset(
         c.WaitForMessages,
         c.WaitForArrivals,
         c.FindMessages,
-        c.FindStartOffsets,
-        c.FindRangesToScan,
-        c.ScanPiece,
+        FindStartOffsets,
+        FindRangesToScan,
+        ScanPiece,
         c.FlushMessages,
         c.GetConsumerOffset,
         c.StoreConsumerOffset,

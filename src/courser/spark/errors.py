@@ -20,7 +20,6 @@ class DataLost(ReadFailed):
 
     def __init__(self, reason: str, *, partition: int, wanted: int, earliest: int, lost: int) -> None:
         super().__init__(reason)
-        self.args = (reason,)
         self.partition = partition
         self.wanted = wanted
         """The next offset to read."""
@@ -28,13 +27,6 @@ class DataLost(ReadFailed):
         """The first offset that can be read instead."""
         self.lost = lost
         """How many messages are missing."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _lost, (self.reason, self.partition, self.wanted, self.earliest, self.lost)
-
-
-def _lost(reason: str, partition: int, wanted: int, earliest: int, lost: int) -> DataLost:
-    return DataLost(reason, partition=partition, wanted=wanted, earliest=earliest, lost=lost)
 
 
 _REMEDIES = (
@@ -130,6 +122,5 @@ class TargetMissing(WriteFailed):
             f"topic {name} does not exist; create it, or set the option createTopic to the number of partitions to "
             "create it with"
         )
-        self.args = (name,)
         self.name = name
         """``stream/topic``."""

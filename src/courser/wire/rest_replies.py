@@ -8,7 +8,6 @@ import msgspec
 
 from courser.api import operating_replies as o
 from courser.api import replies as r
-from courser.api import storage_replies as sr
 from courser.model.messaging import Transport
 from courser.model.topic_options import GZIP, NO_COMPRESSION, compression_for_sdks
 from courser.wire import rest_views as v
@@ -219,10 +218,10 @@ _WRITERS: Mapping[type[r.Reply], tuple[Any, Callable[[Any], Any]]] = {
     r.SegmentList: (r.SegmentList, _same),
     r.TopicMaintenance: (r.TopicMaintenance, _same),
     r.TopicBounds: (v.TopicBoundsView, _bounds),
-    sr.OffsetsAtTime: (sr.OffsetsAtTime, _same),
-    sr.RetentionPlan: (sr.RetentionPlan, _same),
-    sr.VerifiedSegment: (sr.VerifiedSegment, _same),
-    sr.StartReport: (sr.StartReport, _same),
+    o.OffsetsAtTime: (o.OffsetsAtTime, _same),
+    o.RetentionPlan: (o.RetentionPlan, _same),
+    o.VerifiedSegment: (o.VerifiedSegment, _same),
+    o.StartReport: (o.StartReport, _same),
     r.GroupLag: (r.GroupLag, _same),
     r.StoredOffset: (r.StoredOffset, _same),
     r.GroupDetails: (v.GroupDetailsView, _group_details),

@@ -6,8 +6,8 @@ Each walk pauses. What it walks over is taken before its first pause: it may cha
 from collections.abc import Iterable
 from pathlib import Path
 
+from courser.api import operating_replies as o
 from courser.api import replies as r
-from courser.api import storage_replies as sr
 from courser.broker.messages.consuming import current_offset
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
@@ -126,14 +126,14 @@ class Figures:
             rows.append(await _bounds(partition, steps))
         return r.TopicBounds(*address, topic_uuid, rows)
 
-    async def offsets_at_time(self, address: TopicAddress, timestamp: int) -> sr.OffsetsAtTime:
+    async def offsets_at_time(self, address: TopicAddress, timestamp: int) -> o.OffsetsAtTime:
         """Where each partition is read from, from a time on. Raises ``CourserError`` if the disk cannot be read."""
         rows, steps = [], self._steps()
         for partition in list(self._partitions.at(address).partitions):
             await steps.take()
             offset = await partition.reader.offset_at_time(timestamp)
-            rows.append(sr.PartitionOffset(partition.log.identity.partition_id, offset))
-        return sr.OffsetsAtTime(rows)
+            rows.append(o.PartitionOffset(partition.log.identity.partition_id, offset))
+        return o.OffsetsAtTime(rows)
 
     async def segments(self, address: TopicAddress, partition_id: int) -> r.SegmentList:
         """The segments of a partition, oldest first. Raises 3007."""

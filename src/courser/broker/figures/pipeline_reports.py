@@ -1,6 +1,6 @@
 """What pipelines have reported, for those who look at the server. In memory: a pipeline reports again by itself."""
 
-from courser.api.operating_commands import ReportPipeline
+from courser.api.commands import ReportPipeline
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.clock import Clock
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 
-from courser.api.storage_replies import StartFinding, StartReport
+from courser.api.operating_replies import StartFinding, StartReport
 from courser.broker.partition.partition_registry import PartitionRegistry
 from courser.catalog.opening import OpenedCatalog
 from courser.storage.recovery_cases import StopKind

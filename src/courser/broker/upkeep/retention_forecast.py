@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from courser.api.storage_replies import PlannedDeletion
+from courser.api.operating_replies import PlannedDeletion
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
 from courser.broker.partition.steps import Steps

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from courser.api.storage_replies import VerifiedSegment
+from courser.api.operating_replies import VerifiedSegment
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import PartitionRegistry
 from courser.broker.partition.segment_verification import SegmentCheck, damage_of, note_damages
