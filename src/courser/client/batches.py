@@ -18,12 +18,12 @@ _HEADER_SIZE = layout.BATCH_HEADER_SIZE
 _FRAME_SIZE = layout.FRAME_HEADER_SIZE
 
 
-def messages_of(polled: Polled, encryptor: Encryptor | None = None) -> list[Message]:
+def messages_of(polled: "Polled | PolledBatches", encryptor: Encryptor | None = None) -> list[Message]:
     """All messages of a reply, in order. Raises ``DecryptionFailed``."""
     return [Message(*fields) for fields in fields_of(polled, encryptor)]
 
 
-def fields_of(polled: Polled, encryptor: Encryptor | None = None) -> Iterator[Fields]:
+def fields_of(polled: "Polled | PolledBatches", encryptor: Encryptor | None = None) -> Iterator[Fields]:
     """The fields of all messages. Raises ``DecryptionFailed``."""
     for piece in polled.pieces:
         yield from _fields_in(piece) if encryptor is None else _decrypted(_fields_in(piece), encryptor)
@@ -108,7 +108,7 @@ class PolledBatches:
 
     def messages(self) -> list[Message]:
         """The messages, one object each."""
-        return messages_of(self._polled)
+        return messages_of(self)
 
     def to_arrow(self, *, headers: bool = False) -> Any:
         """A ``pyarrow.Table`` with a row per message. Needs ``pyarrow``: install ``courser[arrow]``.

@@ -89,7 +89,8 @@ def _tracing() -> "Tracing":
 class Client(GroupResets, Accounts, Operating, SinkCommands):
     """A connection to a server that reconnects automatically. Create it with ``connect``.
 
-    Methods may be called from several tasks at once; requests are processed in the order in which they were made.
+    Methods may be called from several tasks at once; requests are processed in the order in which they were made. A
+    request raises ``NotFound`` if what it names does not exist, and ``NotAllowed`` if the user lacks the permission.
 
     Example:
         print(client.target.address, client.user_id, client.is_connected)

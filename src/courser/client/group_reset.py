@@ -99,7 +99,6 @@ class GroupResets(Administration, Messaging):
 
         Raises:
             InvalidRequest: the group has active members (code ``GROUP_HAS_MEMBERS``), and ``force`` is not set.
-            NotFound: the stream, topic, group or partition does not exist.
             ValueError: ``to`` is an unknown word, or negative.
             TypeError: ``to`` has another type.
 

@@ -91,7 +91,6 @@ class Messaging(Asking):
             messages: Bytes, text, any JSON value, or ``SendMessage``; one, or several in a list.
 
         Raises:
-            NotFound: the stream, topic or partition does not exist.
             InvalidBatch: there are no messages, or a header or time is invalid.
             TooLarge: the server does not accept so large a request. Nothing was sent.
             Uncertain: the connection was lost before the reply.
@@ -145,7 +144,6 @@ class Messaging(Asking):
             skip_missing: Skip deleted or damaged messages instead of raising ``OffsetsUnavailable``.
 
         Raises:
-            NotFound: the stream, topic or partition does not exist.
             NotAssigned: the partition does not belong to this member of the group.
             OffsetsUnavailable: messages were deleted or are damaged.
             DecryptionFailed: the messages are encrypted with another key.
@@ -155,13 +153,15 @@ class Messaging(Asking):
             for message in await client.poll_messages("shop/orders", partition_id=0, polling_strategy=first, count=100):
                 print(message.offset, message.payload)
         """
-        polled = await self._poll(
-            place_of(stream, topic),
+        polled = await self.poll_batches(
+            stream,
+            topic,
             partition_id,
-            polling_strategy or PollingStrategy.Next(),
+            polling_strategy,
             count,
             auto_commit=auto_commit,
-            reader=(consumer, group),
+            consumer=consumer,
+            group=group,
             wait=wait,
             size_max=size_max,
             skip_missing=skip_missing,
@@ -189,7 +189,6 @@ class Messaging(Asking):
         payloads are not decrypted.
 
         Raises:
-            NotFound: the stream, topic or partition does not exist.
             NotAssigned: the partition does not belong to this member of the group.
             OffsetsUnavailable: messages were deleted or are damaged.
 
@@ -198,49 +197,22 @@ class Messaging(Asking):
             polled = await client.poll_batches("shop/orders", partition_id=0, polling_strategy=first)
             print(polled.message_count, polled.next_offset)
         """
-        return PolledBatches(
-            await self._poll(
-                place_of(stream, topic),
-                partition_id,
-                polling_strategy or PollingStrategy.Next(),
-                count,
-                auto_commit=auto_commit,
-                reader=(consumer, group),
-                wait=wait,
-                size_max=size_max,
-                skip_missing=skip_missing,
-            )
-        )
-
-    async def _poll(
-        self,
-        place: tuple[Identifier, Identifier],
-        partition_id: int | None,
-        strategy: PollingStrategy,
-        count: int,
-        *,
-        auto_commit: bool,
-        reader: tuple[Identifier | Consumer | None, Identifier | None],
-        wait: float,
-        size_max: int,
-        skip_missing: bool,
-    ) -> r.Polled:
+        place, strategy = place_of(stream, topic), polling_strategy or PollingStrategy.Next()
         if not isinstance(strategy, PollingStrategy):
             raise TypeError(f"polling_strategy must be a PollingStrategy, not {strategy!r}")
-        consumer, group = reader
         if consumer is None and group is None:
             joined = self._link.memberships_in(*place)
             group = joined[0] if len(joined) == 1 else None
-        who = consumer_of(consumer, group)
-        poll = c.PollMessages(who, *place, partition_id, strategy.kind, strategy.value, count, auto_commit)
-        if skip_missing and not wait:
-            return await self._ask(poll, r.Polled)
-        try:
-            return await self._ask(c.WaitForMessages(poll, _microseconds(wait), size_max), r.Polled)
-        except OffsetsUnavailable:
-            if not skip_missing:
-                raise
-            return await self._ask(poll, r.Polled)
+        reader = consumer_of(consumer, group)
+        poll = c.PollMessages(reader, *place, partition_id, strategy.kind, strategy.value, count, auto_commit)
+        if wait or not skip_missing:
+            try:
+                waiting = c.WaitForMessages(poll, _microseconds(wait), size_max)
+                return PolledBatches(await self._ask(waiting, r.Polled))
+            except OffsetsUnavailable:
+                if not skip_missing:
+                    raise
+        return PolledBatches(await self._ask(poll, r.Polled))
 
     async def find_messages(
         self,
@@ -263,7 +235,6 @@ class Messaging(Asking):
             conditions: As ``--filter`` of ``courser tail``; all of them must be satisfied.
 
         Raises:
-            NotFound: the stream, topic or partition does not exist.
             InvalidRequest: a condition has a wrong form.
             OffsetsUnavailable: messages from ``offset`` on are deleted or damaged.
             TypeError: ``conditions`` is not a list of texts.
@@ -299,9 +270,6 @@ class Messaging(Asking):
             generation: The known generation of the group's assignment: a newer one ends the wait.
             wait: Seconds, at most 20. Another request on this connection also ends the wait.
 
-        Raises:
-            NotFound: the stream or topic does not exist.
-
         Example:
             arrivals = await client.wait_for_arrivals("shop/orders", positions={0: 3, 1: 0}, wait=0.1)
             print(arrivals.partition_ids)
@@ -321,9 +289,6 @@ class Messaging(Asking):
         Args:
             positions: By topic, the next offset to read in each partition. A topic is ``"stream/topic"``, or a tuple.
             wait: Seconds, at most 20. Another request on this connection also ends the wait.
-
-        Raises:
-            NotFound: a stream, topic or partition does not exist.
 
         Example:
             arrived = await client.wait_for_topics({"shop/orders": {0: 3}, ("shop", "orders"): {1: 0}}, wait=0.1)
@@ -378,7 +343,6 @@ class Messaging(Asking):
         """Store the offset of a consumer or group: that of the last processed message.
 
         Raises:
-            NotFound: the stream, topic, partition or group does not exist.
             InvalidRequest: the offset is beyond the end of the partition.
             NotAssigned: the partition does not belong to this member of the group.
 

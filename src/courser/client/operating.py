@@ -9,20 +9,11 @@ class Operating(Asking):
     """What the web console shows, for programs."""
 
     async def get_sessions(self) -> list[o.SessionInfo]:
-        """All connections with user, client library and number of requests, by client id.
-
-        Raises:
-            NotAllowed: the user may not view the server.
-        """
+        """All connections with user, client library and number of requests, by client id."""
         return (await self._ask(c.GetSessions(), o.SessionList)).sessions
 
     async def end_session(self, client_id: int) -> None:
-        """Close another connection. Its client may connect and log in again.
-
-        Raises:
-            NotFound: no connection has this id.
-            NotAllowed: the user may not manage the server.
-        """
+        """Close another connection. Its client may connect and log in again."""
         await self._tell(c.EndSession(client_id))
 
     async def get_history(self, since: int = 0) -> o.History:
@@ -30,9 +21,6 @@ class Operating(Asking):
 
         Args:
             since: Only samples that are newer than this time, in microseconds since 1970. The last one is always sent.
-
-        Raises:
-            NotAllowed: the user may not view the server.
 
         Example:
             history = await client.get_history()
@@ -47,9 +35,6 @@ class Operating(Asking):
         Args:
             after: Only lines with a higher number.
 
-        Raises:
-            NotAllowed: the user may not manage the server.
-
         Example:
             for line in await client.get_log_lines():
                 print(line.level, line.logger, line.message)
@@ -59,9 +44,6 @@ class Operating(Asking):
     async def get_configuration(self) -> list[o.Setting]:
         """The server's configuration in effect, with the origin of each value. Secrets are masked.
 
-        Raises:
-            NotAllowed: the user may not view the server.
-
         Example:
             for setting in await client.get_configuration():
                 if setting.source != "default":
@@ -70,11 +52,7 @@ class Operating(Asking):
         return (await self._ask(c.GetConfiguration(), o.SettingList)).settings
 
     async def get_topic_figures(self) -> list[o.TopicFigures]:
-        """All topics of all streams with sizes, counts and lag, by the ids of streams and topics.
-
-        Raises:
-            NotAllowed: the user may not view all streams.
-        """
+        """All topics of all streams with sizes, counts and lag, by the ids of streams and topics."""
         return (await self._ask(c.GetTopicFigures(), o.TopicFigureList)).topics
 
     async def get_access(self, stream_id: int | None = None, topic_id: int | None = None) -> o.AccessReport:
@@ -83,10 +61,6 @@ class Operating(Asking):
         Args:
             stream_id: The number of a stream; permissions are stored by number.
             topic_id: The number of a topic in that stream.
-
-        Raises:
-            NotFound: there is no such stream or topic.
-            NotAllowed: the user may not view other users.
 
         Example:
             report = await client.get_access(stream_id=0, topic_id=0)

@@ -49,7 +49,6 @@ class SinkCommands(Asking):
             messages: Bytes, text, ``SendMessage``, several in a list, or a ``Batch``.
 
         Raises:
-            NotFound: the stream, topic or partition does not exist.
             InvalidRequest: the batch is published already, or the numbers do not follow each other.
             ServerFailure: there is no room for more staged messages.
 
@@ -69,7 +68,6 @@ class SinkCommands(Asking):
         """Make a part durable. Nothing can be added to it afterwards.
 
         Raises:
-            NotFound: nothing is staged under this name.
             InvalidRequest: chunks are missing.
 
         Example:
