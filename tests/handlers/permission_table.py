@@ -128,6 +128,7 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.FlushMessages: SEND,
     c.WaitForMessages: POLL,
     c.GetPartitionBounds: POLL | SEND,
+    c.GetPartitionRoute: POLL | SEND,
     c.GetSegments: GET_TOPIC,
     c.ConfirmAssignment: GET_TOPIC,
     c.GetTopicDurability: GET_TOPIC,

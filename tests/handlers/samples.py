@@ -64,6 +64,7 @@ SAMPLES: tuple[c.Command, ...] = (
     c.SyncConsumerGroup("s", "t", "g"),
     c.WaitForMessages(POLL, 0, 1024),
     c.GetPartitionBounds("s", "t"),
+    c.GetPartitionRoute("s", "t", 0),
     c.GetSegments("s", "t", 0),
     c.ConfirmAssignment("s", "t", "g", 0),
     c.GetTopicDurability("s", "t"),

@@ -45,7 +45,9 @@ async def test_a_new_topic_shows_what_was_set_and_what_holds(scene: Scene) -> No
     assert reply.topic.effective.message_expiry == 5_000_000
     assert reply.topic.effective.max_topic_size == NEVER
     # Iggy counts no segments in this one reply; clients compare.
-    assert reply.partitions == [r.PartitionInfo(number, scene.clock.now(), 0, 0, 0, 0) for number in range(2)]
+    op = reply.partitions[0].incarnation
+    assert op
+    assert reply.partitions == [r.PartitionInfo(number, scene.clock.now(), 0, 0, 0, 0, op) for number in range(2)]
 
 
 async def test_zero_asks_for_the_servers_default(scene: Scene) -> None:
@@ -60,10 +62,10 @@ async def test_partitions_show_real_figures(scene: Scene) -> None:
     await send(scene, "three")
     details = await topic_of(scene)
     size = 2 * 256 + 3 * 48 + len("onetwothree")
-    created_at = scene.clock.now()
+    created_at, op = scene.clock.now(), details.partitions[0].incarnation
     assert details.partitions == [
-        r.PartitionInfo(0, created_at, 1, 2, size, 3),
-        r.PartitionInfo(1, created_at, 1, 0, 0, 0),
+        r.PartitionInfo(0, created_at, 1, 2, size, 3, op),
+        r.PartitionInfo(1, created_at, 1, 0, 0, 0, op),
     ]
     assert (details.topic.message_count, details.topic.size) == (3, size)
 
@@ -157,7 +159,8 @@ async def test_a_purge_takes_messages_and_stored_offsets_and_leaves_the_numberin
     await send(scene, "one", "two")
     await texts(scene, poll_command(commit=True))
     await scene.ask(scene.root, c.PurgeTopic("s", "t"))
-    assert (await topic_of(scene)).partitions == [r.PartitionInfo(0, scene.clock.now(), 1, 1, 0, 0)]
+    (partition,) = (await topic_of(scene)).partitions
+    assert partition == r.PartitionInfo(0, scene.clock.now(), 1, 1, 0, 0, partition.incarnation)
     with pytest.raises(Exception, match="no offset is stored"):
         await scene.ask(scene.root, c.GetConsumerOffset(ME, "s", "t", 0))
     assert (await send(scene, "three")).base_offset == 2

@@ -146,8 +146,9 @@ def test_a_send_arrives_as_it_was_sent(
 ) -> None:
     groups = [payloads[:1], payloads[1:]] if is_split and len(payloads) > 1 else [payloads]
     batches = [build_batch([NewMessage(payload) for payload in group]) for group in groups]
-    message = (CALL, 5, COMMAND, (17, None, c.SendMessages(stream, topic, partitioning, batches)))
-    assert arrived(message) == message
+    for incarnation in (0, 2**64 - 1):
+        message = (CALL, 5, COMMAND, (17, None, c.SendMessages(stream, topic, partitioning, batches, incarnation)))
+        assert arrived(message) == message
 
 
 @given(POLLS, st.one_of(st.integers(1, 2**32 - 1), st.just(("127.0.0.1:1", None))))
@@ -159,7 +160,7 @@ def test_a_poll_arrives_as_it_was_sent(poll: c.PollMessages, client: object) -> 
 @given(U64, st.lists(st.binary(max_size=300), max_size=3))
 def test_answers_arrive_as_they_were_given(offset: int, pieces: list[bytes]) -> None:
     views = tuple(memoryview(piece) for piece in pieces)
-    for answer in (Sent(1, 2, 3, offset), Polled(1, offset, 4, views, sum(map(len, pieces))), None):
+    for answer in (Sent(1, 2, 3, offset), Polled(1, offset, 4, views, sum(map(len, pieces)), 77), None):
         assert arrived((ANSWER, 9, answer)) == (ANSWER, 9, answer)
 
 

@@ -23,6 +23,7 @@ FRAME_CHECKSUMS = "the checksums of messages are their senders' and verified on 
 DURABILITY = "the released SDK sets these options on every topic; the recorded build did not know them yet"
 USER_STATUS = "the original stores a status that does not exist"
 OWN_NUMBERING = "requests are numbered per connection, whoever else calls itself the same"
+NO_SECRET = "protocol 0.12 is spoken, but its logins have a secret"
 FLUSH = "the original never flushes on demand; here it does"
 
 DIFFERENCES: dict[tuple[str, str], tuple[tuple[str, int], str]] = {
@@ -126,6 +127,8 @@ DIFFERENCES: dict[tuple[str, str], tuple[tuple[str, int], str]] = {
     ("users", "create user, status 0"): (("status", 3), USER_STATUS),
     ("users", "create user, status 3"): (("status", 3), USER_STATUS),
     ("users", "update user, status 3"): (("status", 3), USER_STATUS),
+    # versions
+    ("connect", "login protocol 0.12.0"): (("evict", 15), NO_SECRET),
     # numbers
     ("numbers", "send repeated, request 2"): (("ok", 0), "a repeated send is answered, not appended again"),
     ("connections", "first connection: create stream"): (EXECUTED, OWN_NUMBERING),

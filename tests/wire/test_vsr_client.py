@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.api.commands import COMMANDS as TABLE
+from courser.api.table import SDK_0_10
 from courser.errors import (
     AlreadyExists,
     AuthenticationFailed,
@@ -142,8 +143,10 @@ def joined(buffers: Sequence[Buffer]) -> bytes:
 
 
 def test_the_samples_have_every_command_and_every_reply() -> None:
-    assert {type(command) for command in COMMANDS} == {entry.kind for entry in TABLE}
-    assert {type(reply) for _, reply in REPLIES} | {None} == {entry.reply for entry in TABLE} | {None}
+    # Courser's own client speaks as SDK 0.9 does.
+    table = [entry for entry in TABLE if entry.since < SDK_0_10]
+    assert {type(command) for command in COMMANDS} == {entry.kind for entry in table}
+    assert {type(reply) for _, reply in REPLIES} | {None} == {entry.reply for entry in table} | {None}
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)

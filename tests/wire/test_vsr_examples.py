@@ -98,10 +98,10 @@ def test_a_refused_login_is_an_eviction() -> None:
 
 
 def test_a_refused_version_learns_what_is_spoken() -> None:
-    body = REGISTER[256:].replace(bytes.fromhex("002c0000"), bytes.fromhex("00300000"))
+    body = REGISTER[256:].replace(bytes.fromhex("002c0000"), bytes.fromhex("00340000"))
     frame = REGISTER[:144] + bytes(16) + REGISTER[160:256] + body
     incoming = understand(frame, is_logged_in=False)
-    answer = header("48:00010000", "60:0d", f"128:{C}", "144:002c0000", "148:002c0000", "255:0e")
+    answer = header("48:00010000", "60:0d", f"128:{C}", "144:02300000", "148:002c0000", "255:0e")
     assert incoming.answer is not None
     assert b"".join(incoming.answer) == answer
 

@@ -5,14 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from courser.api import commands as c
+from courser.api.replies import LoggedIn
 from courser.errors import CommandRejected, ErrorCode
 from courser.wire.reading import Malformed
 from courser.wire.vsr import VsrCodec
-from courser.wire.vsr_login import VersionRefused, read_login
+from courser.wire.vsr_headers import HEADER_SIZE
+from courser.wire.vsr_login import read_login
 from courser.wire.writing import text8
 from tests.wire.vsr_captures import channel_of, frame
 
 VERSION = (11 << 10).to_bytes(4, "little")
+SECRET = bytes(range(1, 33))
 names = st.text(min_size=1, max_size=60)
 contexts = st.binary(max_size=20)
 
@@ -70,22 +73,49 @@ def test_bytes_behind_the_login_do_not_matter() -> None:
     assert command == c.LoginUser("iggy", "secret", "0.11.0", "", sdk="rust-sdk")
 
 
+def logged_in(codec: VsrCodec, version: int, secret: bytes = b"") -> bytes:
+    """The reply to a login of a client of some version, whatever it is."""
+    body = prefix(version.to_bytes(4, "little")) + secret + text8("iggy") + text8("iggy") + context(b"")
+    incoming = codec.decode(memoryview(frame(1, body, request=0, session=0)), is_logged_in=False)
+    if incoming.answer is not None:
+        return b"".join(incoming.answer)
+    assert isinstance(incoming.command, c.LoginUser)
+    assert (incoming.command.name, incoming.command.password) == ("iggy", "iggy")
+    return b"".join(codec.encode_reply(incoming, LoggedIn(7, 9)))
+
+
 @pytest.mark.parametrize("patch", [0, 1, 7, 1023])
-def test_any_patch_of_the_version_is_welcome(patch: int) -> None:
-    version = ((11 << 10) + patch).to_bytes(4, "little")
-    assert isinstance(login(prefix(version) + text8("iggy") + text8("iggy") + context(b"")), c.LoginUser)
+@pytest.mark.parametrize(("line", "secret", "release"), [(11, b"", "0.9.0"), (12, SECRET, "0.10.0")])
+def test_any_patch_of_a_version_is_welcome(patch: int, line: int, secret: bytes, release: str) -> None:
+    warnings: list[str] = []
+    version = (line << 10) + patch
+    reply = logged_in(VsrCodec(warn=warnings.append), version, secret)
+    told = version if line == 12 else 11 << 10
+    login_reply = b"\7\0\0\0\x09" + bytes(7) + told.to_bytes(4, "little") + text8(release)
+    assert reply[HEADER_SIZE:] == bytes(4) + login_reply
+    # Only of a line that is still growing are later patches surprising.
+    assert [words for words in warnings if f"speaks protocol 0.12.{patch}" in words] == warnings
+    assert len(warnings) == (line == 12 and patch > 2)
 
 
-@pytest.mark.parametrize("version", [0, 10 << 10, (11 << 10) - 1, 12 << 10, 1 << 20, (1 << 20) + (11 << 10), 2**32 - 1])
-def test_other_versions_are_not(version: int) -> None:
-    body = prefix(version.to_bytes(4, "little")) + text8("iggy") + text8("iggy") + context(b"")
-    with pytest.raises(VersionRefused, match="is not supported"):
-        login(body)
-    incoming = VsrCodec().decode(memoryview(frame(1, body, request=0, session=0)), is_logged_in=False)
-    assert incoming.answer is not None
-    answer = b"".join(incoming.answer)
+@pytest.mark.parametrize("version", [0, 10 << 10, (11 << 10) - 1, 13 << 10, 1 << 20, (1 << 20) + (11 << 10), 2**32 - 1])
+@pytest.mark.parametrize("secret", [b"", SECRET, b"\xff" * 32])
+def test_other_versions_are_not(version: int, secret: bytes) -> None:
+    warnings: list[str] = []
+    answer = logged_in(VsrCodec(warn=warnings.append), version, secret)
     assert channel_of(answer) == ("evict", 14)
-    assert answer[144:152] == VERSION * 2
+    assert answer[144:152] == ((12 << 10) + 2).to_bytes(4, "little") + VERSION
+    assert len(warnings) == 1
+    assert "the client ('rust-sdk 0.11.0') speaks protocol " in warnings[0]
+    assert "0.12.0 to 0.12.2 (SDK 0.10)" in warnings[0]
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_the_secret_of_a_session_is_no_part_of_the_credentials(secret: bytes) -> None:
+    body = prefix((12 << 10).to_bytes(4, "little")) + secret + text8("iggy") + text8("pass") + context(b"")
+    command = read_login(memoryview(body), 32)
+    assert isinstance(command, c.LoginUser)
+    assert (command.name, command.password, command.sdk, command.version) == ("iggy", "pass", "rust-sdk", "0.11.0")
 
 
 @pytest.mark.parametrize(
@@ -101,6 +131,7 @@ def test_other_versions_are_not(version: int) -> None:
         prefix() + text8("iggy") + text8("iggy") + b"\x09\x00\x00\x00",
         prefix() + b"\x03\xff\xfe\xfd" + text8("secret") + context(b""),
         (12 << 10).to_bytes(4, "little") + b"\xff",
+        (12 << 10).to_bytes(4, "little") + prefix()[4:] + SECRET[:31],
     ],
 )
 def test_what_is_no_login_is_evicted_as_malformed(body: bytes) -> None:

@@ -104,8 +104,11 @@ def read(code: int, body: bytes = b"", *, request: int = 1) -> bytes:
 
 
 def masked(reply: bytes) -> bytes:
-    """A reply without what its client never looks at: cluster, view, release, and from checksum to request number."""
-    unread = 16 if reply[60:61] == b"\x0d" else 80
+    """A reply without what its client never looks at: cluster, view, release, and from checksum to request number.
+
+    And without the versions in an eviction: the recorded server spoke only one.
+    """
+    unread = 24 if reply[60:61] == b"\x0d" else 80
     return reply[:32] + bytes(16) + reply[48:52] + bytes(8) + reply[60:128] + bytes(unread) + reply[128 + unread :]
 
 

@@ -137,7 +137,10 @@ def stats(reader: Reader) -> r.Reply:
     )
 
 
-_STATS_TAIL = ("server_semver", "thread_count", "free_disk_space", "total_disk_space")
+_STATS_TAIL = (
+    *("server_semver", "thread_count", "free_disk_space", "total_disk_space"),
+    *("open_file_count", "open_file_limit"),
+)
 
 
 def cluster(reader: Reader) -> r.Reply:

@@ -19,6 +19,7 @@ from courser.api.fields import (
     Counted,
     Flag,
     Id,
+    Incarnation,
     Kind,
     Name,
     OptionalActive,
@@ -31,7 +32,7 @@ from courser.api.fields import (
     Text32,
 )
 from courser.api.internal_commands import FindRangesToScan, FindStartOffsets, ScanPiece
-from courser.api.table import CommandRow, command
+from courser.api.table import SDK_0_10, CommandRow, command
 from courser.model.identifiers import Consumer, Identifier
 from courser.model.messaging import Partitioning, PollingKind
 from courser.model.permissions import Action, Permissions
@@ -415,6 +416,7 @@ class SendMessages(Command, frozen=True):
     partitioning: Partitioning
     batches: list[Batch]
     """Usually one. They may refer to the connection's receive buffer, which is valid until the reply."""
+    incarnation: Incarnation = 0
 
 
 @command(100, r.Polled, Action.POLL_MESSAGES, http=f"GET {_TOPIC}/messages", http_names={"consumer": "consumer_id"})
@@ -429,6 +431,7 @@ class PollMessages(Command, frozen=True):
     value: U64
     count: U32
     auto_commit: Flag
+    incarnation: Incarnation = 0
 
 
 @command(60001, r.Polled, Action.POLL_MESSAGES)
@@ -443,6 +446,15 @@ class WaitForMessages(Command, frozen=True):
     """How long to wait for messages, in microseconds; at most 20 seconds."""
     size_max: U32
     """Bytes of batch records in the reply. One message is returned if there is one, however large."""
+
+
+@command(105, r.PartitionRoute, Action.SEND_MESSAGES, Action.POLL_MESSAGES, since=SDK_0_10)
+class GetPartitionRoute(Command, frozen=True):
+    """Which incarnation of a partition is the current one, and how many partitions the topic has."""
+
+    stream: Identifier
+    topic: Identifier
+    partition_id: U32
 
 
 @command(
@@ -471,6 +483,7 @@ class GetConsumerOffset(Command, frozen=True):
     stream: Identifier
     topic: Identifier
     partition_id: OptionalPartition
+    incarnation: Incarnation = 0
 
 
 @command(
@@ -489,6 +502,7 @@ class StoreConsumerOffset(Command, frozen=True):
     topic: Identifier
     partition_id: OptionalPartition
     offset: U64
+    incarnation: Incarnation = 0
 
 
 @command(
@@ -507,6 +521,7 @@ class DeleteConsumerOffset(Command, frozen=True):
     stream: Identifier
     topic: Identifier
     partition_id: OptionalPartition
+    incarnation: Incarnation = 0
 
 
 # --- consumer groups ----------------------------------------------------------------------------------

@@ -76,3 +76,7 @@ OptionalName: TypeAlias = Annotated[str | None, Kind.OPTIONAL_NAME]
 OptionalActive: TypeAlias = Annotated[bool | None, Kind.OPTIONAL_ACTIVE]
 ChosenId: TypeAlias = Annotated[int | None, Kind.ABSENT]
 """The id that a client of SDK 0.5 chooses for a new stream, topic or group."""
+Incarnation: TypeAlias = Annotated[int, Kind.ABSENT]
+"""The journal entry that created a partition: another one if it was deleted and created again.
+
+In a request it is the partition that an SDK from 0.10 on means; 0 if the client does not say."""

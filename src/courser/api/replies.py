@@ -15,6 +15,7 @@ from courser.api.fields import (
     Counted,
     Flag,
     Id,
+    Incarnation,
     OptionalU64,
     Text8,
     Text32,
@@ -69,6 +70,7 @@ class PartitionInfo(Reply, frozen=True):
     """Of the newest message; 0 if there was none."""
     size: U64
     message_count: U64
+    incarnation: Incarnation = 0
 
 
 class StreamDetails(Reply, frozen=True):
@@ -118,6 +120,16 @@ class Polled(Reply, frozen=True):
     pieces: tuple[memoryview, ...]
     """Consecutive whole batch records, over all pieces."""
     size: int
+    incarnation: int = 0
+    """Of the partition."""
+
+
+class PartitionRoute(Reply, frozen=True):
+    """Where the requests for a partition go: there is one server."""
+
+    incarnation: int
+    partition_count: int
+    """Of the topic."""
 
 
 class Arrivals(Reply, frozen=True):
@@ -436,6 +448,10 @@ class Stats(Reply, frozen=True, kw_only=True):
     thread_count: int
     free_disk_space: int
     total_disk_space: int
+    open_file_count: int = 0
+    """Of this process, with its connections."""
+    open_file_limit: int = 0
+    """How many it may have."""
 
 
 class Node(Reply, frozen=True):

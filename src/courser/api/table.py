@@ -22,6 +22,9 @@ INTERNAL = 0
 
 NO_CONTENT, OK = 204, 200
 
+SDK_0_5, SDK_0_10 = (0, 5), (0, 10)
+"""Releases of the SDK that commands came with."""
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -65,6 +68,8 @@ class CommandRow:
     """Its fields in the order on the wire."""
     route: Route | None
     """None: it cannot be sent over HTTP."""
+    since: tuple[int, int]
+    """The first release of the SDK that has it: the wires of older ones do not know its code."""
 
     @property
     def is_private(self) -> bool:
@@ -92,6 +97,7 @@ def command(
     http: str = "",
     http_names: Mapping[str, str] | None = None,
     http_status: int = 0,
+    since: tuple[int, int] = SDK_0_5,
 ) -> Callable[[type[AnyCommand]], type[AnyCommand]]:
     """Give a command its row. ``order`` is needed only if the fields have another order on the wire.
 
@@ -105,7 +111,7 @@ def command(
 
     def add_row(kind: type[AnyCommand]) -> type[AnyCommand]:
         fields = order or kind.__struct_fields__
-        kind.row = CommandRow(kind, code, reply, operation, actions, is_public, is_audited, fields, route)
+        kind.row = CommandRow(kind, code, reply, operation, actions, is_public, is_audited, fields, route, since)
         return kind
 
     return add_row

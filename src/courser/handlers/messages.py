@@ -10,6 +10,7 @@ from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
 from courser.broker.messages.searching import filter_of
 from courser.broker.partition.waiting import Waiting
+from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import Identifier
 
 
@@ -73,6 +74,15 @@ async def wait_for_topics(broker: Broker, session: Session, command: c.WaitForTo
     for topic, address in addresses.items():
         finder.check(session, topic, *address)
     return arrivals
+
+
+async def get_partition_route(broker: Broker, session: Session, command: c.GetPartitionRoute) -> r.PartitionRoute:
+    """From the metadata, which every process has. Raises 3007."""
+    _, topic = broker.finder.topic(session, command)
+    if command.partition_id >= len(topic.partitions):
+        reason = f"the topic has {len(topic.partitions)} partitions, and none with number {command.partition_id}"
+        raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, reason)
+    return r.PartitionRoute(topic.partitions[command.partition_id].incarnation, len(topic.partitions))
 
 
 async def flush_messages(broker: Broker, session: Session, command: c.FlushMessages) -> None:

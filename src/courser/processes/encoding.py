@@ -49,7 +49,7 @@ def encode(message: tuple[Any, ...]) -> tuple[bytes, Sequence[memoryview]]:
             parts = (_SENT, message[1], value.stream_id, value.topic_id, value.partition_id, value.base_offset)
             return marshal.dumps(parts), ()
         if type(value) is Polled:
-            figures = value.partition_id, value.current_offset, value.message_count, value.size
+            figures = value.partition_id, value.current_offset, value.message_count, value.size, value.incarnation
             return marshal.dumps((_POLLED, message[1], *figures)), value.pieces
     return _pickled(message)
 
@@ -66,8 +66,8 @@ def decode(data: memoryview, buffers: Sequence[memoryview]) -> tuple[Any, ...]:
     if form == _SEND:
         return CALL, call_id, COMMAND, (parts[2], parts[3], _decoded_send(parts, buffers[0]))
     if form == _POLLED:
-        _, _, partition_id, current_offset, message_count, size = parts
-        return ANSWER, call_id, Polled(partition_id, current_offset, message_count, tuple(buffers), size)
+        _, _, partition_id, current_offset, message_count, size, incarnation = parts
+        return ANSWER, call_id, Polled(partition_id, current_offset, message_count, tuple(buffers), size, incarnation)
     return CALL, call_id, COMMAND, (parts[2], parts[3], _decoded_poll(parts))
 
 
@@ -90,32 +90,34 @@ def _encoded_send(
         if type(partitioning) is ByKey
         else None
     )
-    parts = (_SEND, call_id, client, user_id, command.stream, command.topic, where, *facts)
+    place = command.stream, command.topic, where, command.incarnation
+    parts = (_SEND, call_id, client, user_id, *place, *facts)
     return marshal.dumps(parts), (batch.body,)
 
 
 def _decoded_send(parts: tuple[Any, ...], body: memoryview) -> SendMessages:
-    _, _, _, _, stream, topic, where, origin_timestamp, count, checksums, frame_size, packed_starts = parts
+    _, _, _, _, stream, topic, where, incarnation, origin_timestamp, count, checksums, frame_size, packed_starts = parts
     partitioning: Partitioning = _BALANCED
     if type(where) is int:
         partitioning = ToPartition(where)
     elif where is not None:
         partitioning = ByKey(where)
     frames = FrameLayout(count, frame_size, packed_starts, len(body))
-    return SendMessages(stream, topic, partitioning, [Batch(origin_timestamp, count, body, frames, checksums)])
+    batch = Batch(origin_timestamp, count, body, frames, checksums)
+    return SendMessages(stream, topic, partitioning, [batch], incarnation)
 
 
 def _parts_of_poll(call_id: int, client: int, user_id: int | None, command: PollMessages) -> tuple[Any, ...]:
     consumer = command.consumer
     place = command.stream, command.topic, command.partition_id
-    start = int(command.kind), command.value, command.count, command.auto_commit
+    start = int(command.kind), command.value, command.count, command.auto_commit, command.incarnation
     return _POLL, call_id, client, user_id, int(consumer.kind), consumer.identifier, *place, *start
 
 
 def _decoded_poll(parts: tuple[Any, ...]) -> PollMessages:
-    _, _, _, _, consumer_kind, identifier, stream, topic, partition_id, kind, value, count, auto_commit = parts
+    _, _, _, _, consumer_kind, identifier, stream, topic, partition_id, kind, *rest = parts
     consumer = Consumer(_CONSUMER_KINDS[consumer_kind], identifier)
-    return PollMessages(consumer, stream, topic, partition_id, _POLLING_KINDS[kind], value, count, auto_commit)
+    return PollMessages(consumer, stream, topic, partition_id, _POLLING_KINDS[kind], *rest)
 
 
 # --- all others ---------------------------------------------------------------------------------------

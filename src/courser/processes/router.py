@@ -40,6 +40,7 @@ OWNED: frozenset[type[c.Command]] = frozenset(
         c.SendMessages,
         c.PollMessages,
         c.WaitForMessages,
+        c.GetPartitionRoute,
         c.WaitForArrivals,
         c.FindMessages,
         FindStartOffsets,

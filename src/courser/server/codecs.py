@@ -116,8 +116,17 @@ class CodecChooser:
         if generation is None:
             return None
         if generation is Generation.VSR:
-            return VsrCodec(verify_frames=self._verify_frames, frame_size_max=self.settings.frame_size_max)
+            return self.vsr_codec(session)
         return ServedClassicCodec(self, session)
+
+    def vsr_codec(self, session: Session) -> VsrCodec:
+        """The codec of a client of SDK 0.9 or later."""
+
+        def warn(words: str) -> None:
+            _log.warning("client %d at %s: %s", session.client_id, session.address, words)
+
+        size_max = self.settings.frame_size_max
+        return VsrCodec(verify_frames=self._verify_frames, frame_size_max=size_max, warn=warn)
 
 
 class CodecMoves:
@@ -128,13 +137,16 @@ class CodecMoves:
 
     def pack(self, codec: Codec) -> object:
         """What another process needs to go on."""
-        return codec.facts if isinstance(codec, ServedClassicCodec) else codec
+        assert isinstance(codec, ServedClassicCodec | VsrCodec), "the codecs of TCP connections"
+        return codec.facts
 
     def unpack(self, facts: Any, session: Session) -> Codec:
         """The codec with which this process goes on."""
-        if isinstance(facts, VsrCodec):
-            return facts
-        codec = ServedClassicCodec(self._chooser, session)
+        codec: ServedClassicCodec | VsrCodec
+        if isinstance(facts[0], DialectEvidence):
+            codec = ServedClassicCodec(self._chooser, session)
+        else:
+            codec = self._chooser.vsr_codec(session)
         codec.facts = facts
         return codec
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from courser.api import replies as r
 from courser.api.commands import COMMANDS
+from courser.api.table import SDK_0_10
 from courser.model.topic_options import compression_for_sdks
 from courser.wire import shared_replies as shared
 from courser.wire.layouts import layout_of
@@ -88,7 +89,7 @@ _MESSAGES = (r.Sent, r.Polled)
 REPLY_WRITERS: dict[type[r.Reply], tuple[ReplyWriter, bool]] = {
     row.reply: (_WRITTEN_BY_HAND.get(row.reply) or layout_of(row.reply).write, row.is_private)
     for row in COMMANDS
-    if row.reply is not None and row.reply not in _MESSAGES
+    if row.reply is not None and row.reply not in _MESSAGES and row.since < SDK_0_10
 }
 """By the type of the reply: its payload, and whether its ids count from 0 in all dialects."""
 

@@ -6,6 +6,7 @@ A frame is ``length u32 | code u32 | payload``; the functions here get whole fra
 from collections.abc import Callable
 
 from courser.api import commands as c
+from courser.api.table import SDK_0_10
 from courser.errors import ErrorCode
 from courser.model.identifiers import Consumer, Identifier
 from courser.model.topic_options import TopicOptions
@@ -197,7 +198,7 @@ _READ_BY_HAND: dict[type[c.Command], Callable[[Reader], c.Command]] = {
 _DECODERS: dict[int, tuple[Callable[[Reader], c.Command], bool]] = {
     row.code: (_READ_BY_HAND.get(row.kind) or layout_of(row.kind).read, row.is_private)
     for row in c.COMMANDS
-    if row.kind not in _DIALECT_DECODERS and row.kind not in (c.SendMessages, c.PollMessages)
+    if row.kind not in _DIALECT_DECODERS and row.kind not in (c.SendMessages, c.PollMessages) and row.since < SDK_0_10
 }
 """By code: requests with the same layout in all dialects, and whether their ids always count from 0."""
 

@@ -45,7 +45,8 @@ _STATS_TAIL = Struct(
     "Q"  # free_disk_space
     "Q"  # total_disk_space
 )
-_STATS_NAMES = r.Stats.__struct_fields__
+_STATS_NAMES = r.Stats.__struct_fields__[:27]
+"""Without those that came with SDK 0.10."""
 _STATS_FIGURE_NAMES, _STATS_TEXT_NAMES = _STATS_NAMES[:18], _STATS_NAMES[18:23]
 _CACHE_ROW_SIZE = 4 + 4 + 4 + 8 + 8 + 4
 _NODE_PORTS = Struct("<HHHHBB")
@@ -113,12 +114,12 @@ def read_stats(reader: Reader) -> r.Stats:
     return r.Stats(**dict(zip(_STATS_NAMES, values, strict=True)))
 
 
-def write_cluster(reply: r.ClusterMetadata) -> bytes:
-    """All nodes, each a healthy leader."""
+def write_cluster(reply: r.ClusterMetadata, replica_id: bytes = b"") -> bytes:
+    """All nodes, each a healthy leader; from SDK 0.10 on, each begins with its number."""
     parts = [text32(reply.name), u32(len(reply.nodes))]
     for node in reply.nodes:
         ports = (node.tcp_port, node.quic_port, node.http_port, node.websocket_port)
-        parts += (text32(node.name), text32(node.ip), _NODE_PORTS.pack(*ports, _LEADER, _HEALTHY))
+        parts += (replica_id, text32(node.name), text32(node.ip), _NODE_PORTS.pack(*ports, _LEADER, _HEALTHY))
     return b"".join(parts)
 
 

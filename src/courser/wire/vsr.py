@@ -1,14 +1,18 @@
-"""The server side of the protocol of SDK 0.9. One codec per connection.
+"""The server side of the protocol of SDK 0.9 and later. One codec per connection.
 
 A request is a 256-byte header and a body; so is a reply. Changes have their own operations, and request numbers that
 distinguish repeats from new requests. Everything else is *non-replicated* and has its command code in the header.
+
+What the releases do differently is in a table (``vsr_dialect``), which the version in the login selects.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 
+import msgspec
+
 from courser.api import commands as c
-from courser.api.replies import LoggedIn, Polled, Reply, Sent, TopicDetails
+from courser.api.replies import LoggedIn, Polled, Reply, Sent
 from courser.errors import CourserError, ErrorCode, InvalidBatch
 from courser.model.buffers import Buffer
 from courser.records.checksum import xxh3
@@ -16,6 +20,7 @@ from courser.records.frame_walk import is_compiled, take_vsr_send
 from courser.wire import vsr_headers as headers
 from courser.wire.codec import FrameRefused, Incoming
 from courser.wire.reading import Malformed, Reader
+from courser.wire.vsr_dialect import SDK_0_9, SUPPORTED, VERSION_MAX, VERSION_MIN, dialect_of
 from courser.wire.vsr_duplicates import DuplicateTable, DuplicateVerdict
 from courser.wire.vsr_facts import OWN_SDK_NAME, write_facts, write_reason
 from courser.wire.vsr_failures import FAREWELLS, WRITES, FailurePlace, judge
@@ -27,16 +32,14 @@ from courser.wire.vsr_headers import (
     NO_CLIENT,
     NON_REPLICATED,
     OPERATION_OF_REPLY,
-    OPERATIONS,
+    PROTOCOL_VERSION,
     REGISTER,
     SEND_MESSAGES,
     EvictionReason,
 )
-from courser.wire.vsr_login import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, VersionRefused, read_login, sdk_name_of
-from courser.wire.vsr_replies import WRITERS, write_new_topic
+from courser.wire.vsr_login import read_login, sdk_name_of, sdk_of, version_of, version_text
+from courser.wire.vsr_replies import write_logged_in
 from courser.wire.vsr_requests import (
-    READERS_OF_CODES,
-    READERS_OF_OPERATIONS,
     NothingThere,
     read_offset_content,
     read_poll,
@@ -47,17 +50,16 @@ from courser.wire.vsr_requests import (
 
 _UNFRAMED = frozenset({NON_REPLICATED, LOGOUT, SEND_MESSAGES})
 """Operations whose replies have no result before the payload."""
-_REPLICATED_MIN = 128
-"""Operations from here on change something."""
-
 _PING = c.Ping.row.code
+_BIND_SESSION = 15
+"""The code with which SDK 0.10 would go on with the session of a lost connection."""
 _POLL_MESSAGES = c.PollMessages.row.code
 _STAGE_MESSAGES = c.StageMessages.row.code
 _CLASSIC_LOGINS = frozenset({c.LoginUser.row.code, c.LoginWithToken.row.code})
 _SESSION_CODES = frozenset({c.LogoutUser.row.code, 40, 45})
 """Logout, and logins with their operation numbers as codes: accepted, without effect."""
-_REPLICATED_CODES = frozenset(row.code for row in c.COMMANDS if row.operation >= _REPLICATED_MIN)
-"""Commands with an operation, which are not accepted with their classic code."""
+_HAVE_INCARNATIONS = frozenset(row.kind for row in c.COMMANDS if "incarnation" in row.kind.__struct_fields__)
+"""Requests for a partition: what their header says about it belongs to the command."""
 _FIND_NOTHING_IF_MALFORMED = frozenset(
     kind.row.code for kind in (c.GetClient, c.GetConsumerOffset, c.SyncConsumerGroup)
 )
@@ -90,19 +92,52 @@ class VsrIncoming(Incoming, eq=False, gc=False):
 
 
 class _Refusal(Exception):
-    """A request that is not carried out."""
+    """A request that is not carried out. Without an answer of its own, it gets its number as the status."""
 
-    def __init__(self, answer: Sequence[Buffer], reason: str) -> None:
+    def __init__(
+        self, answer: Sequence[Buffer] | None, reason: str, code: ErrorCode = ErrorCode.INVALID_COMMAND
+    ) -> None:
         super().__init__(reason)
         self.answer = answer
+        self.code = code
+
+
+def _to_nobody(_: str) -> None:
+    """For those who have no log."""
 
 
 class VsrCodec:
-    """One connection of an SDK 0.9 client, or of Courser's own client, which gets more details about failures."""
+    """One connection of a client of SDK 0.9 or later, or of Courser's own client, which gets details about failures.
 
-    __slots__ = ("_client", "_duplicates", "_frame_size_max", "_is_first", "_is_own", "_verify_frames")
+    Args:
+        verify_frames: whether to verify the checksum of each message that is sent.
+        frame_size_max: maximum bytes of a request.
+        warn: told of clients that speak a protocol which this release does not know.
+    """
 
-    def __init__(self, *, verify_frames: bool = False, frame_size_max: int = headers.FRAME_SIZE_MAX) -> None:
+    __slots__ = (
+        "_client",
+        "_dialect",
+        "_duplicates",
+        "_frame_size_max",
+        "_is_first",
+        "_is_own",
+        "_verify_frames",
+        "_version",
+        "_warn",
+    )
+
+    def __init__(
+        self,
+        *,
+        verify_frames: bool = False,
+        frame_size_max: int = headers.FRAME_SIZE_MAX,
+        warn: Callable[[str], None] = _to_nobody,
+    ) -> None:
+        self._warn = warn
+        self._dialect = SDK_0_9
+        """Until the login, when the client says which it is, nothing depends on it."""
+        self._version = PROTOCOL_VERSION
         self._verify_frames = verify_frames
         self._frame_size_max = min(frame_size_max, headers.FRAME_SIZE_MAX)
         self._duplicates = DuplicateTable()
@@ -111,6 +146,20 @@ class VsrCodec:
         self._is_first = True
         self._is_own = False
         """Whether it is Courser's own client: failures keep their number and have details."""
+
+    @property
+    def replies_in_order(self) -> bool:
+        return self._dialect.replies_in_order
+
+    @property
+    def facts(self) -> tuple[int, DuplicateTable, bytes, bool, bool]:
+        """What it knows about its client."""
+        return self._version, self._duplicates, self._client, self._is_first, self._is_own
+
+    @facts.setter
+    def facts(self, facts: tuple[int, DuplicateTable, bytes, bool, bool]) -> None:
+        self._version, self._duplicates, self._client, self._is_first, self._is_own = facts
+        self._dialect = dialect_of(self._version) or SDK_0_9
 
     # --- frames ---------------------------------------------------------------------------------------
 
@@ -170,21 +219,22 @@ class VsrCodec:
         body = frame[HEADER_SIZE:]
         try:
             if operation == NON_REPLICATED:
-                incoming.command = _read_non_replicated(incoming, code, body, is_logged_in=is_logged_in)
+                incoming.command = self._read_non_replicated(incoming, frame, code, body, is_logged_in=is_logged_in)
             elif operation == SEND_MESSAGES:
                 _check_change_is_allowed(incoming, session, is_logged_in)
-                self._read_send(incoming, body)
-            elif operation in WRITES or operation in READERS_OF_OPERATIONS:
+                self._read_send(incoming, frame, body)
+            elif operation in self._dialect.changes:
                 _check_change_is_allowed(incoming, session, is_logged_in)
-                _check_body(incoming, body)
+                self._check_body(incoming, body)
                 if operation in WRITES:
-                    self._read_offset_change(incoming, body)
+                    self._read_offset_change(incoming, frame, body)
                 else:
                     self._read_change(incoming, body)
             else:
                 self._read_session_request(incoming, session, body, is_logged_in=is_logged_in)
         except _Refusal as refusal:
-            incoming.answer, incoming.reason = refusal.answer, str(refusal)
+            incoming.answer = refusal.answer if refusal.answer is not None else (self._status(incoming, refusal.code),)
+            incoming.reason = str(refusal)
         except Malformed as error:
             code = error.code if self._is_own else _code_of_malformed(operation, error)
             incoming.answer, incoming.reason = self._refuse(incoming, code, str(error)), str(error)
@@ -195,8 +245,11 @@ class VsrCodec:
     def _usual_send(self, frame: memoryview) -> VsrIncoming | None:
         """A send in one compiled step; None if anything about it is unusual or wrong, or if it is repeated."""
         taken = take_vsr_send(frame)
-        command = None if taken is None else read_usual_send(taken)
-        if taken is None or command is None:
+        if taken is None:
+            return None
+        incarnation = headers.incarnation_of(frame) if self._dialect.has_incarnations else 0
+        command = read_usual_send(taken, incarnation)
+        if command is None:
             return None
         client, checksum, request, content = taken[:4]
         if self._duplicates.recall_write(request, SEND_MESSAGES, content) is not None:
@@ -205,23 +258,66 @@ class VsrCodec:
         return VsrIncoming(command, None, "", False, False, client, checksum, request, SEND_MESSAGES, content)
 
     def _refuse(self, incoming: VsrIncoming, code: int, reason: str) -> Sequence[Buffer]:
-        return (_status(incoming, code, write_reason(reason) if self._is_own else b""),)
+        return (self._status(incoming, code, write_reason(reason) if self._is_own else b""),)
 
-    def _read_send(self, incoming: VsrIncoming, body: memoryview) -> None:
+    def _check_body(self, incoming: VsrIncoming, body: memoryview) -> None:
+        """Compare the body with the checksum in the header, if there is one."""
+        checksum = incoming.checksum
+        if checksum == NO_CHECKSUM or not self._dialect.has_request_checksums:
+            return
+        if int.from_bytes(checksum, "little") != xxh3(body):
+            raise _refused(ErrorCode.INVALID_FORMAT, "the checksum of the request does not match")
+
+    def _read_non_replicated(
+        self, incoming: VsrIncoming, frame: memoryview, code: int, body: memoryview, *, is_logged_in: bool
+    ) -> c.Command:
+        dialect, is_poll = self._dialect, code == _POLL_MESSAGES
+        # A poll as usual passes all checks.
+        if not is_poll or not is_logged_in or incoming.client == NO_CLIENT or incoming.checksum != NO_CHECKSUM:
+            _check_client(incoming)
+            _check_read_is_allowed(incoming, code, is_logged_in)
+            self._check_body(incoming, body)
+        incarnation = headers.incarnation_of(frame) if dialect.has_incarnations else 0
+        if is_poll:
+            poll = read_poll(body, incarnation)
+            if poll.partition_id is None:
+                # Members of a group know their partitions and name one.
+                raise _Refusal((self._empty_poll(incoming, 0),), "a poll for a consumer group cannot name a partition")
+            return poll
+        reader = dialect.reads.get(code)
+        if reader is not None:
+            try:
+                return _with_incarnation(reader(Reader(body)), incarnation)
+            except NothingThere as error:
+                raise _Refusal((_reply(incoming, b""),), str(error)) from None
+            except Malformed as error:
+                if code in _FIND_NOTHING_IF_MALFORMED:
+                    raise _Refusal((_reply(incoming, b""),), str(error)) from None
+                raise
+        if code in _SESSION_CODES:
+            raise _Refusal((_reply(incoming, b""),), f"command {code} has no effect")
+        if code in dialect.codes_of_changes:
+            raise _refused(ErrorCode.FEATURE_UNAVAILABLE, f"command {code} has an operation of its own")
+        raise _refused(ErrorCode.INVALID_COMMAND, f"unknown command {code}")
+
+    def _read_send(self, incoming: VsrIncoming, frame: memoryview, body: memoryview) -> None:
         if incoming.checksum != NO_CHECKSUM:
-            _check_body(incoming, body)
+            self._check_body(incoming, body)
         incoming.content = head = read_send_head(body)
         answer = self._duplicates.recall_write(incoming.request, SEND_MESSAGES, head)
         if answer is not None:
             raise _Refusal((answer,), _REPEATED)
-        incoming.command = read_send(head, body, self._verify_frames)
+        incarnation = headers.incarnation_of(frame) if self._dialect.has_incarnations else 0
+        incoming.command = read_send(head, body, self._verify_frames, incarnation)
 
-    def _read_offset_change(self, incoming: VsrIncoming, body: memoryview) -> None:
+    def _read_offset_change(self, incoming: VsrIncoming, frame: memoryview, body: memoryview) -> None:
         incoming.content = read_offset_content(body)
         answer = self._duplicates.recall_write(incoming.request, incoming.operation, incoming.content)
         if answer is not None:
             raise _Refusal((answer,), _REPEATED)
-        incoming.command = READERS_OF_OPERATIONS[incoming.operation](Reader(body))
+        incarnation = headers.incarnation_of(frame) if self._dialect.has_incarnations else 0
+        command = self._dialect.changes[incoming.operation](Reader(body))
+        incoming.command = _with_incarnation(command, incarnation)
 
     def _read_change(self, incoming: VsrIncoming, body: memoryview) -> None:
         recalled = self._duplicates.recall_change(incoming.request, incoming.operation, incoming.checksum)
@@ -234,9 +330,8 @@ class VsrCodec:
                 "a request with a higher number was already carried out, and the reply to this one is not known",
             )
         if recalled is DuplicateVerdict.CONFLICT:
-            answer = _status(incoming, ErrorCode.INVALID_COMMAND)
-            raise _Refusal((answer,), "its request number was already used for another request")
-        incoming.command = READERS_OF_OPERATIONS[incoming.operation](Reader(body))
+            raise _refused(ErrorCode.INVALID_COMMAND, "its request number was already used for another request")
+        incoming.command = self._dialect.changes[incoming.operation](Reader(body))
 
     def _read_session_request(
         self, incoming: VsrIncoming, session: int, body: memoryview, *, is_logged_in: bool
@@ -246,20 +341,40 @@ class VsrCodec:
         _check_client(incoming)
         if operation == REGISTER:
             if session or incoming.request:
-                raise _refused(incoming, ErrorCode.INVALID_COMMAND, "a login with a session or a request number")
-            _check_body(incoming, body)
-            self._is_own = sdk_name_of(body) == OWN_SDK_NAME
-            incoming.command = _read_login(incoming, body)
+                raise _refused(ErrorCode.INVALID_COMMAND, "a login with a session or a request number")
+            incoming.command = self._read_login(incoming, body)
         elif operation == LOGOUT:
-            _check_body(incoming, body)
             if not is_logged_in:
                 raise _Refusal((_reply(incoming, b""),), "not logged in")
+            self._check_body(incoming, body)
             incoming.command = c.LogoutUser()
         elif operation in INTERNAL_OPERATIONS:
             reason = EvictionReason.INTERNAL_OPERATION if is_logged_in else EvictionReason.NO_SESSION
             raise _Refusal((headers.eviction(incoming.client, reason),), f"clients cannot use operation {operation}")
         else:
-            raise _refused(incoming, ErrorCode.INVALID_COMMAND, f"unknown operation {operation}")
+            raise _refused(ErrorCode.INVALID_COMMAND, f"unknown operation {operation}")
+
+    def _read_login(self, incoming: VsrIncoming, body: memoryview) -> c.Command:
+        """The login; from here on the client is answered as its version expects."""
+        try:
+            version = version_of(body)
+            dialect = dialect_of(version)
+            if dialect is None:
+                reason = f"{_speaker(body, version)}, which is not supported; supported are {SUPPORTED}"
+                self._warn(reason)
+                refused = EvictionReason.INCOMPATIBLE_PROTOCOL
+                window = headers.eviction(incoming.client, refused, version_max=VERSION_MAX, version_min=VERSION_MIN)
+                raise _Refusal((window,), reason)
+            self._dialect, self._version = dialect, version
+            self._check_body(incoming, body)
+            self._is_own = sdk_name_of(body) == OWN_SDK_NAME
+            command = read_login(body, dialect.secret_size)
+        except Malformed as error:
+            raise _Refusal((headers.eviction(incoming.client, EvictionReason.MALFORMED_LOGIN),), str(error)) from None
+        if version > VERSION_MAX:
+            latest = version_text(VERSION_MAX)
+            self._warn(f"{_speaker(body, version)}, which is served as {latest}, the last one that is known")
+        return command
 
     # --- replies --------------------------------------------------------------------------------------
 
@@ -284,7 +399,7 @@ class VsrCodec:
             return (answer,)
         if type(reply) is Polled:
             return (
-                headers.polled_head(
+                self._dialect.polled_head(
                     incoming.client,
                     incoming.checksum,
                     incoming.request,
@@ -292,33 +407,44 @@ class VsrCodec:
                     reply.current_offset,
                     reply.message_count,
                     reply.size,
+                    reply.incarnation,
                 ),
                 *reply.pieces,
             )
         command = incoming.command
         assert command is not None
-        payload = b"" if reply is None else _payload(command, reply)
         if isinstance(reply, LoggedIn):
-            self._duplicates.reset()
-            if self._is_own:
-                payload += _SIZE_MAX.pack(self._frame_size_max)
-            return (_reply(incoming, payload, commit=reply.session),)
-        answer = _reply(incoming, payload)
+            return (self._logged_in(incoming, reply),)
+        answer = _reply(incoming, b"" if reply is None else self._payload(command, reply))
         self._remember(incoming, answer)
         return (answer,)
+
+    def _logged_in(self, incoming: VsrIncoming, reply: LoggedIn) -> bytes:
+        self._duplicates.reset()
+        dialect = self._dialect
+        version = self._version if dialect.repeats_version else PROTOCOL_VERSION
+        payload = write_logged_in(reply, version, dialect.release)
+        if self._is_own:
+            payload += _SIZE_MAX.pack(self._frame_size_max)
+        # Later releases compare it with the context of partitions, which has nothing to do with sessions.
+        return _reply(incoming, payload, commit=0 if dialect.has_incarnations else reply.session)
+
+    def _payload(self, command: c.Command, reply: Reply) -> bytes:
+        write_both = self._dialect.writers_of_commands.get(type(command))
+        return self._dialect.writers[type(reply)](reply) if write_both is None else write_both(command, reply)
 
     def encode_failure(self, incoming: Incoming, error: CourserError) -> Sequence[Buffer]:
         assert isinstance(incoming, VsrIncoming)
         assert incoming.command is not None
-        channel, number = judge(incoming.operation, incoming.command, error.code)
+        channel, number = judge(self._dialect.failures, incoming.operation, incoming.command, error.code)
         if self._is_own:
-            answer = _status(incoming, error.code, write_facts(error))
+            answer = self._status(incoming, error.code, write_facts(error))
             if channel is FailurePlace.RESULT:
                 self._remember(incoming, answer)
             return (answer,)
         match channel:
             case FailurePlace.STATUS:
-                return (_status(incoming, number),)
+                return (self._status(incoming, number),)
             case FailurePlace.RESULT:
                 answer = _result(incoming, number)
                 self._remember(incoming, answer)
@@ -330,14 +456,25 @@ class VsrCodec:
             case FailurePlace.EMPTY_LIST:
                 return (_reply(incoming, bytes(4)),)
             case FailurePlace.NOT_OWNED:
-                return (_empty_poll(incoming, _NOT_OWNED_PARTITION),)
+                return (self._empty_poll(incoming, _NOT_OWNED_PARTITION),)
+
+    def _status(self, incoming: VsrIncoming, code: int, body: bytes = b"") -> bytes:
+        operation = self._dialect.operation_in_reply(incoming.operation)
+        header = headers.reply_header(
+            incoming.client, incoming.checksum, incoming.request, operation, status=code, body_size=len(body)
+        )
+        return header + body
+
+    def _empty_poll(self, incoming: VsrIncoming, partition_id: int) -> bytes:
+        head = self._dialect.polled_head
+        return head(incoming.client, incoming.checksum, incoming.request, partition_id, 0, 0)
 
     def _remember(self, incoming: VsrIncoming, answer: bytes) -> None:
         """Keep the reply to a command that was carried out, in case the request is repeated."""
         operation = incoming.operation
         if operation in WRITES:
             self._duplicates.remember_write(incoming.request, operation, incoming.content, answer)
-        elif operation in READERS_OF_OPERATIONS:
+        elif operation in self._dialect.changes:
             self._duplicates.remember_change(incoming.request, operation, incoming.checksum, answer)
 
     def farewell(self, error: CourserError) -> bytes:
@@ -351,15 +488,17 @@ class VsrCodec:
 
 def _check_client(incoming: VsrIncoming) -> None:
     if incoming.client == NO_CLIENT:
-        raise _refused(incoming, ErrorCode.INVALID_COMMAND, "a client id cannot be 0")
+        raise _refused(ErrorCode.INVALID_COMMAND, "a client id cannot be 0")
 
 
 def _check_read_is_allowed(incoming: VsrIncoming, code: int, is_logged_in: bool) -> None:
     if code in _CLASSIC_LOGINS:
         answer = headers.eviction(incoming.client, EvictionReason.MALFORMED_LOGIN)
         raise _Refusal((answer,), f"command {code} is not a login of this protocol")
+    if code == _BIND_SESSION:
+        raise _refused(ErrorCode.UNAUTHENTICATED, "sessions end with their connections; log in again")
     if not is_logged_in and code != _PING:
-        raise _refused(incoming, ErrorCode.UNAUTHENTICATED, f"command {code} needs a login first")
+        raise _refused(ErrorCode.UNAUTHENTICATED, f"command {code} needs a login first")
 
 
 def _check_change_is_allowed(incoming: VsrIncoming, session: int, is_logged_in: bool) -> None:
@@ -369,75 +508,26 @@ def _check_change_is_allowed(incoming: VsrIncoming, session: int, is_logged_in: 
         answer = headers.eviction(incoming.client, EvictionReason.NO_SESSION)
         raise _Refusal((answer,), f"operation {incoming.operation} needs a login first")
     if not session or not incoming.request:
-        raise _refused(incoming, ErrorCode.INVALID_COMMAND, "a change without a session or a request number")
-
-
-def _check_body(incoming: VsrIncoming, body: memoryview) -> None:
-    """Compare the body with the checksum in the header, if there is one."""
-    checksum = incoming.checksum
-    if checksum != NO_CHECKSUM and int.from_bytes(checksum, "little") != xxh3(body):
-        raise _refused(incoming, ErrorCode.INVALID_FORMAT, "the checksum of the request does not match")
+        raise _refused(ErrorCode.INVALID_COMMAND, "a change without a session or a request number")
 
 
 # --- bodies -------------------------------------------------------------------------------------------
 
 
-def _read_login(incoming: VsrIncoming, body: memoryview) -> c.Command:
-    try:
-        return read_login(body)
-    except VersionRefused as error:
-        answer = headers.eviction(
-            incoming.client,
-            EvictionReason.INCOMPATIBLE_PROTOCOL,
-            version_max=PROTOCOL_VERSION_MAX,
-            version_min=PROTOCOL_VERSION_MIN,
-        )
-        raise _Refusal((answer,), str(error)) from None
-    except Malformed as error:
-        raise _Refusal((headers.eviction(incoming.client, EvictionReason.MALFORMED_LOGIN),), str(error)) from None
+def _with_incarnation(command: c.Command, incarnation: int) -> c.Command:
+    if incarnation and type(command) in _HAVE_INCARNATIONS:
+        return msgspec.structs.replace(command, incarnation=incarnation)
+    return command
 
 
-def _read_non_replicated(incoming: VsrIncoming, code: int, body: memoryview, *, is_logged_in: bool) -> c.Command:
-    is_poll = code == _POLL_MESSAGES
-    # A poll as usual passes all checks.
-    if not is_poll or not is_logged_in or incoming.client == NO_CLIENT or incoming.checksum != NO_CHECKSUM:
-        _check_client(incoming)
-        _check_read_is_allowed(incoming, code, is_logged_in)
-        _check_body(incoming, body)
-    if is_poll:
-        poll = read_poll(body)
-        if poll.partition_id is None:
-            # Members of a group know their partitions and name one.
-            raise _Refusal((_empty_poll(incoming, 0),), "a poll for a consumer group cannot name a partition")
-        return poll
-    reader = READERS_OF_CODES.get(code)
-    if reader is not None:
-        try:
-            return reader(Reader(body))
-        except NothingThere as error:
-            raise _Refusal((_reply(incoming, b""),), str(error)) from None
-        except Malformed as error:
-            if code in _FIND_NOTHING_IF_MALFORMED:
-                raise _Refusal((_reply(incoming, b""),), str(error)) from None
-            raise
-    if code in _SESSION_CODES:
-        raise _Refusal((_reply(incoming, b""),), f"command {code} has no effect")
-    if code in _REPLICATED_CODES:
-        raise _refused(incoming, ErrorCode.FEATURE_UNAVAILABLE, f"command {code} has an operation of its own")
-    raise _refused(incoming, ErrorCode.INVALID_COMMAND, f"unknown command {code}")
+def _speaker(body: memoryview, version: int) -> str:
+    return f"the client ({sdk_of(body)!a}) speaks protocol {version_text(version)}"
 
 
 def _code_of_malformed(operation: int, error: Malformed) -> ErrorCode:
     if operation in WRITES:
         return ErrorCode.RESOURCE_NOT_FOUND
     return error.code if error.code in _CODES_OF_VALUES else ErrorCode.INVALID_COMMAND
-
-
-def _payload(command: c.Command, reply: Reply) -> bytes:
-    if type(command) is c.CreateTopic:
-        assert isinstance(reply, TopicDetails)
-        return write_new_topic(reply)
-    return WRITERS[type(reply)](reply)
 
 
 # --- reply frames -------------------------------------------------------------------------------------
@@ -450,17 +540,8 @@ def _hang_up(incoming: VsrIncoming, reason: str) -> VsrIncoming:
     return incoming
 
 
-def _refused(incoming: VsrIncoming, code: ErrorCode, reason: str) -> _Refusal:
-    return _Refusal((_status(incoming, code),), reason)
-
-
-def _status(incoming: VsrIncoming, code: int, body: bytes = b"") -> bytes:
-    # A reply cannot repeat an unknown operation: the client would not accept the header.
-    operation = incoming.operation if incoming.operation in OPERATIONS else NON_REPLICATED
-    header = headers.reply_header(
-        incoming.client, incoming.checksum, incoming.request, operation, status=code, body_size=len(body)
-    )
-    return header + body
+def _refused(code: ErrorCode, reason: str) -> _Refusal:
+    return _Refusal(None, reason, code)
 
 
 def _result(incoming: VsrIncoming, code: int) -> bytes:
@@ -481,7 +562,3 @@ def _body(incoming: VsrIncoming, body: bytes, *, commit: int = 0) -> bytes:
         incoming.client, incoming.checksum, incoming.request, operation, body_size=len(body), commit=commit
     )
     return header + body
-
-
-def _empty_poll(incoming: VsrIncoming, partition_id: int) -> bytes:
-    return headers.polled_head(incoming.client, incoming.checksum, incoming.request, partition_id, 0, 0)

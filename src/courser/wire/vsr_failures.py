@@ -1,13 +1,16 @@
-"""How failures are sent in SDK 0.9: as a status, as a result, as an eviction, or as a reply that says "not found".
+"""How failures are sent in SDK 0.9 and later: as a status, a result, an eviction, or a reply that says "not found".
 
 Handlers always raise the most specific number. These tables convert it to the reply of the original server.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
+from typing import TypeAlias
 
 from courser.api import commands as c
 from courser.errors import ErrorCode as E
-from courser.model.identifiers import ConsumerKind
+from courser.model.identifiers import Consumer, ConsumerKind
 from courser.wire.vsr_headers import LOGOUT, NON_REPLICATED, REGISTER, EvictionReason
 
 
@@ -46,7 +49,9 @@ _BY_STATUS = frozenset(
 _OWN_CODE_MIN = 20_000
 """Courser's own numbers for a disk that refused. Nothing was carried out, so no reply is remembered."""
 
-_MISSES: dict[type[c.Command], frozenset[int]] = {
+Misses: TypeAlias = Mapping[type[c.Command], frozenset[int]]
+
+_MISSES: Misses = {
     c.GetStream: frozenset({E.STREAM_NOT_FOUND}),
     c.GetTopic: frozenset({E.STREAM_NOT_FOUND, E.TOPIC_NOT_FOUND}),
     c.GetUser: frozenset({E.RESOURCE_NOT_FOUND}),
@@ -70,11 +75,16 @@ _MISSES: dict[type[c.Command], frozenset[int]] = {
     ),
 }
 """Reads that find nothing."""
+_MISSES_SINCE_0_10: Misses = {
+    **_MISSES,
+    # The client has looked for the partition before: what is missing was there, or the member lost it.
+    c.GetConsumerOffset: frozenset({E.RESOURCE_NOT_FOUND, E.CONSUMER_OFFSET_NOT_FOUND, E.GROUP_NOT_FOUND}),
+}
 
 _NOT_OWNED = frozenset({E.GROUP_NOT_FOUND, E.GROUP_MEMBER_NOT_FOUND, E.PARTITION_NOT_OWNED, E.PARTITION_NOT_FOUND})
 """Failures of a group's poll that make the member request its partitions again."""
 
-_WRITE_CODES = {
+_WRITE_CODES: Mapping[E, E] = {
     E.STREAM_NOT_FOUND: E.RESOURCE_NOT_FOUND,
     E.TOPIC_NOT_FOUND: E.RESOURCE_NOT_FOUND,
     E.PARTITION_NOT_FOUND: E.RESOURCE_NOT_FOUND,
@@ -84,6 +94,42 @@ _WRITE_CODES = {
     E.GROUP_MEMBER_NOT_FOUND: E.CONSUMER_NOT_RESOLVED,
 }
 """Sends and stored offsets: the reply does not say what is missing, and only its owner may commit for a partition."""
+
+_NOTHING_COMMITTED = frozenset(
+    {
+        E.FEATURE_UNAVAILABLE,
+        E.INVALID_IDENTIFIER,
+        E.NOT_ACCEPTED,
+        E.HISTORY_UNAVAILABLE,
+        E.TOO_MANY_WAITING_READS,
+        E.STREAM_NOT_FOUND,
+        E.TOPIC_NOT_FOUND,
+        E.PARTITION_NOT_FOUND,
+        E.INVALID_OFFSET,
+        E.PARTITION_NOT_OWNED,
+    }
+)
+"""Failures of a poll with auto-commit after which SDK 0.10 knows that nothing was committed.
+
+After any other number it refuses to use the partition until the program says how to go on.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureTable:
+    """What releases report differently."""
+
+    misses: Misses
+    writes: Mapping[E, E]
+    """Numbers of sends and stored offsets that are reported as others."""
+    has_empty_poll: bool
+    """Whether a poll for a partition that is not the member's gets an empty reply, instead of a failure."""
+    distrusts_commits: bool
+    """Whether a poll with auto-commit may only fail with the numbers of ``_NOTHING_COMMITTED``."""
+
+
+SDK_0_9 = FailureTable(misses=_MISSES, writes=_WRITE_CODES, has_empty_poll=True, distrusts_commits=False)
+SDK_0_10 = FailureTable(misses=_MISSES_SINCE_0_10, writes={}, has_empty_poll=False, distrusts_commits=True)
 
 WRITES = frozenset(kind.row.operation for kind in (c.SendMessages, c.StoreConsumerOffset, c.DeleteConsumerOffset))
 
@@ -103,30 +149,38 @@ FAREWELLS = {
 """Reasons that a client gets when the server ends its session. In other cases the connection is just closed."""
 
 
-def judge(operation: int, command: c.Command, code: E) -> tuple[FailurePlace, int]:
+def judge(table: FailureTable, operation: int, command: c.Command, code: E) -> tuple[FailurePlace, int]:
     """The reply to a failed command: the channel and the number in it."""
     if code is E.STALE_CLIENT:
         return FailurePlace.EVICTION, EvictionReason.STALE_CLIENT
     if operation == NON_REPLICATED:
-        return _judge_read(command, code)
+        return _judge_read(table, command, code)
     if code is E.UNAUTHENTICATED:
         return FailurePlace.EVICTION, EvictionReason.NO_SESSION
     if operation == REGISTER:
         return _judge_login(command, code)
     if operation in WRITES:
-        return FailurePlace.STATUS, _WRITE_CODES.get(code, code)
+        return FailurePlace.STATUS, table.writes.get(code, code)
     if operation == LOGOUT or code in _BY_STATUS or code >= _OWN_CODE_MIN:
         return FailurePlace.STATUS, code
     return FailurePlace.RESULT, code
 
 
-def _judge_read(command: c.Command, code: E) -> tuple[FailurePlace, int]:
-    if code in _MISSES.get(type(command), ()):
+def _judge_read(table: FailureTable, command: c.Command, code: E) -> tuple[FailurePlace, int]:
+    if code in table.misses.get(type(command), ()):
         return FailurePlace.NOTHING, 0
     if isinstance(command, c.GetTopics) and code is E.STREAM_NOT_FOUND:
         return FailurePlace.EMPTY_LIST, 0
-    if isinstance(command, c.PollMessages) and command.consumer.kind is ConsumerKind.GROUP and code in _NOT_OWNED:
-        return FailurePlace.NOT_OWNED, 0
+    if isinstance(command, c.PollMessages):
+        return _judge_poll(table, command.consumer, code, commits=command.auto_commit)
+    return FailurePlace.STATUS, code
+
+
+def _judge_poll(table: FailureTable, consumer: Consumer, code: E, *, commits: bool) -> tuple[FailurePlace, int]:
+    if consumer.kind is ConsumerKind.GROUP and code in _NOT_OWNED:
+        return (FailurePlace.NOT_OWNED, 0) if table.has_empty_poll else (FailurePlace.STATUS, E.PARTITION_NOT_OWNED)
+    if table.distrusts_commits and commits and code not in _NOTHING_COMMITTED:
+        return FailurePlace.STATUS, E.FEATURE_UNAVAILABLE
     return FailurePlace.STATUS, code
 
 

@@ -1,4 +1,4 @@
-"""The 256-byte headers of SDK 0.9: requests, replies, evictions. The only place that knows the positions of the fields.
+"""The 256-byte headers of SDK 0.9 and later: requests, replies, evictions. The only place that knows where fields are.
 
 All numbers are little-endian. Unused fields are zero and left out: checksums of the header and the body, cluster, view,
 release, replica, timestamp, context.
@@ -29,7 +29,7 @@ NO_CLIENT = bytes(CLIENT_SIZE)
 NO_CHECKSUM = bytes(16)
 
 PROTOCOL_VERSION = 11 << 10
-"""0.11.0, packed: major, minor and patch have ten bits each, the patch the lowest."""
+"""Of Courser's own client: 0.11.0, packed. Major, minor and patch have ten bits each, the patch the lowest."""
 
 _REQUEST = Struct(
     "<"
@@ -47,6 +47,7 @@ _REQUEST = Struct(
     "Q"  # 184 session
     "4x"
     "I"  # 196 code: of the command, if the operation is NON_REPLICATED
+    # 200 incarnation of the partition, from SDK 0.10 on; its other new fields are for clusters.
     "56x"
 )
 assert _REQUEST.size == HEADER_SIZE
@@ -81,7 +82,13 @@ _POLLED = Struct(
     "Q"  # current_offset
     "I"  # message_count
 )
+_POLLED_WITH_CONTEXT = Struct(
+    _POLLED.format + "Q"  # incarnation
+    "Q"  # owner_generation: 0
+    "Q"  # metadata_op
+)
 assert (_REPLY.size, _SENT.size, _POLLED.size) == (HEADER_SIZE, HEADER_SIZE + 24, HEADER_SIZE + 16)
+assert _POLLED_WITH_CONTEXT.size == HEADER_SIZE + 40
 
 _EVICTION = Struct(
     "<"
@@ -105,8 +112,8 @@ NON_REPLICATED = 2
 """The operation of commands that have none of their own: their code is in another field."""
 LOGOUT = 3
 SEND_MESSAGES = c.SendMessages.row.operation
-OPERATIONS = frozenset({NON_REPLICATED, *(row.operation for row in c.COMMANDS if row.operation)})
-"""All operations of clients; the rows of the commands assign them."""
+SESSION_OPERATIONS = frozenset({REGISTER, NON_REPLICATED, LOGOUT, SEND_MESSAGES})
+"""Operations that every release knows; the rows of the commands assign all others."""
 
 INTERNAL_OPERATIONS = range(64, 69)
 """Operations between servers of a cluster. Clients never send them, but three of them are in replies."""
@@ -138,12 +145,22 @@ unpack_request: Callable[[memoryview], tuple[int, int, bytes, bytes, int, int, i
 unpack_size_and_command: Callable[[memoryview], tuple[int, int]] = Struct("<48xI8xB").unpack_from
 """Size and command, from a head of at least 61 bytes."""
 
+_unpack_incarnation = Struct("<200xQ").unpack_from
+
+
+def incarnation_of(frame: memoryview) -> int:
+    """The incarnation of the partition that a request is for; SDK 0.9 always sends 0."""
+    incarnation: int = _unpack_incarnation(frame)[0]
+    return incarnation
+
+
 # Plain numbers, because looking up members of an enum costs more than the rest of a reply's header.
 
 _pack_request = _REQUEST.pack
 _pack_reply = _REPLY.pack
 _pack_sent = _SENT.pack
 _pack_polled = _POLLED.pack
+_pack_polled_with_context = _POLLED_WITH_CONTEXT.pack
 
 
 def frame_size_of(head: memoryview) -> int:
@@ -198,8 +215,10 @@ def polled_head(
     current_offset: int,
     message_count: int,
     batches_size: int = 0,
+    incarnation: int = 0,
 ) -> bytes:
-    """The reply to a poll up to its batches."""
+    """The reply to a poll up to its batches. SDK 0.9 does not ask for the incarnation."""
+    del incarnation
     return _pack_polled(
         HEADER_SIZE + 16 + batches_size,
         COMMAND_REPLY,
@@ -213,6 +232,40 @@ def polled_head(
         partition_id,
         current_offset,
         message_count,
+    )
+
+
+def polled_head_with_context(
+    client: bytes,
+    checksum: bytes,
+    request: int,
+    partition_id: int,
+    current_offset: int,
+    message_count: int,
+    batches_size: int = 0,
+    incarnation: int = 0,
+) -> bytes:
+    """``polled_head`` with the context that SDK 0.10 sends back with its next requests for the partition.
+
+    The journal entry that created the partition is also the one that the context is valid from: no change to other
+    metadata makes the client look for the partition again.
+    """
+    return _pack_polled_with_context(
+        HEADER_SIZE + 40 + batches_size,
+        COMMAND_REPLY,
+        checksum,
+        client,
+        0,
+        0,
+        request,
+        NON_REPLICATED,
+        0,
+        partition_id,
+        current_offset,
+        message_count,
+        incarnation,
+        0,
+        incarnation,
     )
 
 

@@ -1,29 +1,37 @@
-"""The login of SDK 0.9: protocol version, name of the SDK, and either a password or a token.
+"""The login of SDK 0.9 and later: protocol version, name of the SDK, and either a password or a token.
 
 The bytes do not say which of the two it is. A token is followed by the length of its context, nearly always four zero
 bytes, so that it looks like a user name with an empty password: this counts as a token. If both are possible, the
 password is tried first, then the token.
+
+The version decides how the rest is read, and it is judged first: a client of another protocol learns that it has
+another protocol, whatever follows.
 """
 
 from courser.api.commands import LoginUser, LoginWithToken
 from courser.wire.reading import Malformed, Reader
-from courser.wire.vsr_headers import PROTOCOL_VERSION
-
-PROTOCOL_VERSION_MAX = PROTOCOL_VERSION
-PROTOCOL_VERSION_MIN = PROTOCOL_VERSION
-"""The versions that a refused client gets; the patch number does not count."""
 
 
-class VersionRefused(Exception):
-    """A client of another protocol version."""
+def version_of(body: memoryview) -> int:
+    """The protocol version of the client. Raises ``Malformed``."""
+    return Reader(body).u32()
 
-    def __init__(self, version: int) -> None:
-        super().__init__(version)
-        self.version = version
 
-    def __str__(self) -> str:
-        version = self.version
-        return f"protocol {version >> 20}.{version >> 10 & 1023}.{version & 1023} is not supported"
+def version_text(version: int) -> str:
+    """A protocol version as people write it."""
+    return f"{version >> 20}.{version >> 10 & 1023}.{version & 1023}"
+
+
+def sdk_of(body: memoryview) -> str:
+    """The name and the release of the client's library, as far as the body contains them."""
+    reader = Reader(body)
+    words = []
+    try:
+        reader.u32()
+        words += [reader.name(), reader.name()]
+    except Malformed:
+        pass
+    return " ".join(words)
 
 
 def sdk_name_of(body: memoryview) -> str:
@@ -36,21 +44,22 @@ def sdk_name_of(body: memoryview) -> str:
         return ""
 
 
-def read_login(body: memoryview) -> LoginUser | LoginWithToken:
+def read_login(body: memoryview, secret_size: int = 0) -> LoginUser | LoginWithToken:
     """Decode the body of a Register.
+
+    Args:
+        body: what follows the header.
+        secret_size: bytes before the credentials with which SDK 0.10 could resume the session on another connection.
 
     Raises:
         Malformed: neither form matches.
-        VersionRefused: a form matches, but the client has another version.
     """
     reader = Reader(body)
-    version = reader.u32()
+    reader.u32()
     sdk = reader.name()
     sdk_version = reader.name()
-    login = _read_credentials(body, reader.position, sdk_version, sdk)
-    if version >> 10 != PROTOCOL_VERSION >> 10:
-        raise VersionRefused(version)
-    return login
+    reader.take(secret_size)
+    return _read_credentials(body, reader.position, sdk_version, sdk)
 
 
 def _read_credentials(body: memoryview, position: int, sdk_version: str, sdk: str) -> LoginUser | LoginWithToken:

@@ -195,6 +195,17 @@ def _encode_entries(entries: Iterable[tuple[TopicOption, OptionValue]]) -> bytes
     return b"".join(parts)
 
 
+def write_block_of_text(key: str, text: str) -> bytes:
+    """A block with one option, which is text."""
+    entry = _text_field(key) + _text_field(text)
+    return _U32.pack(len(entry)) + entry
+
+
+def _text_field(text: str) -> bytes:
+    data = text.encode()
+    return _FIELD.pack(HeaderKind.STRING, len(data)) + data
+
+
 def _encode_block(entries: Iterable[tuple[TopicOption, OptionValue]]) -> bytes:
     block = _encode_entries(entries)
     return _U32.pack(len(block)) + block
@@ -210,16 +221,18 @@ def write_wanted_options(options: TopicOptions) -> bytes:
 
 
 @lru_cache(_KNOWN_COUNT_MAX)
-def write_topic_options(options: TopicOptions, effective: TopicOptions) -> bytes:
-    """Two blocks: the options that were set, and the defaults of the others."""
+def write_topic_options(options: TopicOptions, effective: TopicOptions, hidden: frozenset[str] = frozenset()) -> bytes:
+    """Two blocks: the options that were set, and the defaults of the others. Both without those that are hidden."""
     derived = [
         (option, value)
         for option in _SORTED_OPTIONS
         if getattr(options, option.field) is None
         and not option.is_own
+        and option.name not in hidden
         and (value := getattr(effective, option.field)) is not None
     ]
-    return _encode_block(_set_entries(options)) + _encode_block(derived)
+    explicit = [(option, value) for option, value in _set_entries(options) if option.name not in hidden]
+    return _encode_block(explicit) + _encode_block(derived)
 
 
 @lru_cache(_KNOWN_COUNT_MAX)

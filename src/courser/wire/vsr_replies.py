@@ -1,6 +1,7 @@
 """Bodies of SDK 0.9 replies, encoded by the server and decoded by Courser's own client.
 
-Most are derived from their fields (``layouts``). By hand: replies with options, sends and polls, and the login.
+Most are derived from their fields (``layouts``). By hand: replies with options, sends and polls, and the login. What
+later releases write differently is in ``vsr_records``.
 """
 
 from collections.abc import Callable
@@ -11,16 +12,13 @@ import msgspec
 
 from courser.api import replies as r
 from courser.api.commands import COMMANDS
+from courser.api.table import SDK_0_10
 from courser.model.topic_options import TopicOptions, compression_for_sdks
 from courser.wire import shared_replies as shared
 from courser.wire.layouts import layout_of
 from courser.wire.reading import Malformed, Reader
-from courser.wire.vsr_headers import PROTOCOL_VERSION
 from courser.wire.vsr_options import read_reported_options, write_topic_options
 from courser.wire.writing import optional_permissions_of_reply, text8, u32
-
-SERVER_VERSION = "0.9.0"
-"""The release with this protocol version, for the reply to a login."""
 
 ReplyWriter: TypeAlias = Callable[[Any], bytes]
 ReplyReader: TypeAlias = Callable[[Reader], Any]
@@ -95,17 +93,9 @@ def _merged(wanted: TopicOptions, derived: TopicOptions) -> TopicOptions:
     return TopicOptions(**values)
 
 
-def _write_stream_details(reply: r.StreamDetails) -> bytes:
-    return write_stream(reply.stream) + b"".join(map(write_topic, reply.topics))
-
-
 def _read_stream_details(reader: Reader) -> r.StreamDetails:
     info = _read_stream(reader)
     return r.StreamDetails(info, [_read_topic(reader) for _ in range(info.topic_count)])
-
-
-def _write_topic_details(reply: r.TopicDetails) -> bytes:
-    return write_topic(reply.topic) + b"".join(map(_partition.write, reply.partitions))
 
 
 def _read_topic_details(reader: Reader) -> r.TopicDetails:
@@ -117,10 +107,6 @@ def write_new_topic(reply: r.TopicDetails) -> bytes:
     """A new topic. Like the original server, it reports that the partitions have no segments yet."""
     partitions = [_NEW_PARTITION.pack(row.partition_id, row.created_at, 0) for row in reply.partitions]
     return write_topic(reply.topic) + b"".join(partitions)
-
-
-def _write_topics(reply: r.TopicList) -> bytes:
-    return u32(len(reply.topics)) + b"".join(map(write_topic, reply.topics))
 
 
 def _read_topics(reader: Reader) -> r.TopicList:
@@ -140,16 +126,13 @@ def _read_user(reader: Reader) -> r.UserInfo:
     return row
 
 
-def _write_user_details(reply: r.UserDetails) -> bytes:
-    return _write_user(reply.user) + optional_permissions_of_reply(reply.permissions)
-
-
 def _read_user_details(reader: Reader) -> r.UserDetails:
     return r.UserDetails(_read_user(reader), reader.optional_permissions())
 
 
-def _write_logged_in(reply: r.LoggedIn) -> bytes:
-    return _LOGIN.pack(reply.user_id, reply.session, PROTOCOL_VERSION) + text8(SERVER_VERSION)
+def write_logged_in(reply: r.LoggedIn, version: int, release: str) -> bytes:
+    """The protocol version is that of the client; the release is the server's."""
+    return _LOGIN.pack(reply.user_id, reply.session, version) + text8(release)
 
 
 def _read_logged_in(reader: Reader) -> r.LoggedIn:
@@ -187,6 +170,26 @@ def _read_all(reader: Reader, read: Callable[[Reader], Row]) -> list[Row]:
 
 # --- the tables ---------------------------------------------------------------------------------------
 
+
+def record_writers(
+    *,
+    stream: Callable[[r.StreamInfo], bytes],
+    topic: Callable[[r.TopicInfo], bytes],
+    partition: Callable[[r.PartitionInfo], bytes],
+    user: Callable[[r.UserInfo], bytes],
+) -> dict[type[r.Reply], ReplyWriter]:
+    """The writers of all replies that are made of these records."""
+    return {
+        r.StreamInfo: stream,
+        r.StreamDetails: lambda reply: stream(reply.stream) + b"".join(map(topic, reply.topics)),
+        r.StreamList: lambda reply: b"".join(map(stream, reply.streams)),
+        r.TopicDetails: lambda reply: topic(reply.topic) + b"".join(map(partition, reply.partitions)),
+        r.TopicList: lambda reply: u32(len(reply.topics)) + b"".join(map(topic, reply.topics)),
+        r.UserDetails: lambda reply: user(reply.user) + optional_permissions_of_reply(reply.permissions),
+        r.UserList: lambda reply: b"".join(map(user, reply.users)),
+    }
+
+
 _WRITTEN_BY_HAND: dict[type[r.Reply], ReplyWriter] = {
     r.Stats: shared.write_stats,
     r.SnapshotArchive: lambda reply: reply.data,
@@ -194,14 +197,7 @@ _WRITTEN_BY_HAND: dict[type[r.Reply], ReplyWriter] = {
     r.OptionList: shared.write_options,
     r.ClientDetails: shared.write_client_details,
     r.ClientList: lambda reply: b"".join(map(shared.write_client, reply.clients)),
-    r.UserDetails: _write_user_details,
-    r.UserList: lambda reply: b"".join(map(_write_user, reply.users)),
-    r.LoggedIn: _write_logged_in,
-    r.StreamInfo: write_stream,
-    r.StreamDetails: _write_stream_details,
-    r.StreamList: lambda reply: b"".join(map(write_stream, reply.streams)),
-    r.TopicDetails: _write_topic_details,
-    r.TopicList: _write_topics,
+    **record_writers(stream=write_stream, topic=write_topic, partition=_partition.write, user=_write_user),
 }
 _READ_BY_HAND: dict[type[r.Reply], ReplyReader] = {
     r.Stats: shared.read_stats,
@@ -221,12 +217,12 @@ _READ_BY_HAND: dict[type[r.Reply], ReplyReader] = {
     r.Sent: _read_sent,
     r.Polled: _read_polled,
 }
-_REPLIES = {row.reply for row in COMMANDS if row.reply is not None}
+_REPLIES = {row.reply for row in COMMANDS if row.reply is not None and row.since < SDK_0_10}
 
 WRITERS: dict[type[r.Reply], ReplyWriter] = {
-    reply: _WRITTEN_BY_HAND.get(reply) or layout_of(reply).write for reply in _REPLIES - {r.Sent, r.Polled}
+    reply: _WRITTEN_BY_HAND.get(reply) or layout_of(reply).write for reply in _REPLIES - {r.Sent, r.Polled, r.LoggedIn}
 }
-"""For the server: all except sends and polls, which have their own functions."""
+"""For the server: all except sends, polls and logins, which have their own functions."""
 READERS: dict[type[r.Reply], ReplyReader] = {
     reply: _READ_BY_HAND.get(reply) or layout_of(reply).read for reply in _REPLIES
 }

@@ -10,6 +10,7 @@ from struct import Struct
 from typing import Any, TypeAlias
 
 from courser.api import commands as c
+from courser.api.table import SDK_0_10
 from courser.errors import ErrorCode, InvalidBatch
 from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.model.messaging import ByKey, Partitioning
@@ -98,7 +99,7 @@ def read_send_head(body: memoryview) -> bytes:
     return body[: size + EXTENSION_POSITION].tobytes()
 
 
-def read_send(head: bytes, body: memoryview, verify_frames: bool) -> c.SendMessages:
+def read_send(head: bytes, body: memoryview, verify_frames: bool, incarnation: int = 0) -> c.SendMessages:
     """Decode a send. The batch is not copied.
 
     Raises:
@@ -112,10 +113,10 @@ def read_send(head: bytes, body: memoryview, verify_frames: bool) -> c.SendMessa
         raise InvalidBatch(
             ErrorCode.INVALID_MESSAGES_COUNT, f"the request says {count} messages, but the batch has {batch.count}"
         )
-    return c.SendMessages(stream, topic, partitioning, [batch])
+    return c.SendMessages(stream, topic, partitioning, [batch], incarnation)
 
 
-def read_usual_send(taken: TakenSend) -> c.SendMessages | None:
+def read_usual_send(taken: TakenSend, incarnation: int = 0) -> c.SendMessages | None:
     """The send that ``take_vsr_send`` found; None if its destination is invalid, or promises other messages."""
     _, _, _, _, metadata, origin_timestamp, count, body, frame_size, starts, checksums = taken
     try:
@@ -125,7 +126,8 @@ def read_usual_send(taken: TakenSend) -> c.SendMessages | None:
     if promised_count != count:
         return None
     frames = FrameLayout(count, frame_size, starts, len(body))
-    return c.SendMessages(stream, topic, partitioning, [Batch(origin_timestamp, count, body, frames, checksums)])
+    batch = Batch(origin_timestamp, count, body, frames, checksums)
+    return c.SendMessages(stream, topic, partitioning, [batch], incarnation)
 
 
 def read_offset_content(body: memoryview) -> bytes:
@@ -133,7 +135,7 @@ def read_offset_content(body: memoryview) -> bytes:
     return bytes(body[:_OFFSET_BODY_SIZE_MAX])
 
 
-def read_poll(body: memoryview) -> c.PollMessages:
+def read_poll(body: memoryview, incarnation: int = 0) -> c.PollMessages:
     """Decode a poll. A single consumer that names no partition reads the first one."""
     head_size = min(len(body) - _POLL_TAIL.size, POLL_HEAD_SIZE_MAX)
     if head_size < 0:
@@ -144,7 +146,7 @@ def read_poll(body: memoryview) -> c.PollMessages:
     if kind is None:
         raise Malformed(f"unknown polling strategy {kind_number}")
     partition = partition_id if has_partition == 1 else _unnamed_partition(consumer)
-    return c.PollMessages(consumer, stream, topic, partition, kind, value, count, auto_commit != 0)
+    return c.PollMessages(consumer, stream, topic, partition, kind, value, count, auto_commit != 0, incarnation)
 
 
 def _unnamed_partition(consumer: Consumer) -> int | None:
@@ -303,7 +305,7 @@ _READ_ELSEWHERE = frozenset({c.SendMessages, c.PollMessages, c.LoginUser, c.Logi
 _READERS: dict[type[c.Command], RequestReader] = {
     row.kind: _READ_BY_HAND.get(row.kind) or layout_of(row.kind).read
     for row in c.COMMANDS
-    if row.kind not in _READ_ELSEWHERE
+    if row.kind not in _READ_ELSEWHERE and row.since < SDK_0_10
 }
 READERS_OF_OPERATIONS: dict[int, RequestReader] = {
     kind.row.operation: read for kind, read in _READERS.items() if kind.row.operation
@@ -326,6 +328,6 @@ _WRITTEN_BY_HAND: dict[type[c.Command], RequestWriter] = {
 WRITERS: dict[type[c.Command], RequestWriter] = {
     row.kind: _WRITTEN_BY_HAND.get(row.kind) or layout_of(row.kind).write
     for row in c.COMMANDS
-    if row.kind is not c.SendMessages
+    if row.kind is not c.SendMessages and row.since < SDK_0_10
 }
 """For the client: the bodies of all requests except sends."""

@@ -175,7 +175,7 @@ async def sums_of_topic(topic: OpenTopic, steps: Steps) -> TopicSums:
 def _partition(partition: entities.Partition, found: Partition | None) -> r.PartitionInfo:
     """A partition; None if it is not open yet."""
     if found is None:
-        return r.PartitionInfo(partition.partition_id, partition.created_at, 0, 0, 0, 0)
+        return r.PartitionInfo(partition.partition_id, partition.created_at, 0, 0, 0, 0, partition.incarnation)
     log = found.log
     return r.PartitionInfo(
         partition.partition_id,
@@ -185,6 +185,7 @@ def _partition(partition: entities.Partition, found: Partition | None) -> r.Part
         current_offset(found),
         log.size,
         log.message_count,
+        partition.incarnation,
     )
 
 

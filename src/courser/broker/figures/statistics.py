@@ -4,6 +4,7 @@ Reading them blocks while a few small files are read: call it in a pool.
 """
 
 import os
+import resource
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -50,6 +51,9 @@ class MachineFigures:
     thread_count: int
     free_disk_space: int
     total_disk_space: int
+    open_file_count: int
+    open_file_limit: int
+    """Of one process: each has a limit of its own."""
 
 
 class Machine:
@@ -91,6 +95,8 @@ class Machine:
             thread_count=_fields(self._proc / "self" / "status").get("Threads", threading.active_count()),
             free_disk_space=free_disk_space,
             total_disk_space=total_disk_space,
+            open_file_count=_open_file_count(self._proc / "self"),
+            open_file_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         )
 
     def measure_all(self) -> MachineFigures:
@@ -107,6 +113,7 @@ class Machine:
             read_bytes=own.read_bytes + sum(fields.get("read_bytes", 0) for fields in inputs),
             written_bytes=own.written_bytes + sum(fields.get("write_bytes", 0) for fields in inputs),
             thread_count=own.thread_count + sum(_fields(path / "status").get("Threads", 0) for path in found),
+            open_file_count=own.open_file_count + sum(map(_open_file_count, found)),
         )
 
     def _usage_of(self, processes: Iterable[int]) -> float:
@@ -148,6 +155,13 @@ class Machine:
 def _resident_size(process: Path) -> int:
     words = _text(process / "statm").split()
     return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if len(words) > 1 else 0
+
+
+def _open_file_count(process: Path) -> int:
+    try:
+        return len(list((process / "fd").iterdir()))
+    except OSError:
+        return 0
 
 
 def _cpu_time(process: Path) -> float:
@@ -195,6 +209,8 @@ def describe_server(
         thread_count=figures.thread_count,
         free_disk_space=figures.free_disk_space,
         total_disk_space=figures.total_disk_space,
+        open_file_count=figures.open_file_count,
+        open_file_limit=figures.open_file_limit,
     )
 
 

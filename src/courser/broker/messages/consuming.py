@@ -21,7 +21,7 @@ from courser.broker.messages.row_counts import RowCounts
 from courser.broker.messages.searching import SEARCH_COUNT, SEARCH_SIZE, search
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_reader import Question
-from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
+from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry, check_incarnation
 from courser.broker.partition.read_buffers import ReadBuffers
 from courser.broker.partition.recent_reads import RecentReads
 from courser.broker.partition.waiting import Waiting, attempt
@@ -170,10 +170,13 @@ class Polls:
         """Read for a client. What is gone or damaged is passed over and counted.
 
         Raises:
-            CommandRejected: no such partition (3007), or one of a group that is not the member's (5006, 5009).
+            CommandRejected: no such partition (3007), another one than the client means (87), or one of a group that is
+            not the member's (5006, 5009).
         """
         topic = self._partitions.topics.get(address) or self._partitions.at(address)
         partition, key = self._target(session, topic, command.consumer, command.partition_id)
+        if command.incarnation:
+            check_incarnation(partition, command.incarnation)
         offset = start_of_poll(partition, key, command)
         if offset is None or command.auto_commit or command.kind is _LAST:
             return attempt(self._poll_in_steps(session, topic, partition, key, command, offset))
@@ -207,13 +210,14 @@ class Polls:
         log, reader = partition.log, partition.reader
         current_offset = max(log.readable_end - 1, 0)
         if result is None:
-            return Polled(log.identity.partition_id, current_offset, 0, (), 0)
+            return Polled(log.identity.partition_id, current_offset, 0, (), 0, log.identity.incarnation)
         for skipped in result.skipped:
             self.counters.note(partition, skipped)
         count, size = result.message_count, result.size
         reader.polled_count += count
         reader.polled_size += size
-        return Polled(log.identity.partition_id, current_offset, count, result.pieces, size)
+        identity = log.identity
+        return Polled(identity.partition_id, current_offset, count, result.pieces, size, identity.incarnation)
 
     async def _read_newest(
         self, session: Session, partition: Partition, count: int, result: ReadResult

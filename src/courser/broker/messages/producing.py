@@ -13,7 +13,7 @@ from courser.api.replies import Sent
 from courser.broker.partition.disk_watch import DiskWatch
 from courser.broker.partition.message_keys import with_key
 from courser.broker.partition.partition import Partition
-from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
+from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry, check_incarnation
 from courser.broker.partition.waiting import Waiting, attempt
 from courser.catalog.directories import identity_of
 from courser.catalog.state import CatalogState
@@ -83,6 +83,8 @@ class Sends:
             return attempt(self._append_prepared(topic, command))
         partition_id = partitioning.partition_id
         partition = topic.partition(partition_id)
+        if command.incarnation:
+            check_incarnation(partition, command.incarnation)
         try:
             appended = partition.try_append(batches[0])
         except PartitionReadOnly as error:
@@ -101,6 +103,7 @@ class Sends:
         partitioning, batches = command.partitioning, command.batches
         partition_id = choose_partition(topic, partitioning)
         partition = topic.partition(partition_id)
+        check_incarnation(partition, command.incarnation)
         if type(partitioning) is ByKey:
             batches = await self.with_key(batches, partitioning.key)
         size = sum(batch.size for batch in batches)

@@ -9,7 +9,7 @@ from courser.broker.access.sessions import Session
 from courser.broker.groups.groups import ConsumerGroups, GroupKey
 from courser.broker.messages.consuming import Polls, consumer_key, current_offset, group_key
 from courser.broker.partition.partition import Partition
-from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
+from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry, check_incarnation
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ConsumerOffsetNotFound, CourserError, ErrorCode, InvalidOffset
 from courser.model.identifiers import ConsumerKind, Identifier, TopicAddress
@@ -40,6 +40,7 @@ class StoredOffsets:
         else:
             key = consumer_key(consumer.identifier)
         partition = topic.partition(command.partition_id or 0)
+        check_incarnation(partition, command.incarnation)
         stored = partition.log.offsets.get(key)
         if stored is None:
             partition.log.check_readable()
@@ -86,8 +87,11 @@ class StoredOffsets:
         if consumer.kind is ConsumerKind.GROUP:
             group = self._polls.group_of(topic, consumer.identifier)
             partition_id = self._groups.partition_for_commit(session, group, command.partition_id)
-            return topic.partition(partition_id), group_key(group[2])
-        return topic.partition(command.partition_id or 0), consumer_key(consumer.identifier)
+            partition, key = topic.partition(partition_id), group_key(group[2])
+        else:
+            partition, key = topic.partition(command.partition_id or 0), consumer_key(consumer.identifier)
+        check_incarnation(partition, command.incarnation)
+        return partition, key
 
     def _group_id(self, topic: OpenTopic, identifier: Identifier) -> int:
         return self._polls.group_of(topic, identifier)[2]

@@ -92,6 +92,14 @@ class OpenTopic:
         return sum(partition.log.size for partition in self.partitions)
 
 
+def check_incarnation(partition: Partition, incarnation: int) -> None:
+    """Raise 87 if a client means another partition, which had the same number before. 0: the client does not say."""
+    current = partition.log.identity.incarnation
+    if incarnation not in (0, current):
+        reason = f"the request is for incarnation {incarnation} of the partition, and the current one is {current}"
+        raise CommandRejected(ErrorCode.HISTORY_UNAVAILABLE, reason)
+
+
 class PartitionRegistry:
     """All open topics. Used from the event loop alone; opening and closing happens in the pool."""
 
