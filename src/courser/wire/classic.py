@@ -95,7 +95,6 @@ class ClassicCodec:
     """
 
     __slots__ = ("_age", "_evidence", "_header_size", "_ids", "_limits", "_usual_length_max")
-    replies_in_order = True
 
     def __init__(
         self,

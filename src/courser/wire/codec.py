@@ -65,10 +65,6 @@ QUICK_SIZE_MAX = 256 * 1024
 class Codec(Protocol):
     """One connection's protocol. Its methods may be called from any thread, one at a time."""
 
-    @property
-    def replies_in_order(self) -> bool:
-        """Whether the client expects the replies in the order of its requests. Known after the login."""
-
     def frame_size(self, head: memoryview) -> int | None:
         """The size of the first frame in bytes; None if more bytes are needed to tell.
 

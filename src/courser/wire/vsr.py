@@ -148,10 +148,6 @@ class VsrCodec:
         """Whether it is Courser's own client: failures keep their number and have details."""
 
     @property
-    def replies_in_order(self) -> bool:
-        return self._dialect.replies_in_order
-
-    @property
     def facts(self) -> tuple[int, DuplicateTable, bytes, bool, bool]:
         """What it knows about its client."""
         return self._version, self._duplicates, self._client, self._is_first, self._is_own

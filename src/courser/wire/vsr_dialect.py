@@ -29,8 +29,6 @@ class VsrDialect:
     """The release of the original server, for the reply to a login."""
     repeats_version: bool
     """Whether the same reply has the version of the client, instead of the line's first."""
-    replies_in_order: bool
-    """Whether the first reply is for the first request. Otherwise clients find the request by its number."""
     has_request_checksums: bool
     """Whether headers have the checksum of the body. Otherwise it is a random number, the same for every repeat."""
     has_incarnations: bool
@@ -63,7 +61,6 @@ def _codes_of(operations: Mapping[int, RequestReader]) -> frozenset[int]:
 SDK_0_9 = VsrDialect(
     release="0.9.0",
     repeats_version=False,
-    replies_in_order=True,
     has_request_checksums=True,
     has_incarnations=False,
     secret_size=0,
@@ -94,7 +91,6 @@ PROTOCOL_0_12_0 = replace(
     SDK_0_9,
     release="0.10.0",
     repeats_version=True,
-    replies_in_order=False,
     has_request_checksums=False,
     has_incarnations=True,
     secret_size=32,
