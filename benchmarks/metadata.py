@@ -17,9 +17,9 @@ from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogStore
 from courser.catalog.transitions import apply
 from courser.model.topic_options import TopicOptions
-from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.recovery_cases import StopKind
+from courser.storage.watched_clock import SystemClock
 
 _TIME = 1_700_000_000_000_000
 _PARTITION_COUNT = 3

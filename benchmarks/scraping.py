@@ -29,7 +29,7 @@ from courser.model.topic_options import TopicOptions
 from courser.records.batch import NewMessage, build_batch
 from courser.records.layout import BATCH_HEADER_SIZE
 from courser.storage.data_directory import DataDirectory
-from courser.storage.local_clock import SystemClock
+from courser.storage.watched_clock import SystemClock
 
 _TOPIC_COUNT = 10
 _FACTOR = 10

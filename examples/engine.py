@@ -21,15 +21,14 @@ from courser.records.frames import iterate_frames
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job, perform
-from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import LocalFileSystem, lock_directory
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import LOG_SUFFIX, partition_directory
 from courser.storage.read_result import ReadResult, SkippedRange
 from courser.storage.session_file import begin_session, check_format, end_session, how_it_stopped
 from courser.storage.settings import LogSettings
-from courser.storage.syncing import plan_sync
-from courser.storage.upkeep import close, plan_reservation, plan_upkeep
+from courser.storage.upkeep import close, plan_reservation, plan_sync, plan_upkeep
+from courser.storage.watched_clock import SystemClock
 
 IDENTITY = PartitionIdentity(bytes.fromhex("c0ffee00c0ffee00c0ffee00c0ffee00"), 0, 1)
 BATCH_COUNT = 100

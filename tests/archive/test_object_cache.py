@@ -10,7 +10,7 @@ from courser.archive.disk_store import DiskStore
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveInterrupted
 from courser.archive.object_cache import BLOCK_SIZE_MAX, CachedObject, ObjectCache, ObjectFile
 from courser.archive.store import Store
-from courser.storage.local_files import LocalFileSystem
+from courser.storage.local_files import LocalFile, LocalFileSystem
 from tests.fakes.object_store import FakeStore
 
 BLOCK = 1000
@@ -158,16 +158,22 @@ def test_a_small_cache_has_small_blocks(size: int, block_size: int) -> None:
 
 
 def test_nothing_stays_open_of_what_is_closed_before_it_is_read_ahead(tmp_path: Path) -> None:
-    forgotten: list[Path] = []
-    store = DiskStore(LocalFileSystem(on_forgotten=forgotten.append), tmp_path, bytes(16))
+    opened: list[LocalFile] = []
+
+    class Watched(LocalFileSystem):
+        def open(self, path: Path, *, writable: bool = False, create: bool = False) -> LocalFile:
+            opened.append(super().open(path, writable=writable, create=create))
+            return opened[-1]
+
+    store = DiskStore(Watched(), tmp_path, bytes(16))
     cache = ObjectCache(5 * BLOCK, BLOCK)
     store.upload("a", [bytes(BLOCK)])
     file = ObjectFile(cache, store, CachedObject("a", BLOCK))
     file.close()
     file.read_ahead()
-    del file
     cache.close()
-    assert forgotten == []
+    assert len(opened) == 2, "to write it, and to read it"
+    assert not any(still.hold() for still in opened)
 
 
 def test_an_object_on_this_machine_is_read_as_a_file(tmp_path: Path) -> None:

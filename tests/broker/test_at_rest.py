@@ -23,7 +23,7 @@ from courser.model.topic_options import COMPRESSIONS
 from courser.records import stored_body
 from courser.records.encryption import EncryptionKey, KeyRing, key_name
 from courser.records.stored_body import Encryption
-from courser.storage import batch_decoder
+from courser.storage import batch_loader
 from courser.storage.local_files import LocalFileSystem
 from courser.testing.broker import TestBroker
 
@@ -121,7 +121,7 @@ async def test_large_batches_are_encoded_and_decoded_on_other_threads(
         return noted
 
     monkeypatch.setattr(preparing, "encode", noting(stored_body.encode))
-    monkeypatch.setattr(batch_decoder, "decode", noting(stored_body.decode))
+    monkeypatch.setattr(batch_loader, "decode", noting(stored_body.decode))
     loop_thread = threading.current_thread()
     async with TestBroker(tmp_path) as broker:
         client = await broker.connect()

@@ -14,9 +14,9 @@ from courser.inspect.verify import Verification
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
 from courser.model.topic_options import TopicOptions
-from courser.storage.engine_limits import EngineLimits
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.message_window import Deduplication
+from courser.storage.settings import EngineLimits
 from tests.handlers.messaging import ME, add_topic, log_of, messages_of, partition_of, poll, poll_command
 from tests.handlers.scenes import Scene, opened
 from tests.storage.condensed import keyed

@@ -15,10 +15,9 @@ from courser.broker.partition.partition import Partition
 from courser.errors import PartitionReadOnly, StorageFailure
 from courser.model.durability import Durability
 from courser.storage import upkeep
-from courser.storage.engine_limits import EngineLimits
 from courser.storage.jobs import Job
 from courser.storage.recovery_cases import StopKind
-from courser.storage.settings import LogSettings
+from courser.storage.settings import EngineLimits, LogSettings
 from tests.broker.open_partitions import (
     DIRECTORY,
     IDENTITY,

@@ -16,8 +16,7 @@ from courser.errors import CommandRejected, PartitionReadOnly
 from courser.model.buffers import Buffer
 from courser.model.durability import Durability
 from courser.records.batch import NewMessage, build_batch
-from courser.storage.engine_limits import EngineLimits
-from courser.storage.settings import LogSettings
+from courser.storage.settings import EngineLimits, LogSettings
 from tests.broker.open_partitions import MINUTE, ONE, GatedFileSystem, opened, send, settings, texts, until
 from tests.fakes.clocks import ManualClock
 from tests.fakes.files import FakeFile

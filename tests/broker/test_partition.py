@@ -13,9 +13,8 @@ from courser.broker.partition.disk_queue import JobKind
 from courser.errors import DiskFull, PartitionReadOnly
 from courser.model.durability import Durability
 from courser.records.batch import NewMessage, build_batch
-from courser.storage.engine_limits import EngineLimits
 from courser.storage.offset_table import read_offsets
-from courser.storage.settings import LogSettings
+from courser.storage.settings import EngineLimits, LogSettings
 from tests.broker.open_partitions import (
     DIRECTORY,
     IDENTITY,

@@ -18,8 +18,7 @@ from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
-from courser.storage.syncing import plan_sync
-from courser.storage.upkeep import plan_purge, plan_reservation
+from courser.storage.upkeep import plan_purge, plan_reservation, plan_sync
 from tests.catalog.scenes import OPTIONS, uuid
 from tests.fakes.clocks import ManualClock
 from tests.fakes.files import FakeFileSystem, FaultPlan

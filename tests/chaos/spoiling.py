@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from courser.model.buffers import Buffer
-from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import LocalFile, LocalFileSystem
+from courser.storage.watched_clock import SystemClock
 from tests.chaos.control import CERTAIN, Control, Fault
 
 CONTROL_VARIABLE = "CHAOS_CONTROL"

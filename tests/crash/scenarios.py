@@ -18,7 +18,7 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session_file import begin_session, end_session, how_it_stopped
 from courser.storage.settings import LogSettings
-from courser.storage.syncing import plan_sync
+from courser.storage.upkeep import plan_sync
 from tests.fakes.clocks import ManualClock
 from tests.fakes.files import FakeFileSystem
 from tests.simulator.checked_reads import read_everything

@@ -16,8 +16,7 @@ from courser.storage.jobs import Job, perform
 from courser.storage.log_reader import LogReader
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.recovery_cases import StopKind
-from courser.storage.syncing import plan_sync
-from courser.storage.upkeep import plan_purge, plan_reservation, plan_trim, plan_upkeep
+from courser.storage.upkeep import plan_purge, plan_reservation, plan_sync, plan_trim, plan_upkeep
 from tests.crash.outcomes import after_power_cuts
 from tests.fakes.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
 from tests.simulator.small_settings import SMALL_LIMITS

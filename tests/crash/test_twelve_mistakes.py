@@ -49,8 +49,7 @@ from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import perform
 from courser.storage.recovery_cases import StopKind
 from courser.storage.segment import SegmentState
-from courser.storage.syncing import plan_sync
-from courser.storage.upkeep import plan_trim
+from courser.storage.upkeep import plan_sync, plan_trim
 from tests.crash.outcomes import after_power_cuts
 from tests.fakes.files import FaultPlan
 from tests.storage.engine import SMALL, Engine, durability, numbered, payload_of, payloads

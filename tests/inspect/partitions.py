@@ -25,8 +25,7 @@ from courser.storage.recovery_cases import StopKind
 from courser.storage.session_file import begin_session, end_session
 from courser.storage.settings import LogSettings
 from courser.storage.snapshot import Snapshot, write_snapshot
-from courser.storage.syncing import plan_sync
-from courser.storage.upkeep import close, plan_reservation, plan_upkeep
+from courser.storage.upkeep import close, plan_reservation, plan_sync, plan_upkeep
 from tests.fakes.clocks import ManualClock
 
 IDENTITY = PartitionIdentity(bytes(range(16)), 0, 7)

@@ -17,7 +17,7 @@ from courser.pipelines.definition import Definition
 from courser.pipelines.definition_file import load_definition
 from courser.pipelines.running import Runner
 from courser.pipelines.state_folder import Status
-from courser.storage.local_clock import SystemClock
+from courser.storage.watched_clock import SystemClock
 from tests.servers import RunningServer
 
 if TYPE_CHECKING:

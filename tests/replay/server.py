@@ -10,7 +10,7 @@ from courser.broker.access.credentials import Passwords
 from courser.broker.broker import Broker, RootUser
 from courser.broker.settings import BrokerSettings
 from courser.storage.data_directory import DataDirectory
-from courser.storage.local_clock import SystemClock
+from courser.storage.watched_clock import SystemClock
 from tests.broker.listening import listener_of
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from courser.server.certificates import Certificate
 from courser.server.configuration.settings import TlsSettings
-from courser.storage.local_clock import SystemClock
+from courser.storage.watched_clock import SystemClock
 from tests.sdk.conversations import Conversation, Refused
 from tests.sdk.programs.catalogue import scenarios_of
 from tests.servers import RunningServer

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from courser.errors import StartRefused
 from courser.server.certificates import Certificate, fingerprint, make_self_signed
 from courser.server.configuration.settings import TlsSettings
-from courser.storage.local_clock import SystemClock
+from courser.storage.watched_clock import SystemClock
 from tests.fakes.clocks import ManualClock
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)

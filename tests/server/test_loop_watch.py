@@ -20,7 +20,7 @@ from courser.model.metrics import Registry
 from courser.server.blame import Blame, BlameKind, WatchedLoop, blame, commands_by_code
 from courser.server.garbage import CollectionWatch
 from courser.server.loop_watch import LoopReport, LoopWatch, Stall
-from courser.storage.local_clock import SystemClock
+from courser.storage.watched_clock import SystemClock
 from tests.broker.open_partitions import until
 from tests.fakes.clocks import ManualClock
 

@@ -13,7 +13,7 @@ import pytest
 
 from courser.server.certificates import make_self_signed
 from courser.server.recovery_door import RecoveryDoor
-from courser.storage.local_clock import SystemClock
+from courser.storage.watched_clock import SystemClock
 from courser.transports.settings import ConnectionSettings, HttpSettings
 from tests.children import recovering
 from tests.http.serving import HttpClient

@@ -29,10 +29,10 @@ from courser.server.certificates import make_self_signed
 from courser.server.configuration.loading import load
 from courser.server.configuration.settings import settings_of
 from courser.server.listeners import Listeners
-from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session_file import how_it_stopped, read_session
+from courser.storage.watched_clock import SystemClock
 from tests.servers import PATIENCE, RunningServer
 from tests.torture.process import until
 from tests.wire.classic_client import frame

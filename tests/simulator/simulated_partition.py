@@ -14,7 +14,7 @@ from courser.model.identifiers import ConsumerKind
 from courser.records.batch import Batch, NewMessage, build_batch
 from courser.records.stored_body import encode
 from courser.records.stored_header import NO_PRODUCER, PartitionIdentity
-from courser.storage import syncing, upkeep
+from courser.storage import upkeep
 from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
 from courser.storage.log_reader import LogReader
@@ -266,7 +266,7 @@ class SimulatedPartition:
         """Plan a sync, or take the one under way a step further."""
         flight = self._sync
         if flight is None:
-            job = syncing.plan_sync(self.log)
+            job = upkeep.plan_sync(self.log)
             if job is not None:
                 assert self._acknowledgements is not None
                 self._acknowledgements.sync_began(self.log.marks.written)

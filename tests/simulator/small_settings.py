@@ -3,9 +3,8 @@
 import random
 
 from courser.model.durability import Durability, DurabilityPolicy
-from courser.storage.engine_limits import EngineLimits
 from courser.storage.segment_index import IndexCache
-from courser.storage.settings import LogSettings
+from courser.storage.settings import EngineLimits, LogSettings
 from tests.storage.engine import ENCODINGS, encoded
 
 SMALL_LIMITS = EngineLimits(

@@ -16,7 +16,7 @@ from courser.broker.publishing.redo import Redo
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.messaging import ToPartition
 from courser.records.batch import NewMessage, build_batch
-from courser.storage.engine_limits import EngineLimits
+from courser.storage.settings import EngineLimits
 from courser.storage.staged_file import StagedFileWriter
 from tests.fakes.files import FaultPlan
 from tests.staging.lives import EXPECTED, ONE_THREAD, PARTS, SINK, Life, not_yet

@@ -18,8 +18,8 @@ from courser.errors import CourserError, ErrorCode
 from courser.model.messaging import ByKey, Partitioning, ToPartition
 from courser.records.batch import NewMessage, build_batch
 from courser.storage import durable_files
-from courser.storage.engine_limits import EngineLimits
 from courser.storage.files import FileSystem
+from courser.storage.settings import EngineLimits
 from courser.storage.staged_file import StagedFileWriter
 from tests.broker.open_partitions import until
 from tests.staging.lives import SINK, Life

@@ -18,8 +18,7 @@ from courser.storage.paths import LEDGER, OFFSETS, QUARANTINE, index_path, log_p
 from courser.storage.read_result import ReadResult
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
-from courser.storage.syncing import plan_sync
-from courser.storage.upkeep import close, plan_reservation, plan_trim, plan_upkeep
+from courser.storage.upkeep import close, plan_reservation, plan_sync, plan_trim, plan_upkeep
 from tests.fakes.clocks import ManualClock
 from tests.fakes.files import FakeFileSystem
 from tests.records.reference import WireMessage, read_wire

@@ -8,8 +8,7 @@ import pytest
 
 from courser.storage.jobs import Job, perform
 from courser.storage.partition_log import PartitionLog
-from courser.storage.syncing import plan_sync
-from courser.storage.upkeep import plan_upkeep, plan_writeback
+from courser.storage.upkeep import plan_sync, plan_upkeep, plan_writeback
 from tests.fakes.files import FaultPlan
 from tests.storage.engine import SMALL, Engine, numbered
 

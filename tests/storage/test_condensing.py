@@ -202,7 +202,7 @@ def test_a_reader_in_the_old_segment_goes_on_and_one_before_it_begins_again(monk
         return take(segment)
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine.reader._segments, "_take_file", take_and_look_again)
+        patch.setattr(log.files, "take", take_and_look_again)
         assert sorted(stored(engine, 3)) == [5, 6]
 
 

@@ -7,14 +7,13 @@ from hypothesis import strategies as st
 from courser.model.durability import Durability
 from courser.records.stored_header import PartitionIdentity
 from courser.storage import upkeep
-from courser.storage.engine_limits import EngineLimits
 from courser.storage.index_entries import IndexEntries, IndexEntry
 from courser.storage.index_file import BLOCK_SIZE, ENTRIES_PER_BLOCK, BadIndex, IndexFile, segment_seed
 from courser.storage.read_result import SkipReason
 from courser.storage.recovery_cases import StopKind
 from courser.storage.segment import SegmentState
 from courser.storage.segment_index import IndexCache, SegmentIndex
-from courser.storage.settings import LogSettings
+from courser.storage.settings import EngineLimits, LogSettings
 from tests.storage.engine import IDENTITY, Engine, batch_of, durability, flipped, numbered
 
 every_cache = pytest.mark.parametrize("cache", list(IndexCache), ids=lambda cache: cache.value)

@@ -11,13 +11,12 @@ from courser.errors import DiskFull
 from courser.model.durability import Durability, DurabilityPolicy
 from courser.model.identifiers import ConsumerKind
 from courser.storage import upkeep
-from courser.storage.engine_limits import EngineLimits
 from courser.storage.jobs import Job
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
-from courser.storage.settings import LogSettings
-from courser.storage.syncing import plan_sync
+from courser.storage.settings import EngineLimits, LogSettings
+from courser.storage.upkeep import plan_sync
 from tests.fakes.clocks import ManualClock
 from tests.fakes.faults import FaultPlan
 from tests.fakes.files import FakeFileSystem

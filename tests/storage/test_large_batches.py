@@ -9,11 +9,11 @@ from courser.errors import DiskFull, PartitionReadOnly
 from courser.records.batch import Batch
 from courser.records.stored_body import encode
 from courser.records.stored_header import NO_PRODUCER
-from courser.storage.engine_limits import EngineLimits
 from courser.storage.jobs import Job, perform
 from courser.storage.partition_log import Appended
 from courser.storage.read_result import LargeRead, MemoryNeeded, ReadBuffer
 from courser.storage.recovery_cases import StopKind
+from courser.storage.settings import EngineLimits
 from courser.storage.upkeep import plan_reservation
 from tests.fakes.faults import FaultPlan
 from tests.storage.engine import ALL, ENCODINGS, SMALL, Engine, batch_of, encoded, messages_of, numbered, payloads

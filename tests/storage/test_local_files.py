@@ -17,8 +17,8 @@ from courser.errors import ErrorCode, StartRefused
 from courser.model.clock import Clock
 from courser.storage import local_files
 from courser.storage.files import DirectoryEntry, EntryKind, FileSystem, read_exactly, write_all
-from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import KernelCalls, LocalFile, LocalFileSystem, lock_directory
+from courser.storage.watched_clock import SystemClock
 
 HOLDER = """
 import sys

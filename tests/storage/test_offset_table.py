@@ -18,7 +18,6 @@ from courser.errors import (
     TooManyConsumerOffsets,
 )
 from courser.model.identifiers import ConsumerKind
-from courser.storage.engine_limits import EngineLimits
 from courser.storage.files import File
 from courser.storage.jobs import perform
 from courser.storage.offset_table import (
@@ -31,6 +30,7 @@ from courser.storage.offset_table import (
     read_offsets,
 )
 from courser.storage.recovery_cases import StopKind
+from courser.storage.settings import EngineLimits
 from courser.storage.upkeep import plan_purge, plan_upkeep
 from tests.fakes.faults import FaultPlan
 from tests.fakes.files import FakeFileSystem

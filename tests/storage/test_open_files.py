@@ -6,6 +6,7 @@ Python finds that nobody can reach it any more: an exception may keep it reachab
 
 import contextlib
 import errno
+import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,14 +26,21 @@ from courser.storage.offset_table import ConsumerKey
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import TEMPORARY_SUFFIX, log_path
 from courser.storage.recovery_cases import StopKind
-from courser.storage.replacement import plan_replacement
 from courser.storage.segment import SegmentState
 from courser.storage.segment_index import IndexCache
 from courser.storage.session_file import begin_session, read_session
 from courser.storage.snapshot import Snapshot, read_snapshot, write_snapshot
 from courser.storage.staged_file import StagedFileReader, StagedFileWriter, read_staged_file
-from courser.storage.syncing import plan_sync
-from courser.storage.upkeep import close, plan_purge, plan_reservation, plan_trim, plan_upkeep, plan_writeback
+from courser.storage.upkeep import (
+    close,
+    plan_purge,
+    plan_replacement,
+    plan_reservation,
+    plan_sync,
+    plan_trim,
+    plan_upkeep,
+    plan_writeback,
+)
 from tests.fakes.clocks import ManualClock
 from tests.fakes.files import FakeFileSystem, FaultPlan
 from tests.simulator.small_settings import SMALL_LIMITS
@@ -232,9 +240,10 @@ def test_a_deleted_segment_is_closed_at_once_unless_somebody_reads_it() -> None:
         assert disk.open_files == {}
 
 
-def test_the_safety_net_tells_of_a_file_that_nobody_has_closed(tmp_path: Path) -> None:
-    forgotten: list[Path] = []
-    system = LocalFileSystem(on_forgotten=forgotten.append)
-    system.open(tmp_path / "closed", create=True).close()
-    system.open(tmp_path / "forgotten", create=True)
-    assert forgotten == [tmp_path / "forgotten"]
+def test_a_file_that_nobody_has_closed_gives_its_descriptor_back(tmp_path: Path) -> None:
+    file = LocalFileSystem().open(tmp_path / "forgotten", create=True)
+    descriptor = file._descriptor
+    assert os.fstat(descriptor)
+    del file
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)

@@ -17,8 +17,7 @@ from courser.storage.recovery_cases import StopKind
 from courser.storage.segment import SegmentState
 from courser.storage.segment_index import IndexCache
 from courser.storage.settings import LogSettings
-from courser.storage.syncing import plan_sync
-from courser.storage.upkeep import plan_purge, plan_trim, plan_upkeep
+from courser.storage.upkeep import plan_purge, plan_sync, plan_trim, plan_upkeep
 from tests.storage.engine import ALL, ENCODINGS, Engine, batch_of, durability, encoded, messages_of
 
 KEYS = [ConsumerKey(kind, name) for kind in ConsumerKind for name in (b"one", b"two")]

@@ -16,8 +16,7 @@ from courser.storage.jobs import perform
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session_file import begin_session, end_session, how_it_stopped, read_session
-from courser.storage.syncing import plan_sync
-from courser.storage.upkeep import close, plan_purge, plan_trim, plan_upkeep
+from courser.storage.upkeep import close, plan_purge, plan_sync, plan_trim, plan_upkeep
 from tests.fakes.clocks import ManualClock
 from tests.fakes.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
 from tests.storage.engine import DIRECTORY, SMALL, Engine, batch_of, durability, flipped

@@ -9,7 +9,7 @@ from courser.storage.jobs import perform
 from courser.storage.ledger import DamagedRange
 from courser.storage.paths import TEMPORARY_SUFFIX
 from courser.storage.recovery_cases import StopKind
-from courser.storage.replacement import plan_replacement
+from courser.storage.upkeep import plan_replacement
 from tests.fakes.files import CrashMoment, FaultPlan, SimulatedCrash
 from tests.storage.engine import Engine, flipped
 

@@ -8,8 +8,8 @@ import pytest
 
 from courser.errors import DamagedData, StorageFailure
 from courser.records.batch import NewMessage, build_batch, parse_batch
-from courser.storage.engine_limits import EngineLimits
 from courser.storage.local_files import LocalFileSystem
+from courser.storage.settings import EngineLimits
 from courser.storage.staged_file import (
     DamagedPart,
     PartIdentity,

@@ -12,8 +12,7 @@ from courser.storage.jobs import Job, perform
 from courser.storage.offset_table import ConsumerKey
 from courser.storage.recovery_cases import StopKind
 from courser.storage.settings import LogSettings
-from courser.storage.syncing import plan_sync
-from courser.storage.upkeep import close, plan_purge
+from courser.storage.upkeep import close, plan_purge, plan_sync
 from tests.fakes.faults import FaultPlan
 from tests.fakes.files import FakeFileSystem
 from tests.storage.engine import Engine, durability

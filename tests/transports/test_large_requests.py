@@ -13,8 +13,8 @@ from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition, Transport
 from courser.records import classic_decoding
 from courser.storage import partition_log
-from courser.storage.engine_limits import DEFAULT_LIMITS
 from courser.storage.log_reader import LogReader
+from courser.storage.settings import DEFAULT_LIMITS
 from courser.wire import classic
 from tests.torture.clients import WIRES, Client
 from tests.transports.whole_servers import PATIENCE, WholeServer, whole_server

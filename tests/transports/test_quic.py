@@ -17,7 +17,7 @@ from qh3.quic.events import ConnectionTerminated, QuicEvent
 from courser.model.messaging import Transport
 from courser.server.certificates import Certificate
 from courser.server.configuration.settings import TlsSettings
-from courser.storage.local_clock import SystemClock
+from courser.storage.watched_clock import SystemClock
 from courser.transports.quic import REPLY_SIZE_MAX, QuicClient, QuicListener, QuicServices
 from courser.transports.quic_retry import RetryTokens
 from courser.transports.settings import ConnectionSettings, QuicSettings

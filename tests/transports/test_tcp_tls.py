@@ -8,7 +8,7 @@ import pytest
 
 from courser.server.certificates import Certificate
 from courser.server.configuration.settings import TlsSettings
-from courser.storage.local_clock import SystemClock
+from courser.storage.watched_clock import SystemClock
 from courser.transports.settings import ConnectionSettings
 from courser.transports.tcp_connection import TcpConnection
 from tests.transports.echo import frame

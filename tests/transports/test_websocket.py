@@ -17,7 +17,7 @@ from courser.model.buffers import Buffer
 from courser.model.messaging import Transport
 from courser.server.certificates import Certificate
 from courser.server.configuration.settings import TlsSettings
-from courser.storage.local_clock import SystemClock
+from courser.storage.watched_clock import SystemClock
 from courser.transports.settings import ConnectionSettings
 from courser.transports.websocket import assemble_websocket
 from courser.transports.websocket_frames import message, read_header

@@ -22,7 +22,7 @@ from courser.server.configuration.loading import load
 from courser.server.configuration.settings import ServerSettings, settings_of
 from courser.server.listeners import Dependencies, Listeners
 from courser.storage.data_directory import DataDirectory
-from courser.storage.local_clock import SystemClock
+from courser.storage.watched_clock import SystemClock
 from courser.transports.connections import Connections
 from courser.transports.services import Services
 from courser.transports.settings import ConnectionSettings

@@ -65,15 +65,10 @@ class ArchivedSegment:
             for base_offset, position, end_position, first_offset, end_offset in manifest.damages
             if base_offset == piece.base_offset and piece.position <= position < piece.position + piece.size
         )
-        self.reader = SegmentReader(
-            self._identity,
-            settings=settings,
-            take_file=self._take_file,
-            prepare_index=self._prepare_index,
-            rebuild_index=self._rebuild_index,
-        )
+        self.reader = SegmentReader(self._identity, self, settings)
 
-    def _take_file(self, _: Segment) -> File:
+    def take(self, _: Segment) -> File:
+        """Give the object as a file, held."""
         self._file.hold()
         return self._file
 
@@ -96,7 +91,8 @@ class ArchivedSegment:
         """Have its first bytes fetched. Without ``wait``, raises ``BlockingIOError`` if that is not possible yet."""
         self._file.read_ahead(wait=wait)
 
-    def _prepare_index(self, segment: Segment) -> None:
+    def prepare_index(self, segment: Segment) -> None:
+        """Use the archived index, or make it from the batches."""
         if self.piece.index_key:
             index = self._empty_index()
             try:
@@ -106,9 +102,9 @@ class ArchivedSegment:
             else:
                 segment.index, segment.is_index_ready = index, True
                 return
-        self._rebuild_index(segment)
+        self.rebuild_index(segment)
 
-    def _rebuild_index(self, segment: Segment) -> None:
+    def rebuild_index(self, segment: Segment) -> None:
         """Make the index from the batches."""
         index = self._empty_index()
         window_size = self._settings.limits.scan_window_size

@@ -14,9 +14,9 @@ from courser.model.quantities import NEVER, SECOND
 from courser.model.topic_options import COMPRESSIONS, TOPIC_OPTIONS, TopicOptions
 from courser.records.encryption import NO_KEYS, KeyRing
 from courser.records.stored_body import Encryption
-from courser.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from courser.storage.message_window import Deduplication
 from courser.storage.segment_index import IndexCache
+from courser.storage.settings import DEFAULT_LIMITS, EngineLimits
 
 _MIB = 1024 * 1024
 _GIB = 1024 * _MIB

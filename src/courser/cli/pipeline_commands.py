@@ -29,7 +29,7 @@ from courser.pipelines.resetting import reset
 from courser.pipelines.running import Runner, default_master
 from courser.pipelines.state_folder import StateFolder, Status, all_statuses, pipelines_home
 from courser.spark.failures import one_line
-from courser.storage.local_clock import SystemClock
+from courser.storage.watched_clock import SystemClock
 
 _RUN_EXITS = (
     "Exit codes: 0 all ended normally, 1 one failed (its log has the trace), 2 wrong usage or an invalid file, "

@@ -36,12 +36,11 @@ from courser.processes.peer import Peer
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory
 from courser.storage.files import FileSystem
-from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import DirectoryLock, LocalFileSystem
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session_file import last_known_time
 from courser.storage.staged_file import StagingTarget
-from courser.storage.watched_clock import WatchedClock
+from courser.storage.watched_clock import SystemClock, WatchedClock
 
 
 @dataclass(frozen=True, slots=True)

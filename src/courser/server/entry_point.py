@@ -20,7 +20,7 @@ from courser.server.configuration.settings import settings_of
 from courser.server.logs import Logs
 from courser.server.root_user import choose_root
 from courser.server.server import Listening, Orders, Server
-from courser.storage.local_clock import SystemClock
+from courser.storage.watched_clock import SystemClock
 
 _log = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from courser.records.checksum import xxh3
+from courser.records.encryption import KeyRing
 from courser.records.frame_walk import cut_frames
 from courser.records.layout import (
     BATCH_HEADER_SIZE,
@@ -18,7 +19,7 @@ from courser.records.layout import (
     FRAME_OFFSET_DELTA_POSITION,
     NO_EXTENSION,
 )
-from courser.records.stored_body import decoded_header
+from courser.records.stored_body import decode, decoded_header
 from courser.records.stored_header import (
     BadBatch,
     PartitionIdentity,
@@ -27,11 +28,11 @@ from courser.records.stored_header import (
     read_header,
     trimmed_header,
 )
-from courser.storage.batch_decoder import BatchDecoder
 from courser.storage.files import File, read_into
 from courser.storage.read_result import Collector, LargeRead, ReadBuffer
 from courser.storage.scan import find_batch
 from courser.storage.segment import Segment
+from courser.storage.settings import EngineLimits
 
 _unpack_claims: Callable[[memoryview, int], tuple[int, int]] = struct.Struct("<32xQ8xI").unpack_from
 """Unpacks batch_length and message_count of the header at a position."""
@@ -68,6 +69,46 @@ class Cursor:
         """Go on to the first message of the expected batch, if those before it were removed."""
         if header.base_offset > self.offset:
             self.anchor = self.offset = header.base_offset
+
+
+class BatchDecoder:
+    """Decodes batches for the reads of one partition, and keeps the one that was last read in part.
+
+    A read of a few messages decodes their whole batch, and the next read most often asks for its next messages. Any
+    thread may call it: threads share only the batch that is kept.
+    """
+
+    __slots__ = ("_kept", "_keys", "_limits")
+
+    def __init__(self, keys: KeyRing, limits: EngineLimits) -> None:
+        self._keys = keys
+        self._limits = limits
+        self._kept: tuple[StoredHeader, memoryview] | None = None
+
+    def frames(self, header: StoredHeader, stored: memoryview, *, wait: bool) -> memoryview:
+        """The frames of a stored batch that passed its checks; see ``stored_body.decode``.
+
+        Raises:
+            BlockingIOError: without ``wait``, if that takes too long for the thread of the event loop.
+        """
+        kept = self._kept
+        # The header has the hash of the body: an equal one belongs to an equal batch.
+        if kept is not None and kept[0] == header:
+            return kept[1]
+        if not wait and header.batch_length > self._limits.inline_coding_size:
+            raise BlockingIOError
+        return decode(header, stored, self._keys)
+
+    def keep(self, header: StoredHeader, frames: memoryview) -> None:
+        """Keep a batch whose rest will be requested next."""
+        if len(frames) <= self._limits.decoded_size_max:
+            self._kept = header, frames
+
+    def release(self, header: StoredHeader) -> None:
+        """Forget a batch that was read to its end."""
+        kept = self._kept
+        if kept is not None and kept[0] == header:
+            self._kept = None
 
 
 class BatchLoader:

@@ -12,7 +12,6 @@ from courser.model.clock import Clock
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import sync_directory
 from courser.storage.files import FileSystem
-from courser.storage.local_clock import SystemClock
 from courser.storage.local_files import DirectoryLock, LocalFileSystem, lock_directory
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
@@ -25,7 +24,7 @@ from courser.storage.session_file import (
     read_session,
 )
 from courser.storage.settings import LogSettings
-from courser.storage.watched_clock import WatchedClock
+from courser.storage.watched_clock import SystemClock, WatchedClock
 
 
 class DataDirectory:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from courser.errors import DiskFull, StorageFailure
 from courser.model.buffers import Buffer
-from courser.storage.engine_limits import DEFAULT_LIMITS
 from courser.storage.files import DirectoryEntry, EntryKind, File, FileSystem, read_exactly, read_into, write_all
 from courser.storage.paths import temporary_path
+from courser.storage.settings import DEFAULT_LIMITS
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)

@@ -18,8 +18,8 @@ from pathlib import Path
 from courser.records.checksum import xxh3
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import replace_file, storage_failure, sync_file
-from courser.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from courser.storage.files import File, FileSystem, read_exactly, write_all
+from courser.storage.settings import DEFAULT_LIMITS, EngineLimits
 
 RECORD_SIZE = 256
 _RECORD = struct.Struct(

@@ -51,11 +51,7 @@ class KernelCalls(NamedTuple):
 class LocalFile:
     """A descriptor, which is closed by its owner, or after that by the last who holds it."""
 
-    def __init__(
-        self, path: Path, descriptor: int, calls: KernelCalls, on_forgotten: Callable[[Path], None] | None = None
-    ) -> None:
-        """``on_forgotten`` is told if nobody has closed it."""
-        self._on_forgotten = on_forgotten
+    def __init__(self, path: Path, descriptor: int, calls: KernelCalls) -> None:
         self._descriptor = descriptor
         self._path = path
         self._calls = calls
@@ -106,7 +102,7 @@ class LocalFile:
         self._allocate(0, position, size)
 
     def reserve(self, position: int, size: int) -> None:
-        """The same, but the file does not grow."""
+        """Reserve disk space up to ``position + size``; the file does not grow."""
         self._allocate(_FALLOC_FL_KEEP_SIZE, position, size)
 
     def _allocate(self, mode: int, position: int, size: int) -> None:
@@ -137,7 +133,6 @@ class LocalFile:
         return self._holders.hold()
 
     def release(self) -> None:
-        """End one ``hold``."""
         if self._holders.release():
             self._close()
 
@@ -154,8 +149,6 @@ class LocalFile:
         # Only a safety net: whoever opens a file sees to it that it is closed (tests/storage/test_open_files.py).
         if self._descriptor >= 0:
             self._close()
-            if self._on_forgotten is not None:
-                self._on_forgotten(self._path)
 
     def _refuse(self, position: int = 0) -> NoReturn:
         """Stop what the calls below would take for something else.
@@ -170,9 +163,8 @@ class LocalFile:
 class LocalFileSystem:
     """The kernel's file system, without symbolic links at the last step of a path."""
 
-    def __init__(self, boot_id_path: Path = _BOOT_ID_PATH, on_forgotten: Callable[[Path], None] | None = None) -> None:
-        """``boot_id_path`` is where the kernel says which boot this is. ``on_forgotten``: see ``LocalFile``."""
-        self._on_forgotten = on_forgotten
+    def __init__(self, boot_id_path: Path = _BOOT_ID_PATH) -> None:
+        """``boot_id_path`` is where the kernel says which boot this is."""
         self._boot_id_path = boot_id_path
         library = ctypes.CDLL(None, use_errno=True)
         self._calls = _find_calls(library)
@@ -188,7 +180,7 @@ class LocalFileSystem:
         flags |= os.O_RDWR if writable or create else os.O_RDONLY
         if create:
             flags |= os.O_CREAT | os.O_EXCL
-        file = LocalFile(path, os.open(path, flags, 0o600), self._calls, self._on_forgotten)
+        file = LocalFile(path, os.open(path, flags, 0o600), self._calls)
         mode = os.fstat(file._descriptor).st_mode
         if not stat.S_ISREG(mode):
             file.close()
@@ -255,7 +247,7 @@ class DirectoryLock:
 
     @property
     def descriptor(self) -> int:
-        """Of the lock file. The lock is held until every copy of it is closed."""
+        """The lock file is open with it. The lock is held until every copy of it is closed."""
         return self._descriptor
 
     def close(self) -> None:

@@ -41,18 +41,11 @@ def _on_present_segments(look: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 class LogReader:
-    """Reads one partition."""
+    """Reads the messages of one partition from its log, on any thread."""
 
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
-        files = log.files
-        self._segments = SegmentReader(
-            log.identity,
-            settings=log.settings,
-            take_file=files.take,
-            prepare_index=files.prepare_index,
-            rebuild_index=files.rebuild_index,
-        )
+        self._segments = SegmentReader(log.identity, log.files, log.settings)
 
     @property
     def counters(self) -> ReadCounters:

@@ -24,11 +24,11 @@ from courser.model.identifiers import ConsumerKind
 from courser.records.checksum import xxh3
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.durable_files import replace_file, storage_failure, sync_file, unlink_if_there
-from courser.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from courser.storage.files import File, FileSystem, read_exactly, write_all
 from courser.storage.ledger import OffsetsMark
 from courser.storage.paths import temporary_path
 from courser.storage.recovery_cases import StopKind
+from courser.storage.settings import DEFAULT_LIMITS, EngineLimits
 
 GRANULE = 32
 """Records start at multiples of this many bytes, so that a good record can be found after a damaged one."""

@@ -7,9 +7,9 @@ import numpy as np
 
 from courser.errors import StorageFailure
 from courser.storage.durable_files import copy_range, free_name, sync_directory, unlink_if_there
-from courser.storage.engine_limits import DEFAULT_LIMITS
 from courser.storage.files import File, FileSystem, read_into
 from courser.storage.paths import QUARANTINE
+from courser.storage.settings import DEFAULT_LIMITS
 
 
 class Quarantine:

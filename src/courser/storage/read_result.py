@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from courser.storage.engine_limits import DEFAULT_LIMITS
+from courser.storage.settings import DEFAULT_LIMITS
 
 
 class SkipReason(Enum):

@@ -41,8 +41,14 @@ from courser.storage.paths import (
 )
 from courser.storage.quarantine import Quarantine
 from courser.storage.recovery_cases import Oddity, RecoveryAction, RecoveryFinding, StopKind, Tail, case_for
-from courser.storage.recovery_listing import PartitionListing, list_partition
-from courser.storage.recovery_scan import ScannedSegment, SegmentEnd, condensed_facts, scan_open_segment
+from courser.storage.recovery_scan import (
+    PartitionListing,
+    ScannedSegment,
+    SegmentEnd,
+    condensed_facts,
+    list_partition,
+    scan_open_segment,
+)
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.settings import LogSettings
 
@@ -611,7 +617,7 @@ class _Recovery:
             self._unlink(path.with_suffix(INDEX_SUFFIX))
             self._is_directory_changed = True
         letter = Oddity.OVERLAP.value if is_damage else "F"
-        self._note_letter(letter, path, f"moved the segment to {QUARANTINE}: {reason}", 0, 0, is_damage=is_damage)
+        self._findings.append(RecoveryFinding(letter, path, f"moved the segment to {QUARANTINE}: {reason}", is_damage))
 
     def _unlink(self, path: Path) -> None:
         if unlink_if_there(self._file_system, path):
@@ -629,18 +635,6 @@ class _Recovery:
         end_offset: int | None = None,
         is_damage: bool = True,
     ) -> None:
-        self._note_letter(oddity.value, path, text, position, size, first_offset, end_offset, is_damage=is_damage)
-
-    def _note_letter(
-        self,
-        letter: str,
-        path: Path,
-        text: str,
-        position: int,
-        size: int,
-        first_offset: int | None = None,
-        end_offset: int | None = None,
-        *,
-        is_damage: bool,
-    ) -> None:
-        self._findings.append(RecoveryFinding(letter, path, text, is_damage, position, size, first_offset, end_offset))
+        self._findings.append(
+            RecoveryFinding(oddity.value, path, text, is_damage, position, size, first_offset, end_offset)
+        )

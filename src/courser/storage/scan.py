@@ -18,9 +18,9 @@ from courser.records.stored_header import (
     read_header,
     stored_frames,
 )
-from courser.storage.engine_limits import DEFAULT_LIMITS
 from courser.storage.files import File, read_into
 from courser.storage.ledger import DamagedRange, SegmentFacts
+from courser.storage.settings import DEFAULT_LIMITS
 
 
 @dataclass(frozen=True, slots=True)

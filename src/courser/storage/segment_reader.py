@@ -7,14 +7,13 @@ Only the first and last batch of a read may need trimming. A size limit alone do
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from courser.records.compression import CodecMissing
 from courser.records.encryption import KeyMissing
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
 from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader
-from courser.storage.batch_decoder import BatchDecoder
-from courser.storage.batch_loader import BatchLoader, Cursor, iterate_headers
+from courser.storage.batch_loader import BatchDecoder, BatchLoader, Cursor, iterate_headers
 from courser.storage.files import File
 from courser.storage.index_entries import IndexEntry
 from courser.storage.index_file import BadIndex
@@ -41,25 +40,27 @@ class ReadCounters:
     checksum_failure_count: int = 0
 
 
+class SegmentFiles(Protocol):
+    """The files of segments, on this disk or in an archive."""
+
+    def take(self, segment: Segment) -> File:
+        """Give the log of a segment, held. The reader releases it after each read."""
+
+    def prepare_index(self, segment: Segment) -> None:
+        """Make the index of a segment usable, before the first lookup in it."""
+
+    def rebuild_index(self, segment: Segment) -> None:
+        """Make a wrong index again, from the log."""
+
+
 class SegmentReader:
     """Reads the segments of one partition. Can be called from several threads, which share only hints and counters."""
 
-    def __init__(
-        self,
-        identity: PartitionIdentity,
-        *,
-        settings: LogSettings,
-        take_file: Callable[[Segment], File],
-        prepare_index: Callable[[Segment], None],
-        rebuild_index: Callable[[Segment], None],
-    ) -> None:
-        """``take_file`` gives the log of a segment, held. It is released after each read."""
+    def __init__(self, identity: PartitionIdentity, files: SegmentFiles, settings: LogSettings) -> None:
         self._identity = identity
+        self._files = files
         self._interval = settings.index_interval
         self._limits = settings.limits
-        self._take_file = take_file
-        self._prepare_index = prepare_index
-        self._rebuild_index = rebuild_index
         self._decoder = BatchDecoder(settings.keys, settings.limits)
         self._verified: dict[tuple[SegmentKey, int], StoredHeader] = {}
         self._ends: dict[int, tuple[SegmentKey, int, tuple[int, int]]] = {}
@@ -80,7 +81,7 @@ class SegmentReader:
             MemoryNeeded: the buffer may not have enough memory for the first message, or for the batch that it is in.
             KeyMissing, CodecMissing: the first batch cannot be decoded.
         """
-        file = self._take_file(segment)
+        file = self._files.take(segment)
         try:
             limit, inline_size = segment.size, self._limits.inline_size
             loader = BatchLoader(file, self._identity, limit, buffer, self._decoder, wait, inline_size)
@@ -136,7 +137,7 @@ class SegmentReader:
         return self._headers(segment, self._position_of(segment, offset, wait=True)[0], wait=True)
 
     def _headers(self, segment: Segment, position: int, *, wait: bool) -> Iterator[StoredHeader]:
-        file, window_size = self._take_file(segment), self._limits.scan_window_size
+        file, window_size = self._files.take(segment), self._limits.scan_window_size
         try:
             yield from iterate_headers(file, self._identity, segment, position, window_size=window_size, wait=wait)
         finally:
@@ -237,7 +238,7 @@ class SegmentReader:
         if not segment.is_index_ready:
             if not wait:
                 raise BlockingIOError
-            self._prepare_index(segment)
+            self._files.prepare_index(segment)
         index = segment.index
         try:
             return find(index)
@@ -253,7 +254,7 @@ class SegmentReader:
             raise BlockingIOError
         self.counters.index_rebuild_count += 1
         self._latest_entry = _NO_ENTRY
-        self._rebuild_index(segment)
+        self._files.rebuild_index(segment)
 
     # --- hints ---
 

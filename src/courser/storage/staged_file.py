@@ -23,8 +23,8 @@ from courser.records.layout import MAGIC, MAGIC_POSITION, STORED_SIZE_MAX
 from courser.records.stored_body import EncodedBatch, decode, stamp_encoded
 from courser.records.stored_header import BadBatch, PartitionIdentity, blank_header, read_header
 from courser.storage.durable_files import storage_failure, sync_file
-from courser.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from courser.storage.files import File, FileSystem, read_exactly, read_into, write_all
+from courser.storage.settings import DEFAULT_LIMITS, EngineLimits
 
 _HEADER_MAGIC = b"CRSS"
 _RECORD_MAGIC = b"CRSR"

@@ -1,8 +1,8 @@
-"""The background work of a partition, as jobs.
+"""The work of a partition that waits for the disk, as jobs: syncs, and upkeep.
 
-At most one of them runs at a time; only ``plan_writeback`` takes turns with syncs instead. Sends do not wait for them,
-with two exceptions: if their offsets are not reserved yet, or if too many segments wait to be sealed. Stores of offsets
-wait for a rewrite of their file. While a partition is open, only these jobs and ``close`` write its ledger.
+At most one sync and one job of upkeep run at a time; ``plan_writeback`` takes turns with syncs. Sends do not wait for
+upkeep, with two exceptions: if their offsets are not reserved yet, or if too many segments wait to be sealed. Stores of
+offsets wait for a rewrite of their file. While a partition is open, only these jobs and ``close`` write its ledger.
 """
 
 import contextlib
@@ -11,22 +11,23 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import takewhile
+from pathlib import Path
 
 from courser.errors import DiskFull, StorageFailure
 from courser.model.durability import Durability
-from courser.storage.durable_files import heals, storage_failure, sync_file, unlink_if_there
+from courser.storage.durable_files import heals, is_failed_sync, storage_failure, sync_file, unlink_if_there
 from courser.storage.files import File
 from courser.storage.identity_search import log_owner
-from courser.storage.jobs import Job, PlannedRemoval, SealedSegment, perform
+from courser.storage.jobs import Job, PlannedRemoval, PlannedSync, SealedSegment, perform
 from courser.storage.ledger import LedgerDraft, Progress, Sealed, SyncFailure
 from courser.storage.offset_table import OffsetTable
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import OFFSETS, index_path, log_path
+from courser.storage.quarantine import Quarantine
 from courser.storage.recovery import RecoveredPartition
 from courser.storage.sealed_files import write_index_file
 from courser.storage.segment import Segment, SegmentState
 from courser.storage.segment_index import IndexCache
-from courser.storage.syncing import plan_sync
 
 _PROGRESS_SIZE = 16 * 1024 * 1024
 """Bytes synced between two recovery points. A recovery point costs a write, but no sync."""
@@ -91,6 +92,39 @@ def _plan_recovery(log: PartitionLog) -> Job:
         found.append(recovered)
 
     return _job(log, "recovery", run, lambda: log.complete_recovery(found[0]))
+
+
+# --- making written data durable ---
+
+
+def plan_sync(log: PartitionLog) -> Job | None:
+    """Plan a sync of everything written so far, including stored offsets; None if it is already durable.
+
+    At most one such job runs at a time. What is synced is always a prefix of the log: files are synced in the order of
+    their offsets, and the directory before the newest file. Nothing in a new segment counts as synced before the old
+    segment and the new name are.
+    """
+    planned = log.begin_sync() if log.failure is None and log.lack_of_room is None else None
+    if planned is None:
+        return None
+    return Job(
+        "sync",
+        lambda: _sync_in_order(log, planned),
+        lambda: log.complete_sync(planned),
+        lambda failure: log.fail_sync(planned, failure),
+    )
+
+
+def _sync_in_order(log: PartitionLog, planned: PlannedSync) -> None:
+    syncs, files = log.syncs, [unsynced.file for unsynced in planned.segments]
+    for file in files[:-1]:
+        syncs.sync_file(file)
+    if planned.with_names:
+        syncs.sync_names()
+    for file in files[-1:]:
+        syncs.sync_file(file)
+    if planned.offsets_file is not None:
+        syncs.sync_file(planned.offsets_file)
 
 
 # --- offsets ahead ---
@@ -311,6 +345,52 @@ def _plan_offsets_rewrite(log: PartitionLog) -> Job | None:
         written.append(offsets.write_replacement(data))
 
     return Job("offsets rewrite", log.syncs.watch(run), lambda: log.complete_offsets_rewrite(written[0]), fail)
+
+
+# --- replacing a damaged file ---
+
+
+def plan_replacement(log: PartitionLog, segment: Segment, copy: Path) -> Job | None:
+    """Put ``copy``, a verified file in the partition's directory, in the place of a segment's file.
+
+    None if the segment is gone. A power cut leaves one of the two files under the segment's name, never none.
+    """
+    log.check_writable()
+    if segment not in log.segments:
+        return None
+    base_offset, ledger = segment.base_offset, log.ledger
+    is_recorded = any(damage.base_offset == base_offset for damage in ledger.state.damages)
+    ledger.state.damages = [damage for damage in ledger.state.damages if damage.base_offset != base_offset]
+    draft = ledger.draft_snapshot() if is_recorded else None
+    path = log_path(log.directory, base_offset)
+
+    def run() -> None:
+        try:
+            with closing(log.file_system.open(copy, writable=True)) as file:
+                sync_file(file)
+            with closing(log.file_system.open(path)) as damaged:
+                Quarantine(log.file_system, log.directory).copy(damaged, 0, segment.size)
+            if draft is not None:
+                # Before the rename: damage that the ledger does not know is found by the next read.
+                ledger.file.rewrite(draft)
+            log.file_system.rename(copy, path)
+            # It may lack what was damaged; the next reader makes it again.
+            unlink_if_there(log.file_system, index_path(log.directory, base_offset))
+        except OSError as error:
+            raise storage_failure("replace", path, error) from error
+        log.syncs.sync_names()
+
+    def complete() -> None:
+        log.files.forget(segment)
+        segment.damages = ()
+        segment.is_index_ready = False
+
+    def fail(failure: StorageFailure) -> None:
+        # Whatever else failed, the segment has one of its files, and all of the partition is as usable as before.
+        if is_failed_sync(failure):
+            log.fail(str(failure), is_sync=True)
+
+    return Job("replacement", log.syncs.watch(run), complete, fail)
 
 
 # --- removing messages ---

@@ -1,10 +1,11 @@
-"""The wall clock under watch: it is followed wherever it goes, and every step of it is noticed and reported.
+"""The clock of the system, and the watch over it: it is followed wherever it goes, and every step is reported.
 
 Two witnesses tell a step from the passing of time: a clock that nobody can set, and what the clock said in the last
 session. Why it is followed, and what becomes of messages that were stored while it was wrong: ADR 0014.
 """
 
 import logging
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -20,6 +21,26 @@ _CHECK_INTERVAL = 10_000_000
 """Microseconds between two looks at the other clock while the wall clock behaves: one comparison is all that a call
 costs in between, and no step that matters fits in."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class SystemClock:
+    """The wall clock and the monotonic clock of the kernel. ``WatchedClock`` notices when the former is set."""
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def now(self) -> int:
+        """Wall clock in microseconds since 1970. It may jump, back as well as forth."""
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> int:
+        """Microseconds from an arbitrary start. It never goes back."""
+        return time.monotonic_ns() // 1000
+
+    @staticmethod
+    def since_boot() -> int:
+        """Time since the boot. It goes on while the machine is suspended, as the wall clock does."""
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 
 class _Anchor(NamedTuple):
@@ -102,9 +123,9 @@ class WatchedClock:
             )
 
 
-def _text(time: int) -> str:
+def _text(moment: int) -> str:
     """A time for the log, whatever a clock may say."""
     try:
-        return (_EPOCH + timedelta(microseconds=time)).isoformat(timespec="seconds")
+        return (_EPOCH + timedelta(microseconds=moment)).isoformat(timespec="seconds")
     except OverflowError:
-        return f"{time} us"
+        return f"{moment} us"

@@ -23,8 +23,8 @@ from courser.model.messaging import ByKey, Partitioning, ToPartition
 from courser.records.batch import Batch
 from courser.records.message_keys import partition_of_key
 from courser.records.stored_header import PartitionIdentity
-from courser.storage.engine_limits import DEFAULT_LIMITS
 from courser.storage.partition_log import Appended
+from courser.storage.settings import DEFAULT_LIMITS
 from courser.storage.staged_file import StagingTarget
 
 _LIMIT_SHARE = 64

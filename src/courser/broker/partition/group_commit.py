@@ -12,8 +12,7 @@ from courser.model.durability import DurabilityPolicy
 from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job
 from courser.storage.partition_log import PartitionLog
-from courser.storage.syncing import plan_sync
-from courser.storage.upkeep import plan_writeback
+from courser.storage.upkeep import plan_sync, plan_writeback
 
 _PAUSE = 100_000
 """Microseconds between two writes that nobody waits for: hints to write back, and syncs for a recovery point. More of

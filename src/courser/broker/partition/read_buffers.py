@@ -18,8 +18,8 @@ from functools import partial
 
 from courser.broker.access.sessions import Session
 from courser.model.memory_ledger import MemoryLedger
-from courser.storage.engine_limits import DEFAULT_LIMITS
 from courser.storage.read_result import ReadBuffer
+from courser.storage.settings import DEFAULT_LIMITS
 
 _MIB = 1024 * 1024
 _KEPT_SIZE_MAX = 32 * _MIB

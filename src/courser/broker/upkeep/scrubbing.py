@@ -32,8 +32,8 @@ from courser.storage.files import FileSystem
 from courser.storage.ledger import DamagedRange
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import SCRUBBER, TEMPORARY_SUFFIX, log_path
-from courser.storage.replacement import plan_replacement
 from courser.storage.segment import Segment, SegmentState
+from courser.storage.upkeep import plan_replacement
 
 _log = logging.getLogger(__name__)
 
