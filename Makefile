@@ -38,7 +38,7 @@ JOBS ?= 4
 ROUNDS ?= 1000000
 SECONDS ?= 600
 USUAL := not slow and not root and not languages and not release and not tools
-CHECKED := src tests tools $(wildcard benchmarks)
+CHECKED := src tests tools examples $(wildcard benchmarks)
 
 # A copy of the package whose compiled part watches itself, and Python as it must be started for that: with the watchers
 # loaded before all else, and with memory that comes from them piece by piece. Python frees little when it ends: no leaks.

@@ -22,6 +22,7 @@ from courser.records.stored_header import PartitionIdentity
 from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.jobs import Job, perform
 from courser.storage.local_files import LocalFileSystem, lock_directory
+from courser.storage.log_reader import LogReader
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import LOG_SUFFIX, partition_directory
 from courser.storage.read_result import ReadResult, SkippedRange
@@ -99,9 +100,9 @@ class Owner:
         """Read everything: the offsets of all messages that are as they were sent, and what was skipped."""
         offsets: set[int] = set()
         skipped: list[SkippedRange] = []
-        offset = self.log.start_offset
+        reader, offset = LogReader(self.log), self.log.start_offset
         while offset < self.log.next_offset:
-            result = self.log.read(offset, count=10 * BATCH_COUNT, size_max=1024 * 1024)
+            result = reader.read(offset, count=10 * BATCH_COUNT, size_max=1024 * 1024)
             skipped += result.skipped
             offsets |= {number for number, payload in messages(result) if payload == payload_of(number)}
             offset = result.next_offset

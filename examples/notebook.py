@@ -24,8 +24,8 @@ client.create_topic("notebook/orders", partitions_count=2)
 customers = ["ada", "bob", "cleo", "dora"]
 with client.producer("notebook/orders") as producer:
     for number in range(1000):
-        order = {"number": number, "customer": customers[number % 4], "amount": number % 90}
-        producer.send(order, key=order["customer"])
+        customer = customers[number % 4]
+        producer.send({"number": number, "customer": customer, "amount": number % 90}, key=customer)
 
 # %% [markdown]
 # ## Spark, set up for Courser
