@@ -58,14 +58,17 @@ class SharedSlots(ConnectionSlots):
         self.ask_to_evict(number, self._number)
         return True
 
-    def pass_on(self, origin: int) -> None:
+    def pass_on(self, origin: int) -> bool:
         """This process was asked to close a stranger, but it has none: others had logged in. Ask the next one.
 
-        In the end, it is ``origin`` that must do it: it has accepted a connection for which there is no slot.
+        In the end, it is ``origin`` that must close a connection: it has accepted one for which there is no slot.
+        Returns False if that is this process, and there are too many connections indeed.
         """
         number, most = self._most_strangers({self._number, origin})
         if most or origin != self._number:
             self.ask_to_evict(number if most else origin, origin)
+            return True
+        return self.total <= self._count_max
 
     def _most_strangers(self, excluded: set[int]) -> tuple[int, int]:
         """The process that has the most, as far as is known, and how many."""

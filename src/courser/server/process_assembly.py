@@ -113,8 +113,8 @@ def share_slots(slots: SharedSlots, connections: Connections, links: Links) -> C
             peer.note("evict_stranger", origin)
 
     def evict_stranger(_: Peer, origin: int) -> None:
-        if not connections.evict_stranger():
-            slots.pass_on(origin)
+        if not connections.evict_stranger() and not slots.pass_on(origin):
+            connections.evict_newest()
 
     slots.ask_to_evict = ask
     return evict_stranger

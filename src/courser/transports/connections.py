@@ -148,8 +148,8 @@ class Connections:
         self._reply_memory = reply_memory if reply_memory is not None else _NoReplyMemory()
         self._rate_under_pressure = settings.frame_rate_min * _PRESSURE_FACTOR
         self._slots = slots if slots is not None else ConnectionSlots(count_max)
-        self._open: set[Connection] = set()
-        """The connections that occupy a slot."""
+        self._open: dict[Connection, None] = {}
+        """The connections that occupy a slot, oldest first."""
         self._leaving: set[Connection] = set()
         """Connections that were closed to make room and will be lost soon."""
         self._strangers: dict[str, dict[Connection, int]] = {}
@@ -194,13 +194,13 @@ class Connections:
     def add(self, connection: Connection) -> None:
         """Add a connection. Can be repeated: a TLS connection is added before its handshake."""
         if connection not in self._open:
-            self._open.add(connection)
+            self._open[connection] = None
             self._note_stranger(connection)
             self._note_slots()
 
     def remove(self, connection: Connection) -> None:
         """Remove a lost connection. Can be repeated."""
-        self._open.discard(connection)
+        self._open.pop(connection, None)
         self._leaving.discard(connection)
         self._unread.pop(connection, None)
         self._forget_stranger(connection)
@@ -258,12 +258,17 @@ class Connections:
         self._note_slots()
         return False
 
-    def _evict(self, connection: Connection) -> None:
-        self._open.discard(connection)
+    def evict_newest(self) -> None:
+        """Close the newest connection: the slot that it was accepted for is not free after all."""
+        if self._open:
+            self._evict(next(reversed(self._open)), "it is one more than are allowed")
+
+    def _evict(self, connection: Connection, reason: str = "it has not logged in, and its slot is needed") -> None:
+        self._open.pop(connection, None)
         self._leaving.add(connection)
         self._forget_stranger(connection)
         self._note_slots()
-        self._cut_off(connection, "it has not logged in, and its slot is needed")
+        self._cut_off(connection, reason)
 
     # --- deadlines ---
 
