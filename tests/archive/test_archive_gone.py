@@ -3,19 +3,20 @@
 import logging
 import random
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import Path
 
 import pytest
 
 from courser.archive.disk_store import DiskStore
-from courser.archive.errors import ArchiveFailure, ArchiveGone
+from courser.archive.errors import ArchiveFailure, ArchiveGone, ArchiveTakenOver
 from courser.archive.reader import ArchiveReader, find_clusters
 from courser.archive.restore_plan import RestoreSelection, plan_restore
 from courser.errors import ErrorCode, RequestFailed
 from courser.model import metric_table as m
 from courser.model.buffers import Buffer
+from courser.storage.files import File
 from courser.storage.local_files import LocalFileSystem
 from courser.testing.broker import TestBroker
 from tests.archive.brokers import HOUR, archiver_of, fake_store, fill, partition_of, running, settings_of, texts
@@ -34,6 +35,7 @@ from tests.archive.writing import (
 )
 from tests.fakes.clocks import ManualClock
 from tests.fakes.files import FakeFileSystem
+from tests.fakes.object_store import FakeStore
 
 
 class Left(Enum):
@@ -264,6 +266,79 @@ def test_a_disk_that_goes_away_at_any_write_confirms_nothing_that_is_not_on_it(
         assert archived_bytes(store) == expected_bytes(0, 25)
         assert process.confirmed[IDENTITY] == {(0, 10 * MESSAGE_SIZE), (10, 15 * MESSAGE_SIZE)}
     assert leaves_at > 8
+
+
+class DiskThatLeavesInAWrite(DiskStore):
+    """It goes away after the check with which a write begins."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(LocalFileSystem(), place.path, bytes(16))
+        self.whole_place = place
+
+    def _create(self, path: Path) -> File:
+        self.whole_place.take_away()
+        return super()._create(path)
+
+
+def test_what_was_written_into_the_wrong_directory_is_not_reported_as_stored(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.path.mkdir()
+    store = DiskThatLeavesInAWrite(place)
+    store.recognize()
+    with pytest.raises(ArchiveGone):
+        store.put_new("v1/a/b", b"1")
+    assert "v1/a/b" in place.names(), "it was written, and the disk may be back before anybody looks again"
+
+
+def test_a_list_of_another_directory_is_no_list_of_the_archive(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.path.mkdir()
+    store = DiskStore(LocalFileSystem(), place.path, bytes(16))
+    store.recognize()
+    store.put_new("v1/a/b", b"1")
+    place.take_away()
+    with pytest.raises(ArchiveGone):
+        list(store.list_objects("v1/"))
+    with pytest.raises(ArchiveGone):
+        store.list_names("v1/")
+    place.bring_back()
+    assert [found.key for found in store.list_objects("v1/")] == ["v1/a/b"]
+
+
+class StoreThatIsDifferentBehindARoot(FakeStore):
+    """Something happens to it as soon as it has a root."""
+
+    def __init__(self) -> None:
+        super().__init__(random.Random(1))
+        self.behind_root: Callable[[], None] = lambda: None
+
+    def put_new(self, key: str, data: bytes) -> bool:
+        is_new = super().put_new(key, data)
+        if "/root/" in key:
+            self.behind_root()
+        return is_new
+
+
+@pytest.mark.parametrize("is_emptied", [True, False])
+def test_a_root_confirms_nothing_if_the_claim_has_ended_meanwhile(is_emptied: bool) -> None:
+    store, file_system, successor = StoreThatIsDifferentBehindARoot(), disk(1), disk(2)
+    for one in (file_system, successor):
+        plant_segment(one, 0, 10)
+    process = Process(store, file_system)
+    process.run(capture())
+
+    def end_claim() -> None:
+        store.behind_root = lambda: None
+        if is_emptied:
+            # But the root, which is read back at once.
+            store.objects = {key: data for key, data in store.objects.items() if "/root/" in key}
+        else:
+            Process(store, successor, seed=2, take_over=True).run(capture(captured((0, 10))))
+
+    store.behind_root = end_claim
+    with pytest.raises(ArchiveGone if is_emptied else ArchiveTakenOver):
+        process.run(capture(captured((0, 10))))
+    assert not process.confirmed.get(IDENTITY)
 
 
 def archived_size(store: DiskStore) -> int:
