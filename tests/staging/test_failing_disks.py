@@ -8,9 +8,11 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.errors import CourserError, ErrorCode
+from courser.broker.publishing import staging
+from courser.errors import CommandRejected, CourserError, ErrorCode
+from courser.storage import staged_file
 from tests.fakes.files import FaultPlan
-from tests.staging.lives import EXPECTED, SINK, Life
+from tests.staging.lives import EXPECTED, PARTS, SINK, Life
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=lambda error: errno.errorcode[error])
@@ -99,6 +101,27 @@ async def test_a_publish_whose_end_cannot_be_written_is_ended_later(caplog: pyte
     await life.server.broker.look_after_staging()
     assert not await life.is_open()
     assert life.staged_files() == []
+    assert await life.seen() == EXPECTED
+
+
+@pytest.mark.parametrize("step", ["sync_directory", "sync_file"])
+async def test_a_part_with_a_defect_at_its_end_is_not_finished_when_its_task_asks_again(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(1, level="replicated")
+    await life.begin()
+
+    def broken(*_: object) -> None:
+        raise ValueError("a defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(staging if step == "sync_directory" else staged_file, step, broken)
+        with pytest.raises(ValueError, match="a defect"):
+            await life.stage()
+    with pytest.raises(CommandRejected) as refused:
+        await life.server.ask(c.FinishStage(c.StagedPartName(SINK, 0, 0, life.attempt), len(PARTS[0])))
+    assert refused.value.code is ErrorCode.STAGED_PART_NOT_FOUND
+    await life.work()
     assert await life.seen() == EXPECTED
 
 

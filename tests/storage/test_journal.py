@@ -15,6 +15,7 @@ import pytest
 import xxhash
 
 from courser.errors import DiskFull, JournalFull, MetadataDamaged, MetadataReadOnly, StorageFailure
+from courser.storage import journal as storage_journal
 from courser.storage.journal import RESERVE_SIZE, Journal
 from courser.storage.journal_entries import (
     ENTRY_HEADER_SIZE,
@@ -476,6 +477,35 @@ def test_a_failed_write_that_is_no_lack_of_space_ends_all_appends() -> None:
         scene.append()
     with pytest.raises(MetadataReadOnly):
         scene.append()
+
+
+@pytest.mark.parametrize("step", ["write_all", "sync_file"])
+def test_a_defect_in_an_append_ends_all_appends(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it left in the file is unknown: a shorter entry in its place would have its rest behind it."""
+    scene = Scene(count=2)
+    monkeypatch.setattr(storage_journal, step, broken)
+    with pytest.raises(ValueError, match="a defect"):
+        scene.append()
+    monkeypatch.undo()
+    with pytest.raises(MetadataReadOnly, match="a defect"):
+        scene.append()
+
+
+def test_a_defect_in_a_drain_ends_all_appends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new file may have the name already: what is appended to the old one is gone after a restart."""
+    scene = Scene(count=4)
+    mark = scene.journal.last
+    assert mark is not None
+    monkeypatch.setattr(storage_journal, "sync_directory", broken)
+    with pytest.raises(ValueError, match="a defect"):
+        scene.journal.drain(mark)
+    monkeypatch.undo()
+    with pytest.raises(MetadataReadOnly, match="a defect"):
+        scene.append()
+
+
+def broken(*_: object) -> None:
+    raise ValueError("a defect")
 
 
 def test_a_write_in_many_small_portions_is_whole() -> None:

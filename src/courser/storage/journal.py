@@ -8,6 +8,7 @@ nothing can be appended until a snapshot is taken (``docs/formats/journal.md``).
 """
 
 import contextlib
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -238,19 +239,31 @@ class Journal:
             failure = storage_failure("write", self._path, error)
             if isinstance(failure, DiskFull) and not may_use_reserve:
                 raise failure from error
-        try:
-            write_all(self._file, self._size, [data])
-        except OSError as error:
-            raise self._undo(storage_failure("write", self._path, error)) from error
-        try:
-            sync_file(self._file)
-        except StorageFailure as failure:
-            # A second sync could succeed without writing anything.
-            self.failure = str(failure)
-            raise
+        with self._failing_with_a_defect():
+            try:
+                write_all(self._file, self._size, [data])
+            except OSError as error:
+                raise self._undo(storage_failure("write", self._path, error)) from error
+            try:
+                sync_file(self._file)
+            except StorageFailure as failure:
+                # A second sync could succeed without writing anything.
+                self.failure = str(failure)
+                raise
         self._slots[entry.op % self._slot_count] = (entry, self._size)
         self._size += len(data)
         self._last = SnapshotMark(entry.op, entry.checksum)
+
+    @contextlib.contextmanager
+    def _failing_with_a_defect(self) -> Iterator[None]:
+        """After an exception that nobody expects, the journal is as uncertain as after a failed sync."""
+        try:
+            yield
+        except StorageFailure:
+            raise
+        except BaseException as defect:
+            self.failure = repr(defect)
+            raise
 
     def _reserve(self, end: int) -> None:
         """Reserve disk space for entries up to ``end``, and after it for changes that free space."""
@@ -301,7 +314,7 @@ class Journal:
                 raise StorageFailure("read", self._path, OSError("the file is too short"))
             pieces.append(piece)
         file = self._write_new(temporary, pieces)
-        with ExitStack() as stack:
+        with self._failing_with_a_defect(), ExitStack() as stack:
             stack.callback(file.close)
             try:
                 self._file_system.rename(temporary, self._path)

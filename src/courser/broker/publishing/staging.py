@@ -23,7 +23,7 @@ from courser.broker.publishing.staged_parts import OpenPart, PartTable
 from courser.broker.settings import BrokerSettings
 from courser.catalog.entities import Publish
 from courser.catalog.state import CatalogState
-from courser.errors import CommandRejected, CourserError, ErrorCode, MetadataReadOnly, StorageFailure
+from courser.errors import CommandRejected, ErrorCode, MetadataReadOnly, StorageFailure
 from courser.model.clock import Clock
 from courser.records.batch import Batch
 from courser.records.stored_body import PLAIN, Encoding, encode
@@ -382,8 +382,9 @@ class Staging:
         try:
             await self._in_pool(partial(self._finish_file, part))
             await self._sync_names()
-        except CourserError:
-            # A failed sync does not say what was lost, and a second sync may succeed without writing it.
+        except Exception:
+            # Also after a defect: a part that is not durable must not look finished when its task asks again. A failed
+            # sync does not say what was lost, and a second sync may succeed without writing it.
             part.contents.is_finished = False
             self.size += part.contents.file_size - before
             await self._drop(part)
