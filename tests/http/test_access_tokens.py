@@ -15,8 +15,9 @@ from courser.api import replies as r
 from courser.broker.access.access_token_settings import AccessTokenSettings
 from courser.broker.access.access_tokens import Access, AccessTokens
 from courser.broker.access.sessions import Session
+from courser.catalog.entities import User
 from courser.catalog.state import CatalogState
-from courser.errors import StartRefused
+from courser.errors import StartRefused, StorageFailure
 from courser.model.quantities import SECOND
 from courser.transports.http_exchange import Exchange
 from tests.fakes.clocks import ManualClock
@@ -132,6 +133,37 @@ async def test_a_start_on_a_full_disk_has_tokens(operation: str, caplog: pytest.
             draw=random.Random(2).randbytes,
         )
     assert "valid until the next start" in caplog.text
+
+
+@pytest.mark.parametrize("operation", ["open", "write_at", "sync"])
+async def test_a_revocation_that_the_disk_has_refused_is_written_with_the_next_one(operation: str) -> None:
+    """Nobody can ask for it again: the token is refused already."""
+    disk = FakeFileSystem(random.Random(1))
+    disk.plant_directory(Path("/data"))
+    user = User(1, "alice", "", True, 0, None, {})
+    accesses = [Access(user, None, bytes([number]) * 16, 2**40) for number in range(3)]
+    with ThreadPoolExecutor(1) as pool:
+
+        async def started() -> AccessTokens:
+            return await AccessTokens.open(
+                AccessTokenSettings(),
+                CatalogState(),
+                ManualClock(),
+                file_system=disk,
+                data_directory=Path("/data"),
+                pool=pool,
+                draw=random.Random(2).randbytes,
+            )
+
+        tokens = await started()
+        await tokens.revoke(accesses[0])
+        disk.plan = FaultPlan().fail(operation, errno.EIO, name="revoked")
+        with pytest.raises(StorageFailure):
+            await tokens.revoke(accesses[1])
+        await tokens.revoke(accesses[2])
+        disk.power_cut()
+        tokens = await started()
+        assert [tokens.is_revoked(access.token_id) for access in accesses] == [True] * 3
 
 
 async def test_a_refresh_replaces_the_token(server: HttpServer, root: HttpClient) -> None:

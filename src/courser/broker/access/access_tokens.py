@@ -344,6 +344,8 @@ class _RevokedList:
         self._pool = pool
         self._expiries: dict[bytes, int] = {}
         self._lock = asyncio.Lock()
+        self._is_behind = False
+        """Whether the disk has refused a token, which nobody can revoke again: the next one writes it, too."""
         data = read_if_there(file_system, path)
         damage, checksum = [], 0
         for position in range(0, len(data) - _REVOKED.size + 1, _REVOKED.size):
@@ -381,17 +383,19 @@ class _RevokedList:
             _log.warning("could not write the list of revoked tokens; the next start finds the damage again: %s", error)
 
     async def add(self, token_id: bytes, expires_at: int, now: int) -> None:
-        """Add a token. Durable on return; it counts at once."""
+        """Add a token. Durable on return; it counts at once, also if the disk refuses."""
         self._expiries[token_id] = expires_at
         async with self._lock:
+            was_behind, self._is_behind = self._is_behind, True
             run = asyncio.get_running_loop().run_in_executor
             if not self._entry_count:
                 await run(self._pool, partial(self._create, self._packed()))
-            elif self._entry_count > 2 * len(self._expiries) + _SPARE_COUNT or self._has_expired(now):
+            elif was_behind or self._entry_count > 2 * len(self._expiries) + _SPARE_COUNT or self._has_expired(now):
                 self._expiries = {known: expiry for known, expiry in self._expiries.items() if expiry > now}
                 await run(self._pool, partial(self._rewrite, self._packed()))
             else:
                 await run(self._pool, partial(self._append, _entry(token_id, expires_at)))
+            self._is_behind = False
 
     def _has_expired(self, now: int) -> bool:
         """Whether so many have expired that forgetting them is worth the work."""
