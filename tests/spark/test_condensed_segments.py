@@ -7,6 +7,7 @@ import pytest
 
 from courser.records.encryption import NO_KEYS
 from courser.records.stored_header import blank_extension
+from courser.spark.segment_scan import ScanOptions
 from courser.spark.segment_source import SegmentSource
 from courser.spark.sources import LossRule, OffsetRange, read_range
 from courser.storage.jobs import perform
@@ -50,11 +51,7 @@ def sources(tmp_path: Path) -> tuple[SegmentSource, bytes, list[int]]:
         identity=IDENTITY,
         base_offset=0,
         size=size,
-        read_size=2000,
-        verify=True,
-        skip_corrupt=False,
-        quarantine=None,
-        keys=NO_KEYS,
+        options=ScanOptions(read_size=2000, verify=True, skip_corrupt=False, quarantine=None, keys=NO_KEYS),
     )
     return source, old_index, left
 

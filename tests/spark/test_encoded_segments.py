@@ -8,6 +8,7 @@ import pytest
 from courser.records.encryption import NO_KEYS, KeyRing
 from courser.records.stored_body import encode
 from courser.records.stored_header import blank_extension
+from courser.spark.segment_scan import ScanOptions
 from courser.spark.segment_source import SegmentSource
 from courser.spark.sources import SourceUnavailable
 from courser.storage.local_files import LocalFileSystem
@@ -40,11 +41,7 @@ def source(tmp_path: Path) -> SegmentSource:
         identity=IDENTITY,
         base_offset=0,
         size=size,
-        read_size=2000,
-        verify=False,
-        skip_corrupt=False,
-        quarantine=None,
-        keys=KeyRing([KEY]),
+        options=ScanOptions(read_size=2000, verify=False, skip_corrupt=False, quarantine=None, keys=KeyRing([KEY])),
     )
 
 
@@ -60,7 +57,7 @@ def as_sent(records: memoryview) -> bytes:
 @pytest.mark.parametrize("start", [0, 19, 20, 61, 99, 139])
 @pytest.mark.parametrize("read_size", [300, 2000, 1_000_000])
 def test_every_message_is_read_once(source: SegmentSource, start: int, read_size: int) -> None:
-    source = replace(source, read_size=read_size)
+    source = replace(source, options=replace(source.options, read_size=read_size))
     messages = [
         message
         for fetched in source.fetch(IDENTITY.partition_id, start, 140)
@@ -72,5 +69,6 @@ def test_every_message_is_read_once(source: SegmentSource, start: int, read_size
 
 def test_a_source_without_the_key_is_none(source: SegmentSource) -> None:
     """The task falls back to the server, if there is one."""
+    keyless = replace(source.options, keys=NO_KEYS)
     with pytest.raises(SourceUnavailable, match="which is not configured"):
-        list(replace(source, keys=NO_KEYS).fetch(IDENTITY.partition_id, 0, 140))
+        list(replace(source, options=keyless).fetch(IDENTITY.partition_id, 0, 140))

@@ -25,9 +25,8 @@ from courser.spark.options import Use, parse_options, required, required_topic, 
 from courser.spark.read_options import ReadOptions
 from courser.spark.routing import Destination
 from courser.spark.sources import OffsetRange
-from courser.spark.task_delivery import StagedDelivery
 from courser.spark.write_options import WriteOptions
-from courser.spark.writer import JOB_KEPT, TopicLookup
+from courser.spark.writer import JOB_KEPT, StagedDelivery, TopicLookup
 
 STEP_SIZE = 512 * 1024 * 1024
 """Approximate bytes per step: well below the server's limit for staged data, and little to repeat after a crash."""

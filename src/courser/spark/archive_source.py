@@ -18,12 +18,11 @@ from courser.archive.object_cache import CachedObject, ObjectCache, ObjectFile
 from courser.archive.objects import Piece
 from courser.errors import ErrorCode, OffsetsUnavailable
 from courser.records.compression import CodecMissing
-from courser.records.encryption import KeyMissing, KeyRing
+from courser.records.encryption import KeyMissing
 from courser.records.stored_header import PartitionIdentity
-from courser.spark.archive_access import ArchiveAccess
 from courser.spark.background_clients import archive_at, is_temporary, pause_before
-from courser.spark.open_archive import INDEX_CACHE_SIZE, OpenArchive
-from courser.spark.segment_scan import FoundSegment, Scan
+from courser.spark.open_archive import INDEX_CACHE_SIZE, ArchiveAccess, OpenArchive
+from courser.spark.segment_scan import FoundSegment, Scan, ScanOptions
 from courser.spark.sources import Fetched, SourceUnavailable
 from courser.storage.files import File
 
@@ -41,14 +40,7 @@ class ArchiveSource:
     cluster: bytes
     identity: PartitionIdentity
     pieces: tuple[Piece, ...]
-    read_size: int
-    """Bytes to decode at a time."""
-    verify: bool
-    """Whether to check the hashes of bodies, not only those of headers."""
-    skip_corrupt: bool
-    quarantine: str | None
-    """Folder that damaged bytes are copied to before they are skipped."""
-    keys: KeyRing
+    options: ScanOptions
     retries: int
     """How often to try again if the store does not answer."""
     has_fallback: bool
@@ -143,11 +135,7 @@ class _Reading:
             first_offset=piece.first_offset,
             position=piece.position,
             size=piece.size,
-            read_size=source.read_size,
-            verify=source.verify,
-            skip_corrupt=source.skip_corrupt,
-            quarantine=source.quarantine,
-            keys=source.keys,
+            options=source.options,
         )
 
     def _look_again(self, offset: int, end: int) -> tuple[Piece, ...]:

@@ -11,10 +11,9 @@ from courser.archive.reader import PartitionArchive
 from courser.catalog.directories import identity_of
 from courser.catalog.entities import Topic
 from courser.records.stored_header import PartitionIdentity
-from courser.spark.archive_access import ArchiveAccess
 from courser.spark.background_clients import archive_at, with_retries
 from courser.spark.errors import SourceMissing
-from courser.spark.open_archive import INDEX_CACHE_SIZE, OpenArchive, partition_in
+from courser.spark.open_archive import INDEX_CACHE_SIZE, ArchiveAccess, OpenArchive, partition_in
 from courser.spark.option_kinds import OFFSET_MAX
 from courser.spark.topic_metadata import Bounds, Following, ListedSegment, TopicFacts, gaps_between
 from courser.storage.read_result import SkipReason

@@ -20,8 +20,7 @@ from courser.client.client import Client
 from courser.client.sync import SyncClient
 from courser.client.targets import Target
 from courser.errors import ConnectionFailed
-from courser.spark.archive_access import ArchiveAccess
-from courser.spark.open_archive import OpenArchive
+from courser.spark.open_archive import ArchiveAccess, OpenArchive
 from courser.spark.options import RETRY_PAUSE
 
 _log = logging.getLogger(__name__)

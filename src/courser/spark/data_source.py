@@ -12,10 +12,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from courser.spark.batch_reader import BatchReader
+from courser.spark.batch_reader import BatchReader, FilteringReader
 from courser.spark.errors import WriteFailed
 from courser.spark.options import Use, parse_options
-from courser.spark.pushdown import FilteringReader
 from courser.spark.read_options import read_options, stream_options
 from courser.spark.schema import check_schema, default_schema
 from courser.spark.stream_reader import StreamReader

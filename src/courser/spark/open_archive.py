@@ -1,30 +1,79 @@
-"""An archive as one process sees it: the newest root, the catalog and the manifests that it names.
+"""The archive: where it is, and what one process knows of it.
 
-Objects never change, so what was read once is kept as long as the newest root names it. Every method may raise
-``ArchiveFailure``.
+The options ``archive.*`` and ``archiveConfig`` are the settings of the server's ``[data_maintenance.archiver]``, with
+the same names, kinds and sources: the server's configuration file, the driver's environment, and options, in this
+order. The driver resolves them once.
+
+A process knows the newest root, and the catalog and the manifests that it names. Objects never change, so what was
+read once is kept as long as the newest root names it.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import RLock
 
+from courser.archive.configured import load_archiver, place_keys, usable_store
 from courser.archive.errors import ArchiveMissing
 from courser.archive.objects import PartitionRoot
 from courser.archive.reader import ArchiveReader, FoundRoot, PartitionArchive, choose_cluster, open_archive_store
 from courser.archive.restore_plan import catalog_of
+from courser.archive.settings import TABLE, ArchiveSettings, StoreSettings
 from courser.catalog.entities import Partition, Topic
 from courser.catalog.state import CatalogState
+from courser.configuration.environment import configuration_path, with_file
+from courser.configuration.key import key_of
+from courser.errors import ConfigurationRefused
 from courser.records.stored_header import PartitionIdentity
-from courser.spark.archive_access import ArchiveAccess
+from courser.spark.options import ARCHIVE_PREFIX, OptionRefused
 from courser.storage.local_files import LocalFileSystem
 
 INDEX_CACHE_SIZE = 2 * 1024 * 1024
 """Bytes of memory for searches in indexes. Blocks are an eighth of it: a search needs few bytes here and there."""
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiveAccess:
+    """An archive. Its secrets are not shown by ``repr``."""
+
+    store: StoreSettings
+    cluster: str = ""
+    """The beginning of its id, if the store has several."""
+
+
+def archive_access(
+    given: Mapping[str, str], configuration_file: str | None, environment: Mapping[str, str]
+) -> ArchiveAccess:
+    """The archive that the options name. ``given`` are those that begin with ``archive.``, by the rest of their names.
+
+    Raises:
+        OptionRefused: one of them is unknown or invalid, or something is missing.
+    """
+    places = {path.removeprefix(TABLE) for key in place_keys() for path in key.spellings if path.startswith(TABLE)}
+    if others := sorted(given.keys() - places):
+        known = ", ".join(f"{ARCHIVE_PREFIX}{name}" for name in sorted(places))
+        raise OptionRefused(f'unknown option "{ARCHIVE_PREFIX}{others[0]}"; the options of the archive are {known}')
+    settings = [f"{TABLE}{name}={text}" for name, text in given.items()]
+    path = None if configuration_file is None else Path(configuration_file)
+    try:
+        variables = with_file(environment)
+        configuration = load_archiver(path or configuration_path(variables), variables, settings)
+        store = usable_store(configuration)
+    except ConfigurationRefused as refusal:
+        raise OptionRefused("; ".join(map(_as_option, refusal.problems))) from None
+    # Tasks may have another working directory.
+    return ArchiveAccess(replace(store, path=store.path.absolute()), configuration[key_of(ArchiveSettings, "cluster")])
+
+
+def _as_option(problem: str) -> str:
+    """A problem with a setting, in the words of the options."""
+    return problem.replace(TABLE, ARCHIVE_PREFIX).replace(" (--set)", "")
+
+
 class OpenArchive:
-    """An archive. Calls may come from several threads."""
+    """An archive. Calls may come from several threads. Every method may raise ``ArchiveFailure``."""
 
     def __init__(self, access: ArchiveAccess, clock: Callable[[], float] = time.monotonic) -> None:
         self.store = open_archive_store(access.store, LocalFileSystem(), os.urandom(16))

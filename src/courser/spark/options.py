@@ -298,7 +298,7 @@ def parse_options(given: Mapping[str, str], *uses: Use) -> dict[str, Any]:
             purposes = " and ".join(sorted(use.value for use in option.uses))
             raise OptionRefused(f'option "{option.name}" is for {purposes}, not for {uses[0].value}')
         if option.name.startswith(ARCHIVE_PREFIX):
-            # `archive_access` checks these.
+            # `open_archive.archive_access` checks these.
             continue
         try:
             values[option.name] = option.kind.parse(text)

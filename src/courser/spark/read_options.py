@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from courser.client.targets import Target
-from courser.records.encryption import KEY_VARIABLE, OLD_KEYS_VARIABLE, KeyRing, keys_from
-from courser.spark.archive_access import ArchiveAccess, archive_access
+from courser.records.encryption import KEY_VARIABLE, OLD_KEYS_VARIABLE, keys_from
+from courser.spark.open_archive import ArchiveAccess, archive_access
 from courser.spark.option_kinds import EARLIEST, LATEST, ONLY_TOPIC, ByTopic, Given, listed
 from courser.spark.options import (
     ARCHIVE_PREFIX,
@@ -21,6 +21,7 @@ from courser.spark.options import (
     required_topics,
     target_of,
 )
+from courser.spark.segment_scan import ScanOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +36,8 @@ class ReadOptions:
     path: str | None
     archive: ArchiveAccess | None
     """None: no archive is read."""
-    verify: bool
-    """Whether to check the hashes of batch bodies too."""
-    skip_corrupt: bool
-    quarantine: str | None
-    """Folder that skipped damaged bytes are copied to; None: they are not copied."""
+    scan: ScanOptions
+    """How to read from files and from the archive."""
     starting: Given
     starting_time: Given | None
     """Microseconds since 1970."""
@@ -53,8 +51,6 @@ class ReadOptions:
     batch_size: int
     """Approximate bytes of an Arrow batch."""
     retries: int
-    keys: KeyRing
-    """Decrypt messages that are read from files or from the archive."""
 
     @property
     def name(self) -> str:
@@ -96,6 +92,13 @@ def read_options(
         keys = keys_from(environment)
     except ValueError as error:
         raise OptionRefused(f"{KEY_VARIABLE} or {OLD_KEYS_VARIABLE} in the driver's environment: {error}") from None
+    scan = ScanOptions(
+        read_size=values["batchBytes"],
+        verify=values["verify"] == "full",
+        skip_corrupt=values["onCorrupt"] != "fail",
+        quarantine=values["quarantinePath"],
+        keys=keys,
+    )
     usual_start = LATEST if use is Use.STREAM else EARLIEST
     reads = tuple(
         ReadOptions(
@@ -105,9 +108,7 @@ def read_options(
             source=values["source"],
             path=values["path"],
             archive=archive,
-            verify=values["verify"] == "full",
-            skip_corrupt=values["onCorrupt"] != "fail",
-            quarantine=values["quarantinePath"],
+            scan=scan,
             starting=bounds["startingOffsets"].get(topic, usual_start),
             starting_time=bounds["startingTimestamp"].get(topic),
             ending=bounds["endingOffsets"].get(topic, LATEST),
@@ -117,7 +118,6 @@ def read_options(
             fail_on_data_loss=values["failOnDataLoss"],
             batch_size=values["batchBytes"],
             retries=values["retries"],
-            keys=keys,
         )
         for topic in topics
     )

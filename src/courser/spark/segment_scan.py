@@ -27,8 +27,23 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScanOptions:
+    """How stored batches are read, from a file or from the archive."""
+
+    read_size: int
+    """Bytes to read at a time."""
+    verify: bool
+    """Whether to check the hashes of bodies, not only those of headers."""
+    skip_corrupt: bool
+    quarantine: str | None
+    """Folder that damaged bytes are copied to before they are skipped; None: they are not copied."""
+    keys: KeyRing
+    """Decrypt the bodies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSegment:
-    """What is known of the bytes to read, and how to read them."""
+    """What is known of the bytes to read."""
 
     name: str
     """For error messages."""
@@ -42,14 +57,7 @@ class FoundSegment:
     position: int = 0
     """Where these bytes are in the segment."""
     size: int
-    read_size: int
-    """Bytes to read at a time."""
-    verify: bool
-    """Whether to check the hashes of bodies, not only those of headers."""
-    skip_corrupt: bool
-    quarantine: str | None
-    """Folder that damaged bytes are copied to before they are skipped."""
-    keys: KeyRing
+    options: ScanOptions
 
 
 class Scan:
@@ -63,7 +71,7 @@ class Scan:
         self._open_index = open_index
         self._start = start
         self._end = end
-        self._buffer = np.empty(source.read_size, np.uint8).data
+        self._buffer = np.empty(source.options.read_size, np.uint8).data
         self._batch_size = 0
         """Bytes of the largest batch in the last read; 0 if not known yet."""
         self._wanted = 0
@@ -125,7 +133,7 @@ class Scan:
     def _fill(self) -> int:
         """Read about ``read_size`` bytes, rounded to whole batches as far as their size is known."""
         size = self._batch_size
-        guess = max(round(self._source.read_size / size), 1) * size if size else self._source.read_size
+        guess = max(round(self._source.options.read_size / size), 1) * size if size else self._source.options.read_size
         self._wanted = wanted = min(guess, self._source.size - self._position)
         if wanted > len(self._buffer):
             self._buffer = np.empty(wanted, np.uint8).data
@@ -152,7 +160,7 @@ class Scan:
                 is_wanted = header.end_offset > self._start
                 if is_wanted and at > first and bool(header.flags) != bool(self._decoded):
                     return first, at, False
-                if is_wanted and (self._source.verify or header.flags):
+                if is_wanted and (self._source.options.verify or header.flags):
                     check_body(header, self._buffer[at + layout.BATCH_HEADER_SIZE : behind])
                 if is_wanted and header.flags:
                     decoded_size += self._decode(header, self._buffer[at:behind])
@@ -166,7 +174,7 @@ class Scan:
             largest = max(largest, header.stored_length)
             self._offset = header.end_offset
             self._position += header.stored_length
-            if decoded_size >= self._source.read_size:
+            if decoded_size >= self._source.options.read_size:
                 return first, at, self._offset >= self._end
         if at == 0:
             return 0, 0, self._grow(filled)
@@ -175,7 +183,7 @@ class Scan:
 
     def _decode(self, header: StoredHeader, stored: memoryview) -> int:
         """Decode a batch to the form in which a server sends it. Returns its size. Raises ``BadBatch``."""
-        frames = decode(header, stored, self._source.keys)
+        frames = decode(header, stored, self._source.options.keys)
         self._decoded += (bytes(decoded_header(header, frames, header.message_count)), bytes(frames))
         return header.batch_length
 
@@ -216,7 +224,7 @@ class Scan:
             return False
         offset = self._offset
         where = f"{source.name} is damaged at byte {self._position} (expected offset {offset}): {error}"
-        if not source.skip_corrupt:
+        if not source.options.skip_corrupt:
             raise ReadFailed(f"{where}; {source.remedy}, or set the option onCorrupt=skip to skip it")
         found = find_batch(self._file, source.identity, start=self._position, end=source.size, offset=offset)
         self._copy_aside(source.size if found is None else found[0])
@@ -233,12 +241,12 @@ class Scan:
     def _copy_aside(self, end: int) -> None:
         """Copy the damaged bytes from the current position on to a file whose name says where they were."""
         source = self._source
-        if source.quarantine is None:
+        if source.options.quarantine is None:
             return
         identity, files = source.identity, LocalFileSystem()
         position = source.position + self._position
         name = f"{identity.topic_uuid.hex()}-{identity.partition_id}-{source.base_offset:020d}-{position}.damaged"
-        folder = Path(source.quarantine)
+        folder = Path(source.options.quarantine)
         folder.mkdir(parents=True, exist_ok=True)
         aside = folder / f".{name}-{os.getpid()}"
         try:

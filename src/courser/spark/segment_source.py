@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from courser.records.compression import CodecMissing
-from courser.records.encryption import KeyMissing, KeyRing
+from courser.records.encryption import KeyMissing
 from courser.records.stored_header import PartitionIdentity
-from courser.spark.segment_scan import FoundSegment, Scan
+from courser.spark.segment_scan import FoundSegment, Scan, ScanOptions
 from courser.spark.sources import Fetched, SourceUnavailable
 from courser.storage.files import File
 from courser.storage.local_files import LocalFileSystem
@@ -28,14 +28,7 @@ class SegmentSource:
     base_offset: int
     size: int
     """Bytes of batches at planning. By now more batches, or preallocated zeros, may follow."""
-    read_size: int
-    """Bytes to read at a time."""
-    verify: bool
-    """Whether to check the hashes of bodies, not only those of headers."""
-    skip_corrupt: bool
-    quarantine: str | None
-    """Folder that damaged bytes are copied to before they are skipped."""
-    keys: KeyRing
+    options: ScanOptions
 
     @property
     def path(self) -> Path:
@@ -66,11 +59,7 @@ class SegmentSource:
             base_offset=self.base_offset,
             first_offset=self.base_offset,
             size=self.size,
-            read_size=self.read_size,
-            verify=self.verify,
-            skip_corrupt=self.skip_corrupt,
-            quarantine=self.quarantine,
-            keys=self.keys,
+            options=self.options,
         )
 
     def _open_index(self) -> File | None:
