@@ -10,7 +10,7 @@ import pytest
 
 from courser.catalog import changes as c
 from courser.catalog import entities
-from courser.inspect.masking import HIDDEN, SECRETS, password_text
+from courser.inspect.metadata_files import HIDDEN, SECRETS, password_text
 from courser.model.quantities import NEVER
 from courser.model.topic_options import TopicOptions
 from courser.storage.journal_entries import SnapshotMark, make_entry

@@ -17,12 +17,12 @@ from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveTooNew
 from courser.archive.reader import ArchiveReader, choose_cluster, open_archive_store
 from courser.archive.restore_plan import RestorePlan, RestoreSelection, plan_restore
 from courser.archive.restoring import RestoreProgress, Restorer
-from courser.cli.cells import size_text
+from courser.cli.cells import Record, as_time, fields, size_text
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.output import output_option
 from courser.cli.quantity_words import DURATION, parse_time
-from courser.cli.records import Field, Record, as_size, as_time, emit_deed, emit_list
+from courser.cli.records import emit_deed, emit_list
 from courser.cli.server_options import examples, yes_option
 from courser.cli.terminal import confirm, say
 from courser.errors import ConfigurationRefused, StartRefused, StorageFailure
@@ -30,19 +30,12 @@ from courser.server.entry_point import Wishes, load_configuration
 from courser.storage.local_files import LocalFileSystem, lock_directory
 
 _EXITS = "Exit codes: 0 done, 1 failed, 2 wrong usage or configuration."
-_LIST_FIELDS = (
-    Field("topic"),
-    Field("partition_id", "partition", is_number=True),
-    Field("first_offset", "first", is_number=True),
-    Field("end_offset", "end", is_number=True),
-    Field("message_count", "messages", is_number=True),
-    Field("size", text=as_size, is_number=True),
-    Field("object_count", "objects", is_number=True, rank=2),
-    Field("first_timestamp", "from", text=as_time, rank=3),
-    Field("last_timestamp", "to", text=as_time, rank=1),
+_LIST_FIELDS = fields(
+    "topic, partition_id=partition#, first_offset=first#, end_offset=end#, message_count=messages#, size#, "
+    "object_count=objects#/2, first_timestamp=from/3, last_timestamp=to/1"
 )
-_FINDING_FIELDS = (Field("key"), Field("kind"), Field("reason"))
-_REMOVAL_FIELDS = (Field("key"), Field("size", text=as_size, is_number=True))
+_FINDING_FIELDS = fields("key, kind, reason")
+_REMOVAL_FIELDS = fields("key, size#")
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 

@@ -5,15 +5,11 @@ from pathlib import Path
 
 import click
 
-from courser.cli import presentation
-from courser.cli.cells import ABSENT, size_text
-from courser.cli.failures import ExitCode
-from courser.cli.inspect_commands import verdict, with_rate
-from courser.cli.inspect_support import emit_report, environment_keys
+from courser.cli.cells import ABSENT, as_size, fields, size_text
+from courser.cli.inspect_commands import emit_findings, environment_keys
 from courser.cli.job_support import job_command, running_spark
-from courser.cli.output import Report
 from courser.cli.quantity_words import DURATION
-from courser.cli.records import Field, as_size, as_time, emit_list, emit_thing
+from courser.cli.records import emit_list, emit_thing
 from courser.cli.terminal import say
 
 _AUDIT_EXITS = "Exit codes: 0 no damage, 1 a file cannot be read, 2 damage (or wrong usage), 5 not found."
@@ -43,20 +39,7 @@ def audit_command(*, directory: Path, master: str, output: str) -> int:
         from courser.jobs.audit import audit  # noqa: PLC0415 -- needs Spark
 
         found = audit(spark, directory, environment_keys())
-    report = Report(
-        columns=presentation.FINDING_COLUMNS,
-        cells=presentation.finding_cells,
-        rows=found.findings,
-        is_alarming=presentation.is_alarming,
-        head=found.head,
-        summary=lambda: with_rate(found.summary, found.seconds),
-        names=("directory", "findings"),
-    )
-    emit_report(directory, report, output)
-    say(verdict(found.summary, found.seconds))
-    if found.is_damaged:
-        return ExitCode.DAMAGE
-    return ExitCode.FAILED if found.summary.unreadable_count else ExitCode.OK
+    return emit_findings(directory, found.head, found.findings, found.summary, found.seconds, output)
 
 
 # --- usage ---
@@ -80,29 +63,18 @@ def _span(value: object) -> str:
     return f"{value:.0f} seconds"
 
 
-_TOPIC_FIELDS = (
-    Field("stream"),
-    Field("topic"),
-    Field("partition_count", "partitions", is_number=True, rank=3),
-    Field("segment_count", "segments", is_number=True, rank=3),
-    Field("message_count", "messages", is_number=True),
-    Field("size", text=as_size, is_number=True),
-    Field("message_size", "payloads", text=as_size, is_number=True, rank=3),
-    Field("bytes_per_second", "growth", text=_rate, is_number=True),
-    Field("messages_per_second", "messages/s", text=_number, is_number=True, rank=1),
-    Field("first_timestamp", "oldest", text=as_time, rank=2),
-    Field("last_timestamp", "newest", text=as_time, rank=2),
-    Field("expiry_seconds", "kept for", text=_span, rank=2),
-    Field("size_max", "limit", text=as_size, is_number=True, rank=2),
-    Field("kept_size", "will keep", text=as_size, is_number=True, rank=1),
-    Field("seconds_to_limit", "full in", text=_span, rank=1),
-    Field("damaged_count", "damaged", is_number=True, rank=4),
+_TOPIC_FIELDS = fields(
+    "stream, topic, partition_count=partitions#/3, segment_count=segments#/3, message_count=messages#, size#, "
+    "message_size=payloads#/3, bytes_per_second=growth#, messages_per_second=messages/s#/1, "
+    "first_timestamp=oldest/2, last_timestamp=newest/2, expiry_seconds=kept for/2, size_max=limit#/2, "
+    "kept_size=will keep#/1, seconds_to_limit=full in/1, damaged_count=damaged#/4",
+    bytes_per_second=_rate,
+    messages_per_second=_number,
+    expiry_seconds=_span,
+    size_max=as_size,
+    seconds_to_limit=_span,
 )
-_SIZE_FIELDS = (
-    Field("message", "message size"),
-    Field("message_count", "messages", is_number=True),
-    Field("share", "%", text=_number, is_number=True),
-)
+_SIZE_FIELDS = fields("message=message size, message_count=messages#, share=%#", share=_number)
 
 
 @job_command(

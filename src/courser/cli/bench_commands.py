@@ -29,12 +29,12 @@ from courser.bench.results import (
     now_text,
 )
 from courser.cli.bench_options import mode_parameters, plan_of
-from courser.cli.cells import ABSENT
+from courser.cli.cells import ABSENT, Record, fields
 from courser.cli.connecting import find_target
 from courser.cli.explaining import explain
 from courser.cli.failures import Failure, unreadable
 from courser.cli.output import output_option
-from courser.cli.records import Field, Record, emit_list, emit_thing
+from courser.cli.records import emit_list, emit_thing
 from courser.cli.server_options import examples, server_choice, server_command
 from courser.cli.terminal import say
 from courser.client.contexts import Resolved
@@ -199,29 +199,15 @@ def _milliseconds(value: object) -> str:
     return f"{value / 1000:,.3f}" if isinstance(value, int | float) else ABSENT
 
 
-def _latency(key: str, title: str, rank: int = 0) -> Field:
-    return Field(f"{key}_us", title, text=_milliseconds, is_number=True, rank=rank)
-
-
-FIGURE_FIELDS = (
-    Field("name", "who"),
-    Field("actors", is_number=True, rank=6),
-    Field("messages", text=_number, is_number=True, rank=4),
-    Field("messages_per_second", "messages/s", text=_number, is_number=True),
-    Field("megabytes_per_second", "MB/s", text=_one_digit, is_number=True),
-    _latency("mean", "mean", 7),
-    _latency("p50", "p50"),
-    _latency("p90", "p90", 5),
-    _latency("p95", "p95", 3),
-    _latency("p99", "p99"),
-    _latency("p99_9", "p99.9", 1),
-    _latency("p99_99", "p99.99", 2),
-    _latency("max", "max"),
+FIGURE_FIELDS = fields(
+    "name=who, actors#/6, messages#/4, messages_per_second=messages/s#, megabytes_per_second=MB/s#, mean_us=mean#/7, "
+    "p50_us=p50#, p90_us=p90#/5, p95_us=p95#/3, p99_us=p99#, p99_9_us=p99.9#/1, p99_99_us=p99.99#/2, max_us=max#",
+    messages=_number,
+    messages_per_second=_number,
+    megabytes_per_second=_one_digit,
+    _us=_milliseconds,
 )
-_CSV_FIELDS = (
-    *FIGURE_FIELDS,
-    *(Field(key) for key in ("bytes", "requests", "empty_polls", "seconds", "min_us")),
-)
+_CSV_FIELDS = (*FIGURE_FIELDS, *fields("bytes, requests, empty_polls, seconds, min_us"))
 
 
 def figure_record(figures: Measurements) -> Record:
@@ -257,14 +243,11 @@ def _ratio(value: object) -> str:
     return f"{value:.2f}" if isinstance(value, int | float) else ABSENT
 
 
-_COMPARISON_FIELDS = (
-    Field("group", "who"),
-    Field("measure"),
-    Field("unit", rank=1),
-    Field("first", "A", text=_figure, is_number=True),
-    Field("second", "B", text=_figure, is_number=True),
-    Field("ratio", "B / A", text=_ratio, is_number=True),
-    Field("verdict", "B is"),
+_COMPARISON_FIELDS = fields(
+    "group=who, measure, unit/1, first=A#, second=B#, ratio=B / A#, verdict=B is",
+    first=_figure,
+    second=_figure,
+    ratio=_ratio,
 )
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
+from courser.cli.cells import Record, fields
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.output import output_option
-from courser.cli.records import Field, Record, emit_list, emit_thing
+from courser.cli.records import emit_list, emit_thing
 from courser.cli.terminal import say, write
 from courser.configuration.loading import FROM_DEFAULT, Configuration
 from courser.errors import ConfigurationRefused
@@ -26,8 +27,8 @@ PROFILES = {
     "durable": "fsync before each acknowledgement: nothing acknowledged is lost",
 }
 
-_SETTING_FIELDS = (Field("key"), Field("value"), Field("source"))
-_KEY_FIELDS = (Field("key"), Field("default"), Field("kind"), Field("status"), Field("description"))
+_SETTING_FIELDS = fields("key, value, source")
+_KEY_FIELDS = fields("key, default, kind, status, description")
 
 
 @click.command(
@@ -110,4 +111,4 @@ def example_command(*, profile: str, output: str) -> None:
     if output == "table":
         write(text)
         return
-    emit_thing((Field("profile"), Field("toml")), {"profile": profile, "toml": text}, output)
+    emit_thing(fields("profile, toml"), {"profile": profile, "toml": text}, output)

@@ -7,11 +7,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import click
 
+from courser.cli.cells import Record, fields
 from courser.cli.connecting import find_target, login_options, missing_context
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.lazy import completed_by
 from courser.cli.output import output_option
-from courser.cli.records import Field, Record, emit_deed, emit_list, emit_thing
+from courser.cli.records import emit_deed, emit_list, emit_thing
 from courser.cli.server_options import examples, server_choice, server_parameters, yes_option
 from courser.cli.terminal import confirm
 from courser.client.contexts import Context, Contexts, load_contexts, resolve_target
@@ -20,16 +21,8 @@ from courser.errors import TargetRefused
 
 _EXITS = "Exit codes: 0 done, 1 failed, 2 wrong usage, 5 not found."
 
-_LIST_FIELDS = (Field("selected"), Field("name"), Field("url"), Field("login"))
-_SHOW_FIELDS = (
-    Field("context"),
-    Field("address"),
-    Field("login"),
-    Field("username", "user"),
-    Field("tls"),
-    Field("source"),
-    Field("file"),
-)
+_LIST_FIELDS = fields("selected, name, url, login")
+_SHOW_FIELDS = fields("context, address, login, username=user, tls, source, file")
 PRECEDENCE = (
     "--url",
     "--context",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from courser.cli.cells import Column
+from courser.cli.cells import fields
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.output import output_option, to_json
-from courser.cli.records import Field, emit_list
+from courser.cli.records import emit_list
 from courser.cli.spark_setup import prepare_spark, spark_failures, spark_log
 from courser.cli.tables import write_table
 from courser.cli.terminal import flush, say, write
@@ -19,7 +19,7 @@ from courser.demo.demonstration import ORDER_COUNT, SEED, DemoResult, WindowSale
 
 _ORDER_COUNT_MAX = 1_000_000
 """More would take longer than a demo should."""
-_WINDOW_FIELDS = tuple(Field(field.name) for field in dataclasses.fields(WindowSales))
+_WINDOW_FIELDS = fields(", ".join(field.name for field in dataclasses.fields(WindowSales)))
 
 
 @click.command(
@@ -86,12 +86,12 @@ def _show(outcome: DemoResult) -> None:
     draw_bars("revenue of every ten minutes, read from the topic shop/revenue", bars)
     write("\n")
     write_table(
-        (Column("category"), Column("orders", is_number=True), Column("revenue", is_number=True)),
+        fields("category, orders#, revenue#"),
         (((name, f"{orders:,}", f"{cents / 100:,.2f}"), False) for name, orders, cents in _by_category(outcome)),
     )
     write("\nbest sellers, queried from the Parquet files\n")
     write_table(
-        (Column("product"), Column("most in"), Column("orders", is_number=True), Column("revenue", is_number=True)),
+        fields("product, city=most in, orders#, revenue#"),
         (
             ((one.product, one.city, f"{one.order_count:,}", f"{float(one.revenue):,.2f}"), False)
             for one in outcome.best

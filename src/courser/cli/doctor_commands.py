@@ -11,7 +11,7 @@ import click
 from courser.cli import machine_checks as checks
 from courser.cli import machine_facts as facts
 from courser.cli import ports
-from courser.cli.cells import Column
+from courser.cli.cells import fields
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.failures import ExitCode
 from courser.cli.machine_checks import CheckResult, CheckState
@@ -39,7 +39,7 @@ from courser.transports.settings import (
     WEBSOCKET_ENABLED,
 )
 
-_COLUMNS = (Column("check"), Column("state"), Column("finding"), Column("advice"))
+_COLUMNS = fields("check, state, finding, advice")
 _COLUMNS_AT_TERMINAL = _COLUMNS[:3]
 """Two columns of sentences do not fit side by side: the advice follows the finding."""
 

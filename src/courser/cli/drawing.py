@@ -11,24 +11,24 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 from rich.text import Text
 
-from courser.cli.cells import Column
+from courser.cli.cells import Fields
 
 
-def draw_table(columns: Sequence[Column], lines: Sequence[tuple[str, ...]], alarms: Sequence[bool]) -> None:
+def draw_table(columns: Fields, lines: Sequence[tuple[str, ...]], alarms: Sequence[bool]) -> None:
     """Draw a table on stdout. Rich itself honors NO_COLOR and dumb terminals."""
     _stdout().print(_table(columns, lines, alarms))
 
 
 def live_table() -> tuple[
     AbstractContextManager[object],
-    Callable[[Sequence[Column], Sequence[tuple[str, ...]], Sequence[bool]], None],
+    Callable[[Fields, Sequence[tuple[str, ...]], Sequence[bool]], None],
     Callable[[str], None],
 ]:
     """A table on stdout that is redrawn: its context manager, a function to draw it, and one to print above it."""
     console = _stdout()
     live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
-    def draw(columns: Sequence[Column], lines: Sequence[tuple[str, ...]], alarms: Sequence[bool]) -> None:
+    def draw(columns: Fields, lines: Sequence[tuple[str, ...]], alarms: Sequence[bool]) -> None:
         live.update(_table(columns, lines, alarms), refresh=True)
 
     return live, draw, console.print
@@ -38,7 +38,7 @@ def _stdout() -> Console:
     return Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
 
 
-def _table(columns: Sequence[Column], lines: Sequence[tuple[str, ...]], alarms: Sequence[bool]) -> Table:
+def _table(columns: Fields, lines: Sequence[tuple[str, ...]], alarms: Sequence[bool]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.title.upper(), justify="right" if column.is_number else "left", overflow="fold")

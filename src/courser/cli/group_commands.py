@@ -6,30 +6,23 @@ import click
 from msgspec.structs import asdict
 
 from courser.api.replies import GroupInfo, GroupMember
+from courser.cli.cells import Record, fields
 from courser.cli.columns import columns_of
 from courser.cli.connecting import ask_server
 from courser.cli.lag import GROUP_LAG_FIELDS, group_lags
 from courser.cli.naming import TopicPath, Word, identifier, sought, topic_argument
 from courser.cli.quantity_words import START
-from courser.cli.records import Field, Record, Section, emit_deed, emit_thing
+from courser.cli.records import Section, emit_deed, emit_thing
 from courser.cli.server_options import server_command
 from courser.cli.terminal import say
 from courser.client.client import Client
 from courser.client.messages import PollingStrategy
 
 _GROUP = Word("group")
-_RESET_FIELDS = (
-    Field("group"),
-    Field("member_count", "members"),
-    Field("reread_count", "read again"),
-    Field("skipped_count", "skipped"),
-)
-_PARTITION_RESET_FIELDS = (
-    Field("partition_id", "partition", is_number=True),
-    Field("stored_offset", "stored", is_number=True),
-    Field("next_offset", "continues at", is_number=True),
-    Field("reread_count", "read again", is_number=True),
-    Field("skipped_count", "skipped", is_number=True),
+_RESET_FIELDS = fields("group, member_count=members, reread_count=read again, skipped_count=skipped")
+_PARTITION_RESET_FIELDS = fields(
+    "partition_id=partition#, stored_offset=stored#, next_offset=continues at#, reread_count=read again#, "
+    "skipped_count=skipped#"
 )
 
 

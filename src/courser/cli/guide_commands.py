@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from courser.cli.cells import fields
 from courser.cli.output import output_option
-from courser.cli.records import Field, emit_thing
+from courser.cli.records import emit_thing
 from courser.cli.server_options import examples
 from courser.cli.terminal import write
 
@@ -55,7 +56,7 @@ def help_command(ctx: click.Context, *, words: tuple[str, ...], output: str) -> 
     if output == "table":
         write(f"{text}\n")
         return
-    emit_thing((Field("command"), Field("text")), {"command": described.command_path, "text": text}, output)
+    emit_thing(fields("command, text"), {"command": described.command_path, "text": text}, output)
 
 
 # --- completion ---
@@ -80,4 +81,4 @@ def completion_command(*, shell: str, output: str) -> None:
     if output == "table":
         write(f"{script}\n")
         return
-    emit_thing((Field("shell"), Field("script")), {"shell": shell, "script": script}, output)
+    emit_thing(fields("shell, script"), {"shell": shell, "script": script}, output)

@@ -1,29 +1,75 @@
-"""``courser inspect``: print the results of the offline tools."""
+"""``courser inspect``: print the results of the offline tools. Secrets are never printed."""
 
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import click
 
-from courser.cli import presentation
-from courser.cli.cells import Column, size_text
-from courser.cli.failures import ExitCode, Failure
-from courser.cli.inspect_support import emit_report, emit_small, environment_keys, epilog, file_argument, open_file
-from courser.cli.output import Report, output_option
+from courser.cli import inspect_rows as tables
+from courser.cli.cells import harmless, size_text, time_text
+from courser.cli.failures import ExitCode, Failure, unreadable
+from courser.cli.inspect_rows import RowTable, is_alarming
+from courser.cli.output import Report, emit, output_option
+from courser.cli.server_options import examples
 from courser.cli.terminal import say
-from courser.inspect.findings import VerifySummary
-from courser.inspect.identity import parse_identity
-from courser.inspect.index_file import IndexInspection
+from courser.inspect.findings import Finding, VerifySummary
+from courser.inspect.index_file import IndexInspection, parse_identity
+from courser.inspect.journal_file import JournalInspection
 from courser.inspect.log_file import LogInspection
+from courser.inspect.metadata_files import DescriptorInspection, SnapshotHead, SnapshotInspection
 from courser.inspect.small_files import LedgerInspection, OffsetsInspection, SessionInspection
 from courser.inspect.verify import Verification
+from courser.records.encryption import KEY_VARIABLE, OLD_KEYS_VARIABLE, KeyRing, keys_from
 from courser.records.stored_header import PartitionIdentity
+from courser.storage.files import FileSystem
+from courser.storage.local_files import LocalFileSystem
 
+_Inspection = TypeVar("_Inspection")
 _OFFSET = click.IntRange(min=0)
+_EXITS = "Exit codes: 0 printed (damage is shown among the rows), 1 the file cannot be read, 2 wrong usage."
+
+_epilog = partial(examples, exits=_EXITS)
+_file_argument = click.argument("path", metavar="FILE", type=click.Path(path_type=Path, readable=False))
+
+
+def environment_keys() -> KeyRing:
+    """The keys of encrypted messages, from the variables that the server reads. Raises ``Failure``."""
+    try:
+        return keys_from(os.environ)
+    except ValueError as error:
+        raise Failure(f"{KEY_VARIABLE} or {OLD_KEYS_VARIABLE} is wrong: {error}", "correct it, or unset it") from None
+
+
+def _open(path: Path, inspect: Callable[[FileSystem, Path], _Inspection]) -> _Inspection:
+    """Open a file for inspection. A symbolic link is followed."""
+    try:
+        return inspect(LocalFileSystem(), path.resolve(strict=True) if path.is_symlink() else path)
+    except (OSError, ValueError) as error:
+        raise unreadable(harmless(str(path)), error if isinstance(error, OSError) else OSError(str(error))) from error
+
+
+def _emit(
+    path: Path,
+    table: RowTable,
+    rows: Iterable[object],
+    output: str,
+    *,
+    head: object,
+    summary: Callable[[], object],
+    names: tuple[str, str] = ("file", "rows"),
+) -> None:
+    """Write rows while they are read from the file."""
+    try:
+        emit(Report(table.columns, table.cells, rows, is_alarming, head, summary, names), output)
+    except OSError as error:
+        raise unreadable(harmless(str(path)), error) from error
 
 
 def _owner(identity: PartitionIdentity | None) -> str:
@@ -35,12 +81,12 @@ def _owner(identity: PartitionIdentity | None) -> str:
 
 @click.command(
     "log",
-    epilog=epilog(
+    epilog=_epilog(
         "courser inspect log 00000000000000000000.log",
         "courser inspect log FILE --messages --from-offset 500 --limit 10 -o jsonl",
     ),
 )
-@file_argument
+@_file_argument
 @click.option("--messages", is_flag=True, help="Also show the messages of each batch.")
 @click.option("--from-offset", type=_OFFSET, default=0, help="Start at the batch (or message) with this offset.")
 @click.option(
@@ -61,20 +107,14 @@ def log_command(
     the server takes them: COURSER_SYSTEM_ENCRYPTION_KEY and COURSER_SYSTEM_ENCRYPTION_OLD_KEYS.
     """
     keys = environment_keys()
-    log = open_file(path, lambda files, name: LogInspection(files, name, keys))
+    log = _open(path, lambda files, name: LogInspection(files, name, keys))
     head = log.head
     if output == "table":
         start = f"from offset {head.base_offset} ({head.base_offset_source})"
         say(f"{path}: {head.size} bytes, {_owner(head.identity)}, {start}")
-    report = Report(
-        columns=presentation.MESSAGE_COLUMNS if messages else presentation.LOG_COLUMNS,
-        cells=presentation.message_cells if messages else presentation.log_cells,
-        rows=log.rows(messages=messages, from_offset=from_offset, limit=limit, payload_size=payload_size),
-        is_alarming=presentation.is_alarming,
-        head=head,
-        summary=lambda: log.summary,
-    )
-    emit_report(path, report, output)
+    table = tables.MESSAGE if messages else tables.LOG
+    rows = log.rows(messages=messages, from_offset=from_offset, limit=limit, payload_size=payload_size)
+    _emit(path, table, rows, output, head=head, summary=lambda: log.summary)
     summary = log.summary
     if output == "table" and limit is None:
         counts = f"{summary.batch_count} batches, {summary.message_count} messages"
@@ -83,9 +123,9 @@ def log_command(
 
 @click.command(
     "index",
-    epilog=epilog("courser inspect index 00000000000000000000.index", "courser inspect index FILE --blocks -o json"),
+    epilog=_epilog("courser inspect index 00000000000000000000.index", "courser inspect index FILE --blocks -o json"),
 )
-@file_argument
+@_file_argument
 @click.option("--blocks", is_flag=True, help="Show only the blocks, not their entries.")
 @click.option("--from-offset", type=_OFFSET, default=0, help="Start at the entry with this offset, or the next one.")
 @click.option(
@@ -109,63 +149,145 @@ def index_command(
     identity = parse_identity(identity_option) if identity_option is not None else None
     if identity_option is not None and identity is None:
         raise click.BadParameter("not of the form UUID:PARTITION-INCARNATION", param_hint="--identity")
-    index = open_file(path, lambda file_system, name: IndexInspection(file_system, name, identity))
+    index = _open(path, lambda file_system, name: IndexInspection(file_system, name, identity))
     head = index.head
     if head.identity is None:
         say(f"{path}: its log is not in the same directory, so checksums were not verified (pass --identity)")
     elif output == "table":
         say(f"{path}: {head.block_count} blocks, {_owner(head.identity)} ({head.identity_source})")
-    report = Report(
-        columns=presentation.INDEX_COLUMNS,
-        cells=presentation.index_cells,
-        rows=index.rows(entries=not blocks, from_offset=from_offset, limit=limit),
-        is_alarming=presentation.is_alarming,
-        head=head,
-        summary=lambda: index.summary,
-    )
-    emit_report(path, report, output)
+    rows = index.rows(entries=not blocks, from_offset=from_offset, limit=limit)
+    _emit(path, tables.INDEX, rows, output, head=head, summary=lambda: index.summary)
 
 
 # --- small files ---
 
 
-def _emit_small(
-    path: Path,
-    inspection: LedgerInspection | OffsetsInspection | SessionInspection,
-    columns: tuple[Column, ...],
-    cells: Callable[[object], tuple[str, ...]],
-    output: str,
-) -> None:
-    emit_small(path, inspection, columns, cells, presentation.is_alarming, output)
+class _SmallInspection(Protocol):
+    """A small file that is shown as rows."""
+
+    @property
+    def head(self) -> object:
+        """Facts about the whole file."""
+
+    def rows(self) -> Iterator[object]:
+        """The contents of the file."""
 
 
-@click.command("ledger", epilog=epilog("courser inspect ledger ledger", "courser inspect ledger FILE -o jsonl"))
-@file_argument
+def _emit_small(path: Path, inspection: _SmallInspection, table: RowTable, output: str) -> None:
+    """Write all rows of a small file, and the number of bad rows."""
+    counts = {"row_count": 0, "bad_count": 0}
+
+    def rows() -> Iterator[object]:
+        for row in inspection.rows():
+            counts["row_count"] += 1
+            counts["bad_count"] += is_alarming(row)
+            yield row
+
+    _emit(path, table, rows(), output, head=inspection.head, summary=lambda: counts)
+
+
+@click.command("ledger", epilog=_epilog("courser inspect ledger ledger", "courser inspect ledger FILE -o jsonl"))
+@_file_argument
 @output_option
 def ledger_command(path: Path, *, output: str) -> None:
     """Print the records of a partition's ledger: seals, recovery points, reservations, gaps, damage."""
-    ledger = open_file(path, LedgerInspection)
+    ledger = _open(path, LedgerInspection)
     if output == "table":
         say(f"{path}: {ledger.head.size} bytes, {_owner(ledger.head.identity)}")
-    _emit_small(path, ledger, presentation.LEDGER_COLUMNS, presentation.ledger_cells, output)
+    _emit_small(path, ledger, tables.LEDGER, output)
 
 
-@click.command("offsets", epilog=epilog("courser inspect offsets offsets", "courser inspect offsets FILE -o json"))
-@file_argument
+@click.command("offsets", epilog=_epilog("courser inspect offsets offsets", "courser inspect offsets FILE -o json"))
+@_file_argument
 @output_option
 def offsets_command(path: Path, *, output: str) -> None:
     """Print the stored offsets of a partition's consumers and groups, including their history."""
-    offsets = open_file(path, OffsetsInspection)
-    _emit_small(path, offsets, presentation.OFFSETS_COLUMNS, presentation.offsets_cells, output)
+    offsets = _open(path, OffsetsInspection)
+    _emit_small(path, offsets, tables.OFFSETS, output)
 
 
-@click.command("session", epilog=epilog("courser inspect session local_data/session"))
-@file_argument
+@click.command("session", epilog=_epilog("courser inspect session local_data/session"))
+@_file_argument
 @output_option
 def session_command(path: Path, *, output: str) -> None:
     """Print how the last server stopped in a data directory: format, machine, and whether it stopped cleanly."""
-    session = open_file(path, SessionInspection)
-    _emit_small(path, session, presentation.SESSION_COLUMNS, presentation.session_cells, output)
+    session = _open(path, SessionInspection)
+    _emit_small(path, session, tables.SESSION, output)
+
+
+# --- metadata ---
+
+
+@click.command(
+    "journal",
+    epilog=_epilog(
+        "courser inspect journal local_data/metadata/journal.wal",
+        "courser inspect journal FILE --from-op 500 --limit 10 -o jsonl",
+    ),
+)
+@_file_argument
+@click.option("--from-op", type=click.IntRange(min=0), default=0, help="Start at the entry with this op number.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="COUNT", help="Stop after COUNT entries.")
+@output_option
+def journal_command(path: Path, *, from_op: int, limit: int | None, output: str) -> None:
+    """Print each entry of a metadata journal: position, op number, time, command, and whether the chain is intact.
+
+    Also shows damage, gaps, breaks in the chain, duplicates, and a torn tail. The first entry can be checked only if
+    the snapshot is in the same directory as the journal.
+    """
+    journal = _open(path, JournalInspection)
+    head = journal.head
+    if output == "table":
+        snapshot = "no snapshot" if head.snapshot_op is None else f"snapshot at op {head.snapshot_op}"
+        say(f"{path}: {head.size} bytes, {snapshot}")
+    rows = journal.rows(from_op=from_op, limit=limit)
+    _emit(path, tables.JOURNAL, rows, output, head=head, summary=lambda: journal.summary)
+    if output == "table" and limit is None:
+        say(f"{journal.summary.entry_count} entries, {journal.summary.fault_count} faults")
+
+
+@click.command(
+    "snapshot",
+    epilog=_epilog(
+        "courser inspect snapshot local_data/metadata/snapshot.bin", "courser inspect snapshot FILE -o json"
+    ),
+)
+@_file_argument
+@output_option
+def snapshot_command(path: Path, *, output: str) -> None:
+    """Print the contents of a metadata snapshot: streams, topics, partitions, groups, users, permissions, tokens.
+
+    For a password only the algorithm is shown; for a token, its name and times. A damaged state is not shown.
+    """
+    snapshot = _open(path, SnapshotInspection)
+    if output == "table":
+        say(f"{path}: {snapshot.head.size} bytes, {_snapshot_text(snapshot.head)}")
+    _emit_small(path, snapshot, tables.CATALOG, output)
+
+
+def _snapshot_text(head: SnapshotHead) -> str:
+    verdicts = f"header: {head.header}, body: {head.body}, state: {head.state}"
+    if head.fields is None:
+        return verdicts
+    fields = head.fields
+    hashes = f"entry {fields.entry_checksum}, state {fields.state_hash}"
+    return f"op {fields.op}, taken {time_text(fields.timestamp)}, {hashes}; {verdicts}"
+
+
+@click.command(
+    "descriptor",
+    epilog=_epilog(
+        "courser inspect descriptor local_data/streams/1/descriptor", "courser inspect descriptor FILE -o json"
+    ),
+)
+@_file_argument
+@output_option
+def descriptor_command(path: Path, *, output: str) -> None:
+    """Print the descriptor of a stream or topic. The metadata can be rebuilt from descriptors."""
+    descriptor = _open(path, DescriptorInspection)
+    if output == "table":
+        say(f"{path}: {descriptor.head.size} bytes, describes: {descriptor.head.describes}")
+    _emit_small(path, descriptor, tables.CATALOG, output)
 
 
 # --- verify ---
@@ -175,7 +297,7 @@ _VERIFY_EXITS = "Exit codes: 0 no damage, 1 a file cannot be read, 2 damage (or 
 
 @click.command(
     "verify",
-    epilog=epilog("courser inspect verify local_data", "courser inspect verify DIR -o json", exits=_VERIFY_EXITS),
+    epilog=_epilog("courser inspect verify local_data", "courser inspect verify DIR -o json", exits=_VERIFY_EXITS),
 )
 @click.argument("path", metavar="DIR", type=click.Path(path_type=Path, readable=False))
 @output_option
@@ -192,37 +314,13 @@ def verify_command(path: Path, *, output: str) -> int:
     only the hashes of what is stored.
     """
     began = time.monotonic()
-    advance: list[Callable[[int], None]] = []
-
-    def on_progress(size: int) -> None:
-        for step in advance:
-            step(size)
-
-    keys = environment_keys()
-    verification = open_file(path, lambda files, name: Verification(files, name, on_progress, keys=keys))
+    verification = _open(path, partial(Verification, keys=environment_keys()))
     if verification.is_pointless:
         raise Failure(f"no partition found in {path}", "pass a data directory, or a directory inside one")
     with _progress(verification.head.size) as step:
-        if step is not None:
-            advance.append(step)
         # Show the table after the progress bar has disappeared.
-        findings = list(verification.findings())
-    seconds = time.monotonic() - began
-    report = Report(
-        columns=presentation.FINDING_COLUMNS,
-        cells=presentation.finding_cells,
-        rows=findings,
-        is_alarming=presentation.is_alarming,
-        head=verification.head,
-        summary=lambda: with_rate(verification.summary, seconds),
-        names=("directory", "findings"),
-    )
-    emit_report(path, report, output)
-    summary = verification.summary
-    say(verdict(summary, seconds))
-    if summary.damage_count:
-        return ExitCode.DAMAGE
-    return ExitCode.FAILED if summary.unreadable_count else ExitCode.OK
+        findings = list(verification.findings(step) if step is not None else verification.findings())
+    return emit_findings(path, verification.head, findings, verification.summary, time.monotonic() - began, output)
 
 
 def _progress(size: int) -> AbstractContextManager[Callable[[int], None] | None]:
@@ -235,27 +333,31 @@ def _progress(size: int) -> AbstractContextManager[Callable[[int], None] | None]
     return progress_bar("verifying", size)
 
 
-def with_rate(summary: VerifySummary, seconds: float) -> dict[str, object]:
-    """The summary for programs."""
-    return {**asdict(summary), "seconds": round(seconds, 3), "megabytes_per_second": _rate(summary, seconds)}
+def emit_findings(
+    path: Path, head: object, findings: Iterable[Finding], summary: VerifySummary, seconds: float, output: str
+) -> ExitCode:
+    """Write the findings of a check and its verdict. Returns the exit code of the command."""
+    speed = round(summary.size / 1e6 / max(seconds, 1e-6), 1)
+    whole = {**asdict(summary), "seconds": round(seconds, 3), "megabytes_per_second": speed}
+    names = ("directory", "findings")
+    _emit(path, tables.FINDINGS, findings, output, head=head, summary=lambda: whole, names=names)
+    read = f"{size_text(summary.size)} in {seconds:.1f} s ({speed} MB/s)"
+    say(
+        f"{summary.partition_count} partitions, {summary.segment_count} segments, {summary.message_count} messages, "
+        f"{read}: {_verdict(summary)}"
+    )
+    if summary.damage_count:
+        return ExitCode.DAMAGE
+    return ExitCode.FAILED if summary.unreadable_count else ExitCode.OK
 
 
-def _rate(summary: VerifySummary, seconds: float) -> float:
-    return round(summary.size / 1e6 / max(seconds, 1e-6), 1)
-
-
-def verdict(summary: VerifySummary, seconds: float) -> str:
-    """The summary for people."""
+def _verdict(summary: VerifySummary) -> str:
     counts = (
         ("damage", summary.damage_count),
         ("unreadable", summary.unreadable_count),
         ("warnings", summary.warning_count),
         ("notes", summary.note_count),
     )
-    found = ", ".join(f"{name}: {count}" for name, count in counts if count)
     is_sound = not summary.damage_count and not summary.unreadable_count
-    verdict = ", ".join(part for part in ("no damage" if is_sound else "", found) if part)
-    return (
-        f"{summary.partition_count} partitions, {summary.segment_count} segments, {summary.message_count} messages, "
-        f"{size_text(summary.size)} in {seconds:.1f} s ({_rate(summary, seconds)} MB/s): {verdict}"
-    )
+    found = [f"{name}: {count}" for name, count in counts if count]
+    return ", ".join(["no damage", *found] if is_sound else found)

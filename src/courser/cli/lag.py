@@ -3,8 +3,8 @@
 import asyncio
 
 from courser.api.replies import PartitionBounds
+from courser.cli.cells import Record, fields
 from courser.cli.naming import TopicPath
-from courser.cli.records import Field, Record
 from courser.client.client import Client
 from courser.client.group_reset import count_messages
 from courser.model.identifiers import Identifier
@@ -20,12 +20,8 @@ def as_age(value: object) -> str:
     return format_duration(int(value) * _SECOND) if value >= 1 or not value else f"{value:.3f}s"
 
 
-GROUP_LAG_FIELDS = (
-    Field("partition_id", "partition", is_number=True),
-    Field("stored_offset", "stored", is_number=True),
-    Field("next_offset", "next", is_number=True),
-    Field("lag", is_number=True),
-    Field("lag_seconds", "behind", text=as_age, is_number=True, rank=1),
+GROUP_LAG_FIELDS = fields(
+    "partition_id=partition#, stored_offset=stored#, next_offset=next#, lag#, lag_seconds=behind#/1", lag_seconds=as_age
 )
 
 

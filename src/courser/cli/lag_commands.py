@@ -2,29 +2,25 @@
 
 import click
 
+from courser.cli.cells import Field, Record, fields
 from courser.cli.connecting import ask_server
 from courser.cli.failures import Failure
 from courser.cli.lag import as_age, group_lags, total_lag
 from courser.cli.naming import TopicPath, any_place_argument, identifier, sought
 from courser.cli.quantity_words import DURATION
-from courser.cli.records import Field, Record, emit_list
+from courser.cli.records import emit_list
 from courser.cli.server_options import server_command
 from courser.client.client import Client
 from courser.model.identifiers import Identifier
 from courser.model.quantities import format_duration
 
 _SECOND = 1_000_000
-_PLACE_FIELDS = (Field("stream"), Field("topic"), Field("group"))
-_LAG_FIELDS = (
-    Field("lag", is_number=True),
-    Field("lag_seconds", "behind", text=as_age, is_number=True),
-)
+_PLACE_FIELDS = fields("stream, topic, group")
+_LAG_FIELDS = fields("lag#, lag_seconds=behind#", lag_seconds=as_age)
 _GROUP_FIELDS = (*_PLACE_FIELDS, Field("members", is_number=True), *_LAG_FIELDS)
 _PARTITION_FIELDS = (
     *_PLACE_FIELDS,
-    Field("partition_id", "partition", is_number=True),
-    Field("stored_offset", "stored", is_number=True, rank=2),
-    Field("next_offset", "next", is_number=True, rank=1),
+    *fields("partition_id=partition#, stored_offset=stored#/2, next_offset=next#/1"),
     *_LAG_FIELDS,
 )
 

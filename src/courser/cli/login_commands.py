@@ -7,10 +7,11 @@ from zlib import crc32
 
 import click
 
+from courser.cli.cells import fields
 from courser.cli.connecting import ask_server, find_target
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.quantity_words import expiry_of
-from courser.cli.records import Field, emit_deed, emit_thing
+from courser.cli.records import emit_deed, emit_thing
 from courser.cli.server_options import server_choice, server_command
 from courser.cli.terminal import say, write
 from courser.client.client import Client
@@ -110,4 +111,4 @@ def create_command(*, name: str, expiry: tuple[str, ...], output: str) -> None:
         write(f"{token}\n")
         say(f'created token "{name}"; it is not shown again')
         return
-    emit_thing((Field("name"), Field("token")), {"name": name, "token": token}, output)
+    emit_thing(fields("name, token"), {"name": name, "token": token}, output)

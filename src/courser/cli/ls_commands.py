@@ -5,36 +5,20 @@ import asyncio
 import click
 
 from courser.api.replies import StreamInfo, TopicInfo
+from courser.cli.cells import Record, fields
 from courser.cli.connecting import ask_server
 from courser.cli.lag import group_lags, max_lag
 from courser.cli.naming import TopicPath, any_place_argument
-from courser.cli.records import Field, Record, Section, as_size, emit_list, emit_thing
+from courser.cli.records import Section, emit_list, emit_thing
 from courser.cli.server_options import server_command
 from courser.cli.topic_records import PARTITION_FIELDS, bounds_by_partition, partition_records
 from courser.client.client import Client
 
-_TOPIC_FIELDS = (
-    Field("stream"),
-    Field("topic"),
-    Field("partition_count", "parts", is_number=True),
-    Field("message_count", "messages", is_number=True),
-    Field("size", text=as_size, is_number=True),
-    Field("group_count", "groups", is_number=True, rank=1),
-    Field("max_lag", is_number=True, rank=1),
+_TOPIC_FIELDS = fields(
+    "stream, topic, partition_count=parts#, message_count=messages#, size#, group_count=groups#/1, max_lag#/1"
 )
-_ONE_TOPIC_FIELDS = (
-    Field("stream"),
-    Field("topic"),
-    Field("message_count", "messages"),
-    Field("size", text=as_size),
-)
-_GROUP_FIELDS = (
-    Field("group"),
-    Field("members", is_number=True),
-    Field("partition_id", "partition", is_number=True),
-    Field("stored_offset", "stored", is_number=True),
-    Field("lag", is_number=True),
-)
+_ONE_TOPIC_FIELDS = fields("stream, topic, message_count=messages, size")
+_GROUP_FIELDS = fields("group, members#, partition_id=partition#, stored_offset=stored#, lag#")
 
 
 @server_command("ls", "courser ls", "courser ls demo", "courser ls demo/orders -o json", "courser ls --names")
@@ -62,7 +46,7 @@ def ls_command(*, place: TopicPath | None, names: bool, output: str) -> None:
             # No header line: a script would take it for a name.
             click.echo("\n".join(found))
         else:
-            emit_list((Field("name"),), ({"name": name} for name in found), output, empty=empty)
+            emit_list(fields("name"), ({"name": name} for name in found), output, empty=empty)
         return
     emit_list(_TOPIC_FIELDS, topics, output, empty=empty)
 

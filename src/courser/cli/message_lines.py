@@ -10,22 +10,14 @@ from uuid import UUID
 import click
 import msgspec
 
+from courser.cli.cells import Record, fields
 from courser.cli.payloads import header_bytes, header_values, key_text, shown_payload
-from courser.cli.records import Field, Record
 from courser.client.messages import Message, SendMessage
 from courser.records.message_keys import KEY_HEADER
 from courser.records.user_headers import HeaderKind, HeaderValue, UserHeader
 
-MESSAGE_FIELDS = (
-    Field("partition_id"),
-    Field("offset"),
-    Field("timestamp"),
-    Field("origin_timestamp"),
-    Field("id"),
-    Field("key"),
-    Field("headers"),
-    Field("payload"),
-    Field("payload_encoding"),
+MESSAGE_FIELDS = fields(
+    "partition_id, offset, timestamp, origin_timestamp, id, key, headers, payload, payload_encoding"
 )
 _NATURAL_KINDS: Mapping[type, HeaderKind] = {
     str: HeaderKind.STRING,

@@ -2,11 +2,12 @@
 
 import click
 
+from courser.cli.cells import Record, fields
 from courser.cli.connecting import ask_server
 from courser.cli.failures import Failure
 from courser.cli.lag import lag_of
 from courser.cli.naming import PARTITION, TopicPath, Word, identifier, sought, topic_argument
-from courser.cli.records import Field, Record, emit_deed, emit_thing
+from courser.cli.records import emit_deed, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
 from courser.cli.topic_records import bounds_by_partition
@@ -14,14 +15,7 @@ from courser.client.client import Client
 from courser.model.identifiers import Consumer, ConsumerKind
 
 _KINDS = {"consumer": ConsumerKind.CONSUMER, "consumer-group": ConsumerKind.GROUP}
-_FIELDS = (
-    Field("consumer"),
-    Field("kind"),
-    Field("partition_id", "partition"),
-    Field("stored_offset"),
-    Field("current_offset"),
-    Field("lag"),
-)
+_FIELDS = fields("consumer, kind, partition_id=partition, stored_offset, current_offset, lag")
 
 _consumer_argument = click.argument("consumer", metavar="CONSUMER")
 _kind_option = click.option(

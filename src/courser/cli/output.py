@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from courser.cli.cells import Column, harmless
+from courser.cli.cells import Fields, harmless
 from courser.cli.tables import write_table
 from courser.cli.terminal import write
 
@@ -48,7 +48,7 @@ def output_option(function: _Function) -> _Function:
 class Report:
     """The output of a command."""
 
-    columns: tuple[Column, ...]
+    columns: Fields
     cells: Callable[[object], tuple[str, ...]]
     """A row's text for each column."""
     rows: Iterable[object]
@@ -103,8 +103,8 @@ def _fields_of(value: "DataclassInstance") -> dict[str, object]:
     return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
 
 
-def kind_of(row: object) -> str:
-    """The kind of a row, from its class: ``ZeroTailRow`` is a ``zero_tail``."""
+def _kind_of(row: object) -> str:
+    """The kind of a row, from its class: ``ZeroTailRow`` is a ``zero_tail``. A dictionary may name its own."""
     name = type(row).__name__.removesuffix("Row")
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
@@ -112,7 +112,7 @@ def kind_of(row: object) -> str:
 def _row_json(row: object) -> str:
     contents = to_json(row)
     assert isinstance(contents, dict)
-    return json.dumps({"kind": kind_of(row), **contents})
+    return json.dumps({"kind": _kind_of(row), **contents})
 
 
 def _emit_json(report: Report) -> None:

@@ -12,10 +12,11 @@ from types import FrameType
 
 import click
 
+from courser.cli.cells import Record, fields
 from courser.cli.failures import ExitCode, Failure, closest
 from courser.cli.output import output_option
 from courser.cli.pipeline_views import STATUS_FIELDS, STATUS_LIST_FIELDS, View, make_view, record_of
-from courser.cli.records import Field, Record, emit_deed, emit_list, emit_thing
+from courser.cli.records import emit_deed, emit_list, emit_thing
 from courser.cli.server_options import examples, yes_option
 from courser.cli.spark_setup import prepare_spark, spark_failures
 from courser.cli.terminal import confirm, say
@@ -176,16 +177,7 @@ def _explain_failed(runner: Runner, folder: Path) -> None:
 
 # --- check ---
 
-_FINDING_FIELDS = (
-    Field("name"),
-    Field("file", rank=2),
-    Field("mode"),
-    Field("source"),
-    Field("sink"),
-    Field("generation", is_number=True, rank=1),
-    Field("goes_on", "begins"),
-    Field("columns", rank=1),
-)
+_FINDING_FIELDS = fields("name, file/2, mode, source, sink, generation#/1, goes_on=begins, columns/1")
 
 
 @click.command(

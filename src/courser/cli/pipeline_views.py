@@ -8,50 +8,19 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Self
 
-from courser.cli.cells import harmless
-from courser.cli.records import Field, Record, as_time
+from courser.cli.cells import Record, fields, harmless
 from courser.cli.tables import fitting
 from courser.cli.terminal import flush, write
 from courser.pipelines.state_folder import Status
 
-STATUS_LIST_FIELDS = (
-    Field("name"),
-    Field("state"),
-    Field("mode", rank=2),
-    Field("source", rank=1),
-    Field("sink", rank=2),
-    Field("batch", is_number=True, rank=1),
-    Field("rows", is_number=True),
-    Field("rows_per_second", "rows/s", is_number=True),
-    Field("total_lag", "lag", is_number=True),
-    Field("bad_rows", "bad", is_number=True, rank=1),
-    Field("lost", is_number=True, rank=1),
-    Field("restarts", is_number=True, rank=2),
-    Field("error"),
+STATUS_LIST_FIELDS = fields(
+    "name, state, mode/2, source/1, sink/2, batch#/1, rows#, rows_per_second=rows/s#, total_lag=lag#, "
+    "bad_rows=bad#/1, lost#/1, restarts#/2, error"
 )
-STATUS_FIELDS = (
-    Field("name"),
-    Field("state"),
-    Field("mode"),
-    Field("file"),
-    Field("source"),
-    Field("sink"),
-    Field("checkpoint"),
-    Field("generation"),
-    Field("pid", "process"),
-    Field("started_at", "started", text=as_time),
-    Field("updated_at", "updated", text=as_time),
-    Field("batch"),
-    Field("rows"),
-    Field("rows_per_second"),
-    Field("batch_milliseconds"),
-    Field("total_lag", "lag"),
-    Field("lag", "lag by partition"),
-    Field("watermark"),
-    Field("bad_rows"),
-    Field("lost", "lost messages"),
-    Field("restarts"),
-    Field("error"),
+STATUS_FIELDS = fields(
+    "name, state, mode, file, source, sink, checkpoint, generation, pid=process, started_at=started, "
+    "updated_at=updated, batch, rows, rows_per_second, batch_milliseconds, total_lag=lag, lag=lag by partition, "
+    "watermark, bad_rows, lost=lost messages, restarts, error"
 )
 _LIVE_FIELDS = tuple(field for field in STATUS_LIST_FIELDS if field.key not in ("mode", "restarts"))
 
@@ -105,7 +74,6 @@ class LiveView(View):
     def __init__(self) -> None:
         from courser.cli.drawing import live_table  # noqa: PLC0415 -- rich, only where something is drawn
 
-        self._columns = tuple(field.column for field in _LIVE_FIELDS)
         self._table: AbstractContextManager[object]
         self._table, self._draw, self._print = live_table()
 
@@ -115,7 +83,7 @@ class LiveView(View):
         lines = [tuple(harmless(field.show(record)) for field in _LIVE_FIELDS) for record in records]
         width = shutil.get_terminal_size().columns
         self._draw(
-            *fitting(self._columns, lines, width), [status.state in ("failed", "restarting") for status in statuses]
+            *fitting(_LIVE_FIELDS, lines, width), [status.state in ("failed", "restarting") for status in statuses]
         )
 
     def show_batch(self, name: str, batch: int, text: str) -> None:

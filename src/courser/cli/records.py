@@ -7,16 +7,14 @@ file, and format values for a table. In JSON and CSV, times are microseconds sin
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from courser.cli.cells import ABSENT, Column, local_time_text, size_text
+from courser.cli.cells import Field, Fields, Record
 from courser.cli.output import to_json, write_csv_line
 from courser.cli.tables import write_facts, write_table
 from courser.cli.terminal import flush, say, write
 
-Record: TypeAlias = Mapping[str, object]
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
@@ -25,57 +23,6 @@ class JsonText:
     """A value that is JSON already: JSON and CSV contain it unchanged."""
 
     text: str
-
-
-def plain(value: object) -> str:
-    """The default format of a value in a table."""
-    match value:
-        case None | "" | [] | ():
-            return ABSENT
-        case True:
-            return "yes"
-        case False:
-            return "no"
-        case list() | tuple():
-            return ", ".join(map(str, value))
-        case _:
-            return str(value)
-
-
-def as_time(value: object) -> str:
-    """Microseconds since 1970 as local time."""
-    return local_time_text(value) if isinstance(value, int) else ABSENT
-
-
-def as_size(value: object) -> str:
-    """Bytes with a readable unit."""
-    return size_text(value) if isinstance(value, int) else ABSENT
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One named value of a record."""
-
-    key: str
-    """The name in JSON and CSV."""
-    title: str = ""
-    """The title in a table; by default the key with spaces."""
-    text: Callable[[object], str] = plain
-    is_number: bool = False
-    rank: int = 0
-    """As in ``Column``."""
-
-    @property
-    def column(self) -> Column:
-        """The column of a table."""
-        return Column(self.title or self.key.replace("_", " "), self.is_number, self.rank)
-
-    def show(self, record: Record) -> str:
-        """The text of a cell."""
-        return self.text(record.get(self.key))
-
-
-Fields: TypeAlias = Sequence[Field]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +38,7 @@ def emit_list(fields: Fields, records: Iterable[Record], output: str, *, empty: 
     """Write a list of things. If there are none, a table shows the text ``empty`` instead."""
     if output == "table":
         listed = list(records)
-        write_table(tuple(field.column for field in fields), ((_cells(fields, record), False) for record in listed))
+        write_table(fields, ((_cells(fields, record), False) for record in listed))
         if not listed and empty:
             say(empty)
         return
@@ -112,7 +59,7 @@ def emit_thing(fields: Fields, record: Record, output: str, parts: Sequence[Sect
             writer = RecordWriter(fields, output)
             writer.put(record)
         case _:
-            write_facts((field.column.title, field.show(record)) for field in fields)
+            write_facts((field.title, field.show(record)) for field in fields)
             for part in parts:
                 _write_part(part, record)
 
@@ -121,8 +68,7 @@ def _write_part(part: Section, record: Record) -> None:
     rows = record.get(part.key)
     if isinstance(rows, list) and rows:
         write("\n")
-        columns = tuple(field.column for field in part.fields)
-        write_table(columns, ((_cells(part.fields, row), False) for row in rows))
+        write_table(part.fields, ((_cells(part.fields, row), False) for row in rows))
 
 
 def emit_deed(sentence: str, record: Record, output: str) -> None:
@@ -142,7 +88,7 @@ class RecordWriter:
         self._is_first = True
 
     def put(self, record: Record) -> None:
-        """Write one record."""
+        """Write a record, after the header if it is the first."""
         match self._output:
             case "json":
                 write(("[" if self._is_first else ",\n ") + _line(record))
@@ -155,7 +101,7 @@ class RecordWriter:
         self._is_first = False
 
     def close(self) -> None:
-        """Complete the document."""
+        """Complete the output, which is a document even without records."""
         if self._output == "json":
             write("[]\n" if self._is_first else "]\n")
         elif self._output == "csv" and self._is_first:

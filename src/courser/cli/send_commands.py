@@ -9,12 +9,13 @@ from itertools import groupby
 
 import click
 
+from courser.cli.cells import fields
 from courser.cli.connecting import ask_server
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.message_input import InputForm, batches_of_stdin, contents_of
 from courser.cli.naming import TopicPath, Word, topic_argument
 from courser.cli.payloads import INPUT_KINDS, headers_of
-from courser.cli.records import Field, RecordWriter
+from courser.cli.records import RecordWriter
 from courser.cli.server_options import server_command
 from courser.cli.terminal import flush, say
 from courser.client.client import Client
@@ -22,13 +23,7 @@ from courser.client.messages import SendMessage
 from courser.client.producer import Producer, Receipt, Ticket
 from courser.errors import AlreadyExists, CourserError, NotAllowed, NotFound
 
-_FIELDS = (
-    Field("stream"),
-    Field("topic"),
-    Field("partition_id"),
-    Field("base_offset"),
-    Field("message_count"),
-)
+_FIELDS = fields("stream, topic, partition_id, base_offset, message_count")
 _CONFLICTS = (
     ("--key", "--partition"),
     ("--key", "--key-separator"),

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from courser.cli.cells import harmless
+from courser.cli.cells import Field, fields, harmless
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.dev_context import DEV_CONTEXT, forget_dev_context, save_dev_context
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.output import output_option
 from courser.cli.ports import listens
-from courser.cli.records import Field, RecordWriter
+from courser.cli.records import RecordWriter
 from courser.cli.terminal import flush, say, write
 from courser.client.contexts import CONTEXT_VARIABLE, URL_VARIABLES
 from courser.errors import (
@@ -208,7 +208,7 @@ def _announcer(output: str) -> Callable[[str], None]:
     """Prints sentences, or records with one field for programs."""
     if output == "table":
         return _announce
-    writer = RecordWriter([Field("message")], "jsonl" if output == "json" else output)
+    writer = RecordWriter(fields("message"), "jsonl" if output == "json" else output)
 
     def announce(text: str) -> None:
         writer.put({"message": text})

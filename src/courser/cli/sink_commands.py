@@ -4,34 +4,24 @@ import click
 from msgspec.structs import asdict
 
 from courser.api.replies import SinkSummary
+from courser.cli.cells import Record, as_time, fields
 from courser.cli.connecting import ask_server
 from courser.cli.lazy import completed_by
 from courser.cli.naming import sought
-from courser.cli.records import Field, Record, Section, as_size, as_time, emit_deed, emit_list, emit_thing
+from courser.cli.records import Section, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command, yes_option
 from courser.cli.terminal import confirm
 from courser.client.client import Client
 from courser.errors import ErrorCode, NotFound
 
-_FIELDS = (
-    Field("name"),
-    Field("user_id", "user", is_number=True, rank=3),
-    Field("batch", is_number=True),
-    Field("is_open", "unfinished", rank=2),
-    Field("published_at", "published", as_time, rank=1),
-    Field("expires_at", "expires", as_time, rank=4),
-    Field("part_count", "parts", is_number=True),
-    Field("staged_size", "staged", as_size, is_number=True),
+_FIELDS = fields(
+    "name, user_id=user#/3, batch#, is_open=unfinished/2, published_at=published/1, expires_at=expires/4, "
+    "part_count=parts#, staged_size=staged#",
+    expires_at=as_time,
 )
-_PART_FIELDS = (
-    Field("batch", is_number=True),
-    Field("part", is_number=True),
-    Field("attempt", is_number=True),
-    Field("message_count", "messages", is_number=True),
-    Field("size", text=as_size, is_number=True),
-    Field("is_finished", "finished"),
-    Field("touched_at", "touched", as_time, rank=1),
-    Field("user_id", "user", is_number=True, rank=2),
+_PART_FIELDS = fields(
+    "batch#, part#, attempt#, message_count=messages#, size#, is_finished=finished, touched_at=touched/1, "
+    "user_id=user#/2"
 )
 _name_argument = click.argument("name", metavar="NAME", shell_complete=completed_by("complete_sink"))
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 from msgspec.structs import asdict
 
-from courser.cli.cells import size_text
+from courser.cli.cells import Record, fields, plain, size_text
 from courser.cli.connecting import ask_server, find_target
 from courser.cli.explaining import explain
 from courser.cli.failures import Failure
-from courser.cli.records import Field, Record, emit_deed, emit_list, plain
+from courser.cli.records import emit_deed, emit_list
 from courser.cli.server_options import server_command
 from courser.client.connection import open_connection
 from courser.client.targets import Target
@@ -31,11 +31,9 @@ _SNAPSHOT_KINDS = {
 """Names of the Iggy CLI, and those of the client."""
 
 
-_PING_FIELDS = (Field("number", is_number=True), Field("milliseconds", is_number=True), Field("address"))
-_OPTION_FIELDS = (
-    Field("key"),
-    Field("default", text=lambda value: "no limit" if value is None else plain(value)),
-    Field("description"),
+_PING_FIELDS = fields("number#, milliseconds#, address")
+_OPTION_FIELDS = fields(
+    "key, default, description", default=lambda value: "no limit" if value is None else plain(value)
 )
 
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from courser.cli.cells import ABSENT, Column, harmless
+from courser.cli.cells import ABSENT, Field, Fields, harmless
 from courser.cli.failures import OutputClosed
 from courser.cli.terminal import write
 
@@ -18,7 +18,7 @@ _SENTENCE_WIDTH = 30
 _GAP = "  "
 
 
-def write_table(columns: tuple[Column, ...], rows: Iterable[tuple[tuple[str, ...], bool]]) -> None:
+def write_table(columns: Fields, rows: Iterable[tuple[tuple[str, ...], bool]]) -> None:
     """Write rows, each with a flag whether to highlight it."""
     is_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns
@@ -52,27 +52,23 @@ def write_facts(facts: Iterable[tuple[str, str]]) -> None:
         write(f"{name.ljust(width)}{_GAP}{value}".rstrip() + "\n")
 
 
-def _widths(columns: tuple[Column, ...], lines: list[tuple[str, ...]]) -> list[int]:
+def _widths(columns: Fields, lines: list[tuple[str, ...]]) -> list[int]:
     return [max(len(column.title), *map(len, cells)) for column, *cells in zip(columns, *lines, strict=True)]
 
 
-def _write_plain(
-    columns: tuple[Column, ...], lines: list[tuple[str, ...]], widths: list[int], *, with_titles: bool
-) -> None:
+def _write_plain(columns: Fields, lines: list[tuple[str, ...]], widths: list[int], *, with_titles: bool) -> None:
     """Aligned text without lines and colors, for pipes and files."""
     titles = [tuple(column.title.upper() for column in columns)] if with_titles else []
     for line in (*titles, *lines):
         write(_GAP.join(_align(columns, line, widths)).rstrip() + "\n")
 
 
-def _align(columns: tuple[Column, ...], line: tuple[str, ...], widths: list[int]) -> Iterator[str]:
+def _align(columns: Fields, line: tuple[str, ...], widths: list[int]) -> Iterator[str]:
     for column, cell, width in zip(columns, line, widths, strict=True):
         yield cell.rjust(width) if column.is_number else cell.ljust(width)
 
 
-def fitting(
-    columns: tuple[Column, ...], lines: list[tuple[str, ...]], width: int
-) -> tuple[list[Column], list[tuple[str, ...]]]:
+def fitting(columns: Fields, lines: list[tuple[str, ...]], width: int) -> tuple[list[Field], list[tuple[str, ...]]]:
     """The columns that fit on the terminal. Empty columns are left out first, then those with the highest rank."""
     widths = _widths(columns, lines)
     # The last column holds sentences, which may wrap.
@@ -90,7 +86,7 @@ def fitting(
     return [columns[number] for number in kept], [tuple(line[number] for number in kept) for line in lines]
 
 
-def _write_narrow(columns: tuple[Column, ...], lines: list[tuple[str, ...]]) -> None:
+def _write_narrow(columns: Fields, lines: list[tuple[str, ...]]) -> None:
     """Write one line per value: the terminal is too narrow for a table."""
     for line in lines:
         for column, cell in zip(columns, line, strict=True):

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import click
 
-from courser.cli.cells import ABSENT, size_text
+from courser.cli.cells import ABSENT, Record, as_size, fields, size_text
 from courser.cli.connecting import ask_server
 from courser.cli.lag import as_age
-from courser.cli.records import Field, Record, Section, as_size, emit_thing
+from courser.cli.records import Section, emit_thing
 from courser.cli.server_options import server_command
 from courser.cli.terminal import flush
 from courser.cli.top_figures import Comparison, Reading, figures
@@ -51,61 +51,51 @@ def _as_trend(value: object) -> str:
     return f"{'grows' if value > 0 else 'shrinks'} {abs(value):,.1f}/s"
 
 
-_FACTS = (
-    Field("messages_in_per_second", "messages in", text=_as_rate),
-    Field("bytes_in_per_second", "bytes in", text=_as_size_rate),
-    Field("messages_out_per_second", "messages out", text=_as_rate),
-    Field("bytes_out_per_second", "bytes out", text=_as_size_rate),
-    Field("failures_per_second", "failed requests", text=_as_rate),
-    Field("connections"),
-    Field("partitions"),
-    Field("partitions_read_only", "read-only partitions"),
-    Field("unsynced_size", "not synced", text=as_size),
-    Field("disk_used", text=as_size),
-    Field("disk_size", text=as_size),
-    Field("processor", text=_as_percent),
-    Field("memory", text=as_size),
-    Field("sync_milliseconds", "syncs (p99)", text=_as_bound),
-    Field("loop_delay_milliseconds", "event loop delay (p99)", text=_as_bound),
+_FACTS = fields(
+    "messages_in_per_second=messages in, bytes_in_per_second=bytes in, messages_out_per_second=messages out, "
+    "bytes_out_per_second=bytes out, failures_per_second=failed requests, connections, partitions, "
+    "partitions_read_only=read-only partitions, unsynced_size=not synced, disk_used, disk_size, processor, memory, "
+    "sync_milliseconds=syncs (p99), loop_delay_milliseconds=event loop delay (p99)",
+    bytes_in_per_second=_as_size_rate,
+    bytes_out_per_second=_as_size_rate,
+    per_second=_as_rate,
+    milliseconds=_as_bound,
+    disk_used=as_size,
+    processor=_as_percent,
 )
 _SECTIONS = (
     Section(
         "groups",
-        (
-            Field("stream"),
-            Field("topic"),
-            Field("group"),
-            Field("lag", is_number=True),
-            Field("lag_seconds", "behind", text=as_age, is_number=True),
-            Field("growth_per_second", "trend", text=_as_trend, rank=1),
+        fields(
+            "stream, topic, group, lag#, lag_seconds=behind#, growth_per_second=trend/1",
+            lag_seconds=as_age,
+            growth_per_second=_as_trend,
         ),
     ),
     Section(
         "commands",
-        (
-            Field("command"),
-            Field("per_second", "rate", text=_as_rate, is_number=True),
-            Field("mean_milliseconds", "mean", text=_as_milliseconds, is_number=True),
-            Field("p99_milliseconds", "p99", text=_as_bound, is_number=True),
+        fields(
+            "command, per_second=rate#, mean_milliseconds=mean#, p99_milliseconds=p99#",
+            per_second=_as_rate,
+            mean_milliseconds=_as_milliseconds,
+            p99_milliseconds=_as_bound,
         ),
     ),
     Section(
         "blocks",
-        (
-            Field("kind", "event loop blocked by"),
-            Field("name"),
-            Field("per_second", "rate", text=_as_rate, is_number=True),
-            Field("milliseconds_per_second", "time per second", text=_as_milliseconds, is_number=True),
+        fields(
+            "kind=event loop blocked by, name, per_second=rate#, milliseconds_per_second=time per second#",
+            milliseconds_per_second=_as_milliseconds,
+            per_second=_as_rate,
         ),
     ),
     Section(
         "topics",
-        (
-            Field("stream"),
-            Field("topic"),
-            Field("messages_in_per_second", "messages in", text=_as_rate, is_number=True),
-            Field("bytes_in_per_second", "bytes in", text=_as_size_rate, is_number=True),
-            Field("bytes_out_per_second", "bytes out", text=_as_size_rate, is_number=True, rank=1),
+        fields(
+            "stream, topic, messages_in_per_second=messages in#, bytes_in_per_second=bytes in#, "
+            "bytes_out_per_second=bytes out#/1",
+            messages_in_per_second=_as_rate,
+            per_second=_as_size_rate,
         ),
     ),
 )

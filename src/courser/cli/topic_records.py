@@ -14,9 +14,10 @@ from courser.api.replies import (
     TopicInfo,
     TopicMaintenance,
 )
+from courser.cli.cells import Field, Record, fields, plain
 from courser.cli.columns import columns_of
 from courser.cli.naming import TopicPath
-from courser.cli.records import Field, Record, Section, as_size, as_time, plain
+from courser.cli.records import Section
 from courser.client.client import Client
 from courser.errors import ErrorCode, NotFound, ServerFailure
 from courser.model.durability import Durability
@@ -43,15 +44,11 @@ _REQUESTED = ("durability", "consumer_offset_durability")
 """Options of which a topic shows both what was requested and what the server does."""
 _AS_TEXT = {"duration": as_expiry, "size": as_limit}
 
-TOPIC_FIELDS = (
-    Field("topic_id", "id", is_number=True),
-    Field("name"),
-    Field("partition_count", "partitions", is_number=True),
-    Field("message_count", "messages", is_number=True),
-    Field("size", text=as_size, is_number=True),
-    Field("message_expiry", "expiry", text=as_expiry, rank=2),
-    Field("max_topic_size", "limit", text=as_limit, rank=3),
-    Field("created_at", "created", text=as_time, rank=4),
+TOPIC_FIELDS = fields(
+    "topic_id=id#, name, partition_count=partitions#, message_count=messages#, size#, message_expiry=expiry/2, "
+    "max_topic_size=limit/3, created_at=created/4",
+    message_expiry=as_expiry,
+    max_topic_size=as_limit,
 )
 SETTING_FIELDS = (
     *(
@@ -59,19 +56,13 @@ SETTING_FIELDS = (
         for option in TOPIC_OPTIONS.values()
         if option.has_effect and option.name not in (*_REQUESTED, *(field.key for field in TOPIC_FIELDS))
     ),
-    Field("durability"),
-    Field("power_cut_loses"),
-    Field("consumer_offset_durability"),
+    *fields("durability, power_cut_loses, consumer_offset_durability"),
     *(Field(f"requested_{name}") for name in _REQUESTED),
 )
-PARTITION_FIELDS = (
-    Field("partition_id", "partition", is_number=True),
-    Field("first_offset", "first", text=as_first_offset, is_number=True),
-    Field("next_offset", "next", is_number=True),
-    Field("message_count", "messages", is_number=True),
-    Field("size", text=as_size, is_number=True),
-    Field("segment_count", "segments", is_number=True, rank=1),
-    Field("created_at", "created", text=as_time, rank=2),
+PARTITION_FIELDS = fields(
+    "partition_id=partition#, first_offset=first#, next_offset=next#, message_count=messages#, size#, "
+    "segment_count=segments#/1, created_at=created/2",
+    first_offset=as_first_offset,
 )
 
 MAINTENANCE_SECTIONS = (Section("deletions", columns_of(Deletion)), Section("damages", columns_of(Damage)))

@@ -10,13 +10,13 @@ from msgspec.structs import asdict
 from courser.api.replies import UserDetails, UserInfo
 from courser.broker.access.verdicts import Verdict, texts
 from courser.cli.allowing import ACTIONS, find_ids, judge, parse_allowances, with_allowances
-from courser.cli.cells import harmless
+from courser.cli.cells import Record, fields, harmless
 from courser.cli.connecting import ask_server
 from courser.cli.failures import ExitCode
 from courser.cli.lazy import completed_by
 from courser.cli.naming import TopicPath, any_place_argument, identifier, sought
 from courser.cli.permission_words import Names, parse_permissions, permission_rows, permissions_record
-from courser.cli.records import Field, Record, Section, as_time, emit_deed, emit_list, emit_thing
+from courser.cli.records import Section, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command
 from courser.cli.terminal import ask_new_password, ask_secret, write
 from courser.client.client import Client
@@ -28,13 +28,8 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 _PREPOSITIONS = {"send": "to ", "create": "topics in "}
 """What stands between an action and its place in a sentence; nothing for most."""
 _STATES = {"active": True, "inactive": False}
-_FIELDS = (
-    Field("user_id", "id", is_number=True),
-    Field("name"),
-    Field("status"),
-    Field("created_at", "created", text=as_time, rank=1),
-)
-_PERMISSION_FIELDS = (Field("where"), Field("permissions"))
+_FIELDS = fields("user_id=id#, name, status, created_at=created/1")
+_PERMISSION_FIELDS = fields("where, permissions")
 
 
 _user_argument = click.argument("user", metavar="USER", shell_complete=completed_by("complete_user"))
@@ -239,8 +234,8 @@ def can_command(*, user: str, action: str, place: TopicPath | None, output: str)
         write(f"{harmless(f'{answer} {action}{where}; {verdict.reason}')}\n")
     else:
         asked = {"user": name, "action": action, "place": None if place is None else str(place)}
-        fields = [Field("user"), Field("action"), Field("place"), Field("is_allowed"), Field("reason")]
-        emit_thing(fields, {**asked, **_verdict_record(verdict)}, output)
+        answer_fields = fields("user, action, place, is_allowed, reason")
+        emit_thing(answer_fields, {**asked, **_verdict_record(verdict)}, output)
     return ExitCode.OK if verdict.is_allowed else ExitCode.FAILED
 
 

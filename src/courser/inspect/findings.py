@@ -21,7 +21,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding."""
+    """Something that a check noticed about a file."""
 
     severity: Severity
     check: str
@@ -65,7 +65,7 @@ class VerifySummary:
     note_count: int = 0
 
     def count(self, finding: Finding) -> None:
-        """Count a finding."""
+        """Count a finding by its severity."""
         match finding.severity:
             case Severity.DAMAGE:
                 self.damage_count += 1

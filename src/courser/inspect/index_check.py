@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from courser.inspect.findings import Finding, Severity
-from courser.inspect.identity import read_whole
+from courser.inspect.small_files import read_whole
 from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem

@@ -1,5 +1,6 @@
 """The blocks and entries of one index file."""
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ class IndexHead:
 
 @dataclass(frozen=True, slots=True)
 class BlockRow:
-    """One block."""
+    """A block of the index."""
 
     number: int
     position: int
@@ -56,7 +57,7 @@ class BlockRow:
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """One entry."""
+    """An entry of a block."""
 
     block: int
     offset: int
@@ -76,6 +77,16 @@ class IndexSummary:
 
 
 IndexRow = BlockRow | EntryRow
+_IDENTITY_TEXT = re.compile(r"([0-9a-fA-F]{32}):(\d{1,19})-(\d{1,19})")
+
+
+def parse_identity(text: str) -> PartitionIdentity | None:
+    """Parse ``<topic uuid>:<partition>-<incarnation>``, with or without dashes in the uuid; None if invalid."""
+    topic, colon, partition = text.partition(":")
+    found = _IDENTITY_TEXT.fullmatch(topic.replace("-", "") + colon + partition)
+    if found is None:
+        return None
+    return PartitionIdentity(bytes.fromhex(found[1]), int(found[2]), int(found[3]))
 
 
 class IndexInspection:

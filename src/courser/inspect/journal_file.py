@@ -7,8 +7,8 @@ from pathlib import Path
 
 from courser.catalog.changes import change_number, decode_change
 from courser.errors import MetadataDamaged
-from courser.inspect.identity import read_whole
-from courser.inspect.masking import readable_fields
+from courser.inspect.metadata_files import readable_fields
+from courser.inspect.small_files import read_whole
 from courser.storage.files import FileSystem
 from courser.storage.journal_entries import Entry, Fault, FaultKind, JournalScan, ScannedEntry, SnapshotMark
 from courser.storage.paths import METADATA_SNAPSHOT
@@ -29,7 +29,7 @@ class JournalHead:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """A complete entry."""
+    """A complete entry of the journal."""
 
     position: int
     size: int

@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 from courser.errors import InvalidBatch
-from courser.inspect.identity import NOBODY
+from courser.inspect.small_files import NOBODY
 from courser.records import layout
 from courser.records.compression import CodecMissing
 from courser.records.encryption import NO_KEYS, KeyMissing, KeyRing, key_name

@@ -3,7 +3,7 @@
 Reads the same files as a start, with the same rules, but opens nothing for writing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from courser.catalog.store import load_state
 from courser.catalog.transitions import apply
 from courser.errors import CommandRejected, MetadataDamaged
 from courser.inspect.findings import Finding, Severity
-from courser.inspect.identity import read_whole
 from courser.inspect.journal_file import UNKNOWN_CHANGE, describe_change
+from courser.inspect.small_files import read_whole, stopped_cleanly
 from courser.storage.files import FileSystem
 from courser.storage.journal import SLOT_COUNT
 from courser.storage.journal_entries import Fault, FaultKind, JournalScan, ScannedEntry, SnapshotMark
@@ -151,10 +151,9 @@ def _replay(state: CatalogState, entries: list[ScannedEntry], path: Path) -> Ite
 class MetadataCheck:
     """Reads the metadata of a data directory, repeatedly if something seems wrong, and reports findings."""
 
-    def __init__(self, file_system: FileSystem, data_directory: Path, is_settled: Callable[[], bool]) -> None:
+    def __init__(self, file_system: FileSystem, data_directory: Path) -> None:
         self._file_system = file_system
         self._directory = data_directory
-        self._is_settled = is_settled
 
     def load(self) -> Metadata:
         """The current metadata. Raises ``OSError``."""
@@ -162,11 +161,15 @@ class MetadataCheck:
         if metadata.torn is None and not metadata.findings:
             return metadata
         # The files may have been written at that moment.
-        is_settled = self._is_settled()
+        is_settled = self.is_settled()
         metadata = self._load()
         if metadata.torn is not None:
-            metadata.findings.append(metadata.torn if is_settled and self._is_settled() else _as_note(metadata.torn))
+            metadata.findings.append(metadata.torn if is_settled and self.is_settled() else _as_note(metadata.torn))
         return metadata
+
+    def is_settled(self) -> bool:
+        """Whether the server stopped cleanly, so that no crash explains what is incomplete."""
+        return stopped_cleanly(self._file_system, self._directory)
 
     def _load(self) -> Metadata:
         return examine_metadata(read_metadata_files(self._file_system, self._directory), self._directory)

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from courser.inspect.findings import Finding, Severity, VerifySummary, reading_failure
-from courser.inspect.segment_check import Expectation, SegmentOutcome, SegmentPlan, SegmentResult, check_segment
-from courser.inspect.small_files import BadRecordRow, LedgerInspection, OffsetsInspection, RecordRow
-from courser.records.encryption import KeyRing
+from courser.inspect.segment_check import SegmentOutcome, SegmentPlan, SegmentResult
+from courser.inspect.small_files import BadRecordRow, LedgerInspection, OffsetsInspection, RecordRow, stopped_cleanly
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
 from courser.storage.identity_search import first_header, log_owner, owner_of
@@ -19,12 +18,8 @@ from courser.storage.paths import LEDGER, LOG_SUFFIX, OFFSETS, QUARANTINE, base_
 
 _NO_LEDGER = LedgerReading(LedgerState(), 0, 0, (), exists=False)
 
-CheckSegment: TypeAlias = Callable[[SegmentPlan, Expectation], SegmentOutcome]
+CheckSegment: TypeAlias = Callable[[SegmentPlan], SegmentOutcome]
 """Checks a segment, or returns the outcome of a check done elsewhere."""
-
-
-def _always() -> bool:
-    return True
 
 
 def is_partition(names: list[str]) -> bool:
@@ -47,7 +42,7 @@ class PartitionSurvey:
         """Whether the segment is below the start offset."""
         return base < self.reading.state.numbers.start_offset
 
-    def plans(self, directory: Path) -> Iterator[SegmentPlan]:
+    def plans(self, directory: Path, data_directory: Path | None) -> Iterator[SegmentPlan]:
         """Every segment to check, in order."""
         if self.identity is None:
             return
@@ -58,38 +53,30 @@ class PartitionSurvey:
             if self.is_deleted(base):
                 continue
             is_synced = base < sealed_end or (progress is not None and base < progress.base_offset)
-            expected = Expectation(
+            yield SegmentPlan(
+                directory=directory,
+                identity=self.identity,
                 base_offset=base,
                 sealed=state.sealed.get(base),
                 synced=progress if progress is not None and progress.base_offset == base else None,
+                is_synced=is_synced,
+                data_directory=data_directory,
                 next_base_offset=self.bases[number + 1] if number + 1 < len(self.bases) else None,
                 known_damages=tuple(damage for damage in state.damages if damage.base_offset == base),
             )
-            yield SegmentPlan(directory, self.identity, expected, is_synced)
 
 
 class PartitionCheck:
-    """Checks one partition directory. ``is_settled`` returns whether its server stopped cleanly."""
+    """Checks one partition directory. The session file in its data directory tells how its server stopped."""
 
     def __init__(
-        self,
-        file_system: FileSystem,
-        directory: Path,
-        summary: VerifySummary,
-        *,
-        is_settled: Callable[[], bool],
-        on_progress: Callable[[int], None],
-        keys: KeyRing,
-        check: CheckSegment | None = None,
+        self, file_system: FileSystem, directory: Path, data_directory: Path | None, summary: VerifySummary
     ) -> None:
-        """Reads nothing yet. Without ``check``, the segments are checked here, one after another."""
+        """Reads nothing yet."""
         self._file_system = file_system
         self._directory = directory
+        self._data_directory = data_directory
         self._summary = summary
-        self._is_settled = is_settled
-        self._on_progress = on_progress
-        self._keys = keys
-        self._check = check or self._check_here
         self._end_offset: int | None = None
 
     def survey(self) -> PartitionSurvey:
@@ -103,7 +90,7 @@ class PartitionCheck:
         has_quarantine = any(entry.name == QUARANTINE for entry in entries)
         return PartitionSurvey(tuple(bases), has_quarantine, findings, identity, reading)
 
-    def findings(self, survey: PartitionSurvey | None = None) -> Iterator[Finding]:
+    def findings(self, check: CheckSegment, survey: PartitionSurvey | None = None) -> Iterator[Finding]:
         """All findings in the directory, in its current state or in that of the survey."""
         survey = survey or self.survey()
         self._summary.partition_count += 1
@@ -114,7 +101,7 @@ class PartitionCheck:
                 yield Finding(Severity.DAMAGE, "ledger", self._directory, text)
             return
         yield from self._find_missing(survey.bases, survey.reading, survey.identity)
-        yield from self._check_segments(survey)
+        yield from self._check_segments(check, survey)
         yield from self._check_consumers(survey.reading, survey.identity)
         if survey.has_quarantine:
             text = "contains files quarantined by earlier starts: not checked"
@@ -136,7 +123,7 @@ class PartitionCheck:
         except OSError as error:
             yield reading_failure(path, error)
             return
-        self._note_size(len(ledger.data))
+        self._summary.size += len(ledger.data)
         sequence = 0
         for row in ledger.rows():
             match row:
@@ -152,7 +139,8 @@ class PartitionCheck:
         """A bad record is torn if it is the last one and incomplete; otherwise it is damage."""
         tail = data[row.position :]
         is_last = row.end_position == len(data)
-        is_torn = is_last and (len(data) % unit != 0 or not any(tail)) and not self._is_settled()
+        is_incomplete = is_last and (len(data) % unit != 0 or not any(tail))
+        is_torn = is_incomplete and not stopped_cleanly(self._file_system, self._data_directory)
         severity = Severity.NOTE if is_torn else Severity.DAMAGE
         reason = f"incomplete tail: {row.reason}" if is_torn else row.reason
         return Finding(severity, check, path, reason, row.position, row.end_position)
@@ -215,7 +203,7 @@ class PartitionCheck:
             return True
         return True
 
-    def _check_segments(self, survey: PartitionSurvey) -> Iterator[Finding]:
+    def _check_segments(self, check: CheckSegment, survey: PartitionSurvey) -> Iterator[Finding]:
         state = survey.reading.state
         self._end_offset = state.numbers.start_offset if survey.reading.exists else None
         for base in filter(survey.is_deleted, survey.bases):
@@ -224,33 +212,24 @@ class PartitionCheck:
         for base, correction in state.corrections.items():
             text = f"the clock was wrong when it was written: its times are corrected by {correction // 1_000_000} s"
             yield Finding(Severity.NOTE, "times", log_path(self._directory, base), text)
-        for plan in survey.plans(self._directory):
-            expected = replace(
-                plan.expected,
-                is_settled=_always if plan.is_synced else self._is_settled,
-            )
-            outcome = self._check(plan, expected)
+        for plan in survey.plans(self._directory, self._data_directory):
+            outcome = check(plan)
             self._summary.size += outcome.size
             if outcome.result is None:
                 yield from outcome.findings
                 self._end_offset = None
                 continue
-            base = expected.base_offset
             if not outcome.result.batch_count and (stranger := self._stranger(plan)) is not None:
                 yield stranger
                 self._end_offset = None
                 continue
-            yield from self._check_order(log_path(self._directory, base), base, state)
+            yield from self._check_order(plan.path, plan.base_offset, state)
             yield from outcome.findings
-            self._take(outcome.result, expected.sealed)
-
-    def _check_here(self, plan: SegmentPlan, expected: Expectation) -> SegmentOutcome:
-        return check_segment(self._file_system, plan.directory, plan.identity, expected, self._on_progress, self._keys)
+            self._take(outcome.result, plan.sealed)
 
     def _stranger(self, plan: SegmentPlan) -> Finding | None:
         """The finding for a segment that contains only batches of another partition."""
-        path = log_path(self._directory, plan.expected.base_offset)
-        owner = log_owner(self._file_system, path, plan.identity)
+        owner = log_owner(self._file_system, plan.path, plan.identity)
         if owner in (None, plan.identity):
             return None
         assert owner is not None
@@ -258,9 +237,9 @@ class PartitionCheck:
             f"contains messages of {owner} in the directory of {plan.identity}: the "
             "server leaves it unchanged and does not serve it; move it to its own directory and restore the right file"
         )
-        sealed = plan.expected.sealed or plan.expected.synced
+        sealed = plan.sealed or plan.synced
         bounds = (sealed.base_offset, sealed.end_offset) if sealed is not None else (None, None)
-        return Finding(Severity.DAMAGE, "files", path, text, None, None, *bounds)
+        return Finding(Severity.DAMAGE, "files", plan.path, text, None, None, *bounds)
 
     def _take(self, result: SegmentResult, sealed: SegmentFacts | None) -> None:
         summary = self._summary
@@ -306,7 +285,7 @@ class PartitionCheck:
         except OSError as error:
             yield reading_failure(path, error)
             return
-        self._note_size(len(offsets.data))
+        self._summary.size += len(offsets.data)
         head = offsets.head
         if head.identity is not None and head.identity != identity:
             text = f"the file belongs to partition {head.identity}: the next start moves it to quarantine"
@@ -332,7 +311,3 @@ class PartitionCheck:
             text = OffsetsReading({}, size, (), generation=generation).loss(size, mark)
             if text is not None:
                 yield Finding(Severity.DAMAGE, "consumers", path, text)
-
-    def _note_size(self, size: int) -> None:
-        self._summary.size += size
-        self._on_progress(size)

@@ -7,6 +7,7 @@ from pathlib import Path
 from courser.inspect.findings import Finding, Severity, reading_failure
 from courser.inspect.index_check import IndexCheck
 from courser.inspect.log_file import check_batch
+from courser.inspect.small_files import stopped_cleanly
 from courser.records.encryption import KeyRing
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import File, FileSystem
@@ -17,18 +18,27 @@ from courser.storage.scan import BadRange, GoodBatch, ZeroTail, scan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expectation:
-    """What the rest of the partition implies for a segment."""
+class SegmentPlan:
+    """A segment to check, possibly in another process, and what the rest of its partition implies for it."""
 
+    directory: Path
+    identity: PartitionIdentity
     base_offset: int
     sealed: SegmentFacts | None = None
     synced: SegmentFacts | None = None
     """The recovery point, if it is in this segment."""
-    is_settled: Callable[[], bool] = lambda: False
-    """Whether no crash explains a torn end: everything was synced, or the server stopped cleanly. Called late."""
+    is_synced: bool = False
+    """Whether all of it was synced, according to the ledger."""
+    data_directory: Path | None = None
+    """Its session file tells whether a crash may have torn the end of the segment."""
     next_base_offset: int | None = None
     """The first offset of the next segment."""
     known_damages: tuple[DamagedRange, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """The log of the segment."""
+        return log_path(self.directory, self.base_offset)
 
 
 @dataclass(slots=True)
@@ -49,18 +59,6 @@ class SegmentResult:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentPlan:
-    """A segment to check, possibly in another process: contains no open files."""
-
-    directory: Path
-    identity: PartitionIdentity
-    expected: Expectation
-    """Without ``is_settled``."""
-    is_synced: bool
-    """Whether all of it was synced, according to the ledger."""
-
-
-@dataclass(frozen=True, slots=True)
 class SegmentOutcome:
     """The outcome of the check of one segment."""
 
@@ -72,15 +70,9 @@ class SegmentOutcome:
 
 
 def check_segment(
-    file_system: FileSystem,
-    directory: Path,
-    identity: PartitionIdentity,
-    expected: Expectation,
-    on_progress: Callable[[int], None],
-    keys: KeyRing,
+    file_system: FileSystem, plan: SegmentPlan, keys: KeyRing, on_progress: Callable[[int], None]
 ) -> SegmentOutcome:
     """Check one segment to its end. A deleted or unreadable segment is an outcome too."""
-    path = log_path(directory, expected.base_offset)
     sizes: list[int] = []
 
     def note_size(size: int) -> None:
@@ -88,57 +80,43 @@ def check_segment(
         on_progress(size)
 
     try:
-        check = SegmentExaminer(file_system, directory, identity, expected, note_size, keys)
-        findings = tuple(check.findings())
+        check = _SegmentCheck(file_system, plan, keys)
+        findings = tuple(check.findings(note_size))
     except FileNotFoundError:
-        gone = Finding(Severity.NOTE, "files", path, "deleted since the directory was listed: skipped")
+        gone = Finding(Severity.NOTE, "files", plan.path, "deleted since the directory was listed: skipped")
         return SegmentOutcome((gone,), None, sum(sizes))
     except OSError as error:
-        return SegmentOutcome((reading_failure(path, error),), None, sum(sizes))
+        return SegmentOutcome((reading_failure(plan.path, error),), None, sum(sizes))
     return SegmentOutcome(findings, check.result, sum(sizes))
 
 
-class SegmentExaminer:
-    """Checks one segment up to its size when it is opened. Call ``findings`` once, then ``result``.
+class _SegmentCheck:
+    """Checks one segment up to its size when it is opened. Call ``findings`` once, then ``result``."""
 
-    Raises:
-        FileNotFoundError: the log was deleted.
-    """
-
-    def __init__(
-        self,
-        file_system: FileSystem,
-        directory: Path,
-        identity: PartitionIdentity,
-        expected: Expectation,
-        on_progress: Callable[[int], None],
-        keys: KeyRing,
-    ) -> None:
+    def __init__(self, file_system: FileSystem, plan: SegmentPlan, keys: KeyRing) -> None:
         self._keys = keys
         self._unchecked: dict[str, int] = {}
         """Why messages were not checked, and in how many batches."""
-        self._path = log_path(directory, expected.base_offset)
-        self._identity = identity
-        self._expected = expected
-        self._on_progress = on_progress
+        self._path = plan.path
+        self._plan = plan
         self._file_system = file_system
         self._file: File = file_system.open(self._path)
         self._size = self._file.size()
-        index = index_path(directory, expected.base_offset)
-        is_sealed = expected.sealed is not None
-        self._index = IndexCheck(file_system, index, identity, expected.base_offset, is_sealed=is_sealed)
-        self.result = SegmentResult(expected.base_offset)
+        index = index_path(plan.directory, plan.base_offset)
+        is_sealed = plan.sealed is not None
+        self._index = IndexCheck(file_system, index, plan.identity, plan.base_offset, is_sealed=is_sealed)
+        self.result = SegmentResult(plan.base_offset)
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self, on_progress: Callable[[int], None]) -> Iterator[Finding]:
         """All findings of the segment."""
-        sealed = self._expected.sealed
+        sealed = self._plan.sealed
         reported = 0
         end = self._size if sealed is None else min(self._size, sealed.size)
         for found in self._scan(end):
             match found:
                 case GoodBatch():
                     yield from self._check_batch(found)
-                    self._on_progress(found.end_position - reported)
+                    on_progress(found.end_position - reported)
                     reported = found.end_position
                 case BadRange() if found.end_offset is not None:
                     self.result.is_whole = False
@@ -155,18 +133,18 @@ class SegmentExaminer:
         if self._index.size or self._is_still_there():
             sealed_size = self._size if is_condensed else sealed.size if sealed is not None else None
             yield from self._index.findings(sealed_size=sealed_size, is_log_whole=self.result.is_whole)
-        self._on_progress(self._size - reported + self._index.size)
+        on_progress(self._size - reported + self._index.size)
 
     def _scan(self, end: int) -> Iterator[GoodBatch | BadRange | ZeroTail]:
         """Scan the log. Bad bytes of a segment that may be growing are read twice before they are reported.
 
         The first read may have seen a batch that was being written, and a moment later good batches after it.
         """
-        start, offset, suspect = 0, self._expected.base_offset, -1
+        start, offset, suspect = 0, self._plan.base_offset, -1
         while start < end:
             restart = False
-            for found in scan(self._file, self._identity, start=start, end=end, offset=offset):
-                if isinstance(found, BadRange) and self._expected.sealed is None and found.position != suspect:
+            for found in scan(self._file, self._plan.identity, start=start, end=end, offset=offset):
+                if isinstance(found, BadRange) and self._plan.sealed is None and found.position != suspect:
                     start = suspect = found.position
                     restart = True
                     break
@@ -212,16 +190,16 @@ class SegmentExaminer:
 
     def _check_end(self, found: BadRange | ZeroTail) -> Iterator[Finding]:
         """Check the bytes after the last good batch: preallocated, torn, or damaged."""
-        expected, result = self._expected, self.result
-        if expected.sealed is not None:
-            if self._size < expected.sealed.size:
+        plan, result = self._plan, self.result
+        if plan.sealed is not None:
+            if self._size < plan.sealed.size:
                 # The file was truncated: report that once, not twice.
                 return
-            synced_size = expected.sealed.size
+            synced_size = plan.sealed.size
         else:
-            synced_size = expected.synced.size if expected.synced is not None else 0
+            synced_size = plan.synced.size if plan.synced is not None else 0
         is_zero = isinstance(found, ZeroTail)
-        if found.position < synced_size or (not is_zero and expected.is_settled()):
+        if found.position < synced_size or (not is_zero and self._is_settled()):
             result.is_whole = False
             result.ends_in_damage = True
             if self._size < synced_size:
@@ -229,7 +207,7 @@ class SegmentExaminer:
             yield self._damage(found, self._end_of_loss())
         elif is_zero:
             return
-        elif not judge_end(self._file, self._identity, found.position, found.end_position, result.end_offset)[0]:
+        elif not judge_end(self._file, self._plan.identity, found.position, found.end_position, result.end_offset)[0]:
             # The batch is complete but wrong: neither a write in progress nor a kill explains that.
             result.is_whole = False
             result.ends_in_damage = True
@@ -239,41 +217,45 @@ class SegmentExaminer:
             bounds = (found.position, found.end_position, result.end_offset, None)
             yield Finding(Severity.NOTE, "log", self._path, text, *bounds)
 
+    def _is_settled(self) -> bool:
+        """Whether no crash explains a torn end: everything was synced, or the server stopped cleanly."""
+        return self._plan.is_synced or stopped_cleanly(self._file_system, self._plan.data_directory)
+
     def _end_of_loss(self) -> int | None:
         """The offset after the missing ones at the end of the segment."""
-        expected = self._expected
-        if expected.sealed is not None:
-            return expected.sealed.end_offset
-        if expected.next_base_offset is not None:
-            return expected.next_base_offset
-        synced = expected.synced
+        plan = self._plan
+        if plan.sealed is not None:
+            return plan.sealed.end_offset
+        if plan.next_base_offset is not None:
+            return plan.next_base_offset
+        synced = plan.synced
         return synced.end_offset if synced is not None and synced.end_offset > self.result.end_offset else None
 
     def _is_condensed(self) -> bool:
         """Whether the server has condensed the segment since the ledger was read, or crashed before it wrote that."""
-        sealed, result = self._expected.sealed, self.result
+        sealed, result = self._plan.sealed, self.result
         is_shorter = sealed is not None and self._size < sealed.size
         return is_shorter and result.is_whole and sealed is not None and result.end_offset == sealed.end_offset
 
     def _check_size(self) -> Iterator[Finding]:
-        facts = self._expected.sealed or self._expected.synced
+        facts = self._plan.sealed or self._plan.synced
         if facts is None:
             return
         result = self.result
         if self._size < facts.size:
             result.is_whole = False
             result.ends_in_damage = True
-            verb = "sealed" if self._expected.sealed is not None else "synced"
+            verb = "sealed" if self._plan.sealed is not None else "synced"
             text = f"the file was truncated: {self._size} of {facts.size} {verb} bytes are left"
             bounds = (result.good_size, facts.size, result.end_offset, facts.end_offset)
             yield Finding(Severity.DAMAGE, "log", self._path, text, *bounds)
-        elif self._expected.sealed is not None and self._size > facts.size:
+        elif self._plan.sealed is not None and self._size > facts.size:
             text = f"{self._size - facts.size} bytes follow the {facts.size} sealed bytes: reads ignore them"
             yield Finding(Severity.DAMAGE, "log", self._path, text, facts.size, self._size)
 
     def _check_facts(self) -> Iterator[Finding]:
         """Compare the facts of the seal with the log."""
-        facts, result = self._expected.sealed, self.result
+        facts, result = self._plan.sealed, self.result
         if facts is None or not result.is_whole:
             return
         pairs = (
@@ -292,7 +274,7 @@ class SegmentExaminer:
         bounds = (found.position, found.end_position, found.first_offset, end_offset)
         known = any(
             damage.position < found.end_position and found.position < damage.end_position
-            for damage in self._expected.known_damages
+            for damage in self._plan.known_damages
         )
         reason = _reason(found) + (" (known to the ledger, skipped by reads)" if known else "")
         return Finding(Severity.DAMAGE, "log", self._path, reason, *bounds)

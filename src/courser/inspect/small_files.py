@@ -1,15 +1,48 @@
-"""The records of a ledger, of an offsets file and of a session file."""
+"""Files that are read as a whole: the records of a ledger, of an offsets file and of a session file."""
 
+import errno
+import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from courser.inspect.identity import NOBODY, read_whole
+from courser.errors import StorageFailure
 from courser.records.stored_header import PartitionIdentity
-from courser.storage.files import FileSystem
+from courser.storage.files import FileSystem, read_exactly
 from courser.storage.ledger import RECORD_SIZE, Event, ledger_owner, scan_ledger
 from courser.storage.offset_table import HEADER_SIZE, ConsumerKey, decode_header, iterate_records
-from courser.storage.session_file import SessionRecord, decode_session
+from courser.storage.session_file import SessionRecord, decode_session, read_session
+
+NOBODY = PartitionIdentity(bytes(16), 0, 0)
+"""Used if no header names an owner: no batch belongs to it."""
+
+_WHOLE_SIZE_MAX = 1024 * 1024 * 1024
+"""The largest file that is read as a whole: every index is smaller. A wrong file must not use up the memory."""
+
+
+def read_whole(file_system: FileSystem, path: Path) -> bytes:
+    """Read a small file as a whole. A file that shrinks during the read is read again; a large one is rejected."""
+    with closing(file_system.open(path)) as file:
+        while True:
+            size = file.size()
+            if size > _WHOLE_SIZE_MAX:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+            data = read_exactly(file, 0, size)
+            if data is not None:
+                return bytes(data)
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecordRow:
+    """Bytes that are not a good record."""
+
+    position: int
+    end_position: int
+    reason: str
+
+
+# --- ledger ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +70,20 @@ class RecordRow:
     details: Event | None
 
 
-@dataclass(frozen=True, slots=True)
-class BadRecordRow:
-    """Bytes that are not a good record."""
-
-    position: int
-    end_position: int
-    reason: str
+_EVENTS = {
+    "Sealed": "sealed",
+    "Progress": "recovery point",
+    "OffsetGap": "gap",
+    "DamagedRange": "damage",
+    "SyncFailure": "sync failure",
+    "TimeCorrection": "time correction",
+    "OffsetsMark": "stored offsets",
+    "NoneType": "numbers",
+}
 
 
 class LedgerInspection:
-    """Reads one ledger."""
+    """Reads the records of a partition's ledger."""
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
         self.data = read_whole(file_system, path)
@@ -64,7 +100,7 @@ class LedgerInspection:
             yield RecordRow(
                 position,
                 sequence,
-                event_name(event),
+                _EVENTS[type(event).__name__],
                 numbers.start_offset,
                 numbers.reserved_end,
                 numbers.last_timestamp,
@@ -73,20 +109,7 @@ class LedgerInspection:
             )
 
 
-def event_name(event: Event | None) -> str:
-    """The name of an event."""
-    words = {
-        "Sealed": "sealed",
-        "Progress": "recovery point",
-        "OffsetGap": "gap",
-        "DamagedRange": "damage",
-        "SyncFailure": "sync failure",
-        "TimeCorrection": "time correction",
-        "OffsetsMark": "stored offsets",
-        "NoneType": "numbers",
-    }
-    name = type(event).__name__
-    return words.get(name, name)
+# --- stored offsets ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,19 +169,22 @@ class OffsetsInspection:
             yield StoredOffsetRow(
                 position,
                 key.kind.name.lower(),
-                identifier_text(key),
+                _identifier_text(key),
                 None if is_deleted else offset,
                 not self._header_problem and last[key] == position,
             )
 
 
-def identifier_text(key: ConsumerKey) -> str:
+def _identifier_text(key: ConsumerKey) -> str:
     """A readable identifier of a consumer."""
     try:
         text = key.identifier.decode()
     except UnicodeDecodeError:
         return f"0x{key.identifier.hex()}"
     return text if text.isprintable() else f"0x{key.identifier.hex()}"
+
+
+# --- session ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +210,14 @@ class SessionRow:
 
 
 class SessionInspection:
-    """Reads one session file."""
+    """Reads the session file of a data directory."""
 
     def __init__(self, file_system: FileSystem, path: Path) -> None:
         self.data = read_whole(file_system, path)
         self.head = SessionHead(path, len(self.data))
 
     def rows(self) -> Iterator[SessionRow | BadRecordRow]:
-        """The one record."""
+        """The record of the last session, or the damage."""
         session: SessionRecord | None = decode_session(self.data)
         if session is None:
             yield BadRecordRow(0, len(self.data), "the file is damaged: the next start assumes a power cut")
@@ -199,3 +225,12 @@ class SessionInspection:
         identity = session.identity
         place = identity.boot_id.hex(), identity.mount_id, identity.inode
         yield SessionRow(session.directory_format, *place, session.is_clean, session.time)
+
+
+def stopped_cleanly(file_system: FileSystem, data_directory: Path | None) -> bool:
+    """Whether the server of a data directory stopped cleanly and has not started again; False if it is unknown."""
+    try:
+        session = read_session(file_system, data_directory) if data_directory is not None else None
+    except StorageFailure:
+        return False
+    return session is not None and session.is_clean

@@ -1,10 +1,12 @@
-"""Compare the directories and descriptors below ``streams`` with the state in the metadata.
+"""Compare the directories and descriptors below ``streams`` with the state in the metadata; check modes of files.
 
 A running server changes both. A difference is reported only if the metadata did not change during the comparison, and
 if the last change does not explain it.
 """
 
+import stat
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from courser.catalog.descriptors import (
@@ -19,14 +21,15 @@ from courser.catalog.entities import Partition, Stream, Topic, UsedIds
 from courser.catalog.state import CatalogState
 from courser.errors import DamagedData
 from courser.inspect.findings import Finding, Severity, reading_failure
-from courser.inspect.identity import read_whole
-from courser.inspect.metadata_check import Metadata, examine_metadata
+from courser.inspect.metadata_check import Metadata, MetadataCheck, examine_metadata
 from courser.inspect.partition_check import is_partition
+from courser.inspect.small_files import read_whole
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import EntryKind, FileSystem
 from courser.storage.identity_search import find_stranger
 from courser.storage.paths import (
     DESCRIPTOR,
+    METADATA,
     PARTITIONS,
     STREAMS,
     TOPICS,
@@ -47,18 +50,10 @@ _Unit = tuple[int, ...]
 class TreeCheck:
     """Compares the tree with the state."""
 
-    def __init__(
-        self,
-        file_system: FileSystem,
-        data_directory: Path,
-        *,
-        load: Callable[[], Metadata],
-        is_settled: Callable[[], bool],
-    ) -> None:
+    def __init__(self, file_system: FileSystem, data_directory: Path, check: MetadataCheck) -> None:
         self._file_system = file_system
         self._path = data_directory
-        self._load = load
-        self._is_settled = is_settled
+        self._check = check
 
     def findings(self, metadata: Metadata) -> Iterator[Finding]:
         """All differences, given metadata that was just read."""
@@ -66,11 +61,11 @@ class TreeCheck:
         for _ in range(_TRY_COUNT):
             if metadata.state is None:
                 return
-            look = _Look(self._file_system, self._path, metadata, self._is_settled)
+            look = _Look(self._file_system, self._path, metadata, self._check)
             found = look.at(units)
             if not found:
                 return
-            again = self._load()
+            again = self._check.load()
             if again.files == metadata.files:
                 for unit in sorted(found):
                     yield from found[unit]
@@ -100,15 +95,13 @@ class TreeCheck:
 class _Look:
     """One comparison of the tree with one version of the metadata."""
 
-    def __init__(
-        self, file_system: FileSystem, data_directory: Path, metadata: Metadata, is_settled: Callable[[], bool]
-    ) -> None:
+    def __init__(self, file_system: FileSystem, data_directory: Path, metadata: Metadata, check: MetadataCheck) -> None:
         assert metadata.state is not None
         self._file_system = file_system
         self._path = data_directory
         self._metadata = metadata
         self._state: CatalogState = metadata.state
-        self._is_settled = is_settled
+        self._check = check
         self._earlier: CatalogState | None = None
 
     def at(self, units: Iterable[_Unit] | None) -> dict[_Unit, list[Finding]]:
@@ -199,7 +192,7 @@ class _Look:
         return None
 
     def _missing(self, path: Path, partition: Partition, reason: str) -> Finding:
-        if partition.incarnation == self._metadata.last_op and not self._is_settled():
+        if partition.incarnation == self._metadata.last_op and not self._check.is_settled():
             text = "being created, or its creation was interrupted: the next start creates it"
             return Finding(Severity.NOTE, "tree", path, text)
         return Finding(Severity.DAMAGE, "tree", path, reason)
@@ -232,7 +225,7 @@ class _Look:
             return
         if found == expected:
             return
-        if found == earlier(expected) and not self._is_settled():
+        if found == earlier(expected) and not self._check.is_settled():
             text = f"older than the last change: being written, or else {_REMEDY}"
             yield Finding(Severity.NOTE, "descriptors", path, text)
         elif found is None:
@@ -291,3 +284,41 @@ def _read_descriptor(file_system: FileSystem, path: Path) -> _Descriptor | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return decode_descriptor(data, path)
+
+
+# --- modes ---
+
+_OTHERS = 0o077
+"""Permissions of the group and of others: only the server's user may access its data."""
+
+
+def check_modes(file_system: FileSystem, data_directory: Path) -> Iterator[Finding]:
+    """Find files and directories that others may access. One finding for each kind, not one for each file."""
+    wide: dict[tuple[bool, EntryKind], list[tuple[Path, int]]] = {}
+    for path, kind in chain([(data_directory, EntryKind.DIRECTORY)], _walk(file_system, data_directory)):
+        try:
+            # The FileSystem protocol has no modes: this is the only direct access.
+            mode = stat.S_IMODE(path.lstat().st_mode)
+        except OSError:
+            continue
+        if kind is not EntryKind.OTHER and mode & _OTHERS:
+            is_metadata = METADATA in path.relative_to(data_directory).parts[:1]
+            wide.setdefault((is_metadata, kind), []).append((path, mode))
+    for (_, kind), [(path, mode), *others] in wide.items():
+        wanted = 0o600 if kind is EntryKind.FILE else 0o700
+        more = f" (and {len(others)} more like it)" if others else ""
+        text = f"mode {mode:04o} gives access to others; the server sets {wanted:04o}{more}"
+        yield Finding(Severity.WARNING, "modes", path, text)
+
+
+def _walk(file_system: FileSystem, directory: Path) -> Iterator[tuple[Path, EntryKind]]:
+    try:
+        entries = file_system.list_directory(directory)
+    except OSError:
+        # Deleted in the meantime, or not accessible: the check that reads the directory reports that.
+        return
+    for entry in sorted(entries, key=lambda entry: entry.name):
+        path = directory / entry.name
+        yield path, entry.kind
+        if entry.kind is EntryKind.DIRECTORY:
+            yield from _walk(file_system, path)

@@ -2,21 +2,18 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from courser.errors import StorageFailure
 from courser.inspect.findings import Finding, Severity, VerifySummary, reading_failure
 from courser.inspect.metadata_check import Metadata, MetadataCheck
-from courser.inspect.modes_check import ModesCheck
 from courser.inspect.partition_check import CheckSegment, PartitionCheck, PartitionSurvey, is_partition
-from courser.inspect.segment_check import SegmentPlan
+from courser.inspect.segment_check import SegmentOutcome, SegmentPlan, check_segment
 from courser.inspect.small_files import BadRecordRow, SessionInspection
-from courser.inspect.tree_check import TreeCheck
+from courser.inspect.tree_check import TreeCheck, check_modes
 from courser.records.encryption import NO_KEYS, KeyRing
 from courser.storage.files import EntryKind, FileSystem
 from courser.storage.paths import DESCRIPTOR, JOURNAL, METADATA, METADATA_SNAPSHOT, QUARANTINE, SESSION, STREAMS
-from courser.storage.session_file import DIRECTORY_FORMAT, read_session
+from courser.storage.session_file import DIRECTORY_FORMAT
 
 _PARTITION_DEPTH = 6
 """From ``streams/<id>/topics/<id>/partitions/<id>`` up to the data directory."""
@@ -40,24 +37,13 @@ class Verification:
     """Checks everything in a directory. Call ``findings`` once, then ``summary``.
 
     Read-only, takes no lock, and may run while a server is running: files that change meanwhile are not damage.
-    The segments may be checked elsewhere, in parallel: ``plan`` lists them, and ``check`` returns the outcomes.
     """
 
-    def __init__(
-        self,
-        file_system: FileSystem,
-        directory: Path,
-        on_progress: Callable[[int], None] = _ignore,
-        *,
-        keys: KeyRing = NO_KEYS,
-        check: CheckSegment | None = None,
-    ) -> None:
+    def __init__(self, file_system: FileSystem, directory: Path, *, keys: KeyRing = NO_KEYS) -> None:
         """``keys`` are needed to check the messages in encrypted batches, not for their hashes."""
         self._keys = keys
         self._file_system = file_system
         self._directory = directory
-        self._on_progress = on_progress
-        self._check = check
         self._surveys: dict[Path, PartitionSurvey] = {}
         self._failures: list[Finding] = []
         self._partitions: list[Path] = []
@@ -69,7 +55,7 @@ class Verification:
         self._is_data_directory = not names.isdisjoint((SESSION, METADATA, STREAMS))
         self._has_descriptor = False
         self._has_metadata = METADATA in names
-        self._metadata_check = MetadataCheck(file_system, directory, self._is_settled_here)
+        self._metadata_check = MetadataCheck(file_system, directory)
         self._search(directory)
         self.head = VerifyHead(directory, len(self._partitions), self._size)
 
@@ -110,43 +96,46 @@ class Verification:
                 # Deleted or unreadable: ``findings`` tries again and reports it.
                 continue
             self._surveys[path] = survey
-            plans += survey.plans(path)
+            plans += survey.plans(path, self._data_directory_of(path))
         return plans
 
-    def findings(self) -> Iterator[Finding]:
-        """All findings, partition by partition."""
-        for finding in self._all():
+    def findings(
+        self, on_progress: Callable[[int], None] = _ignore, check: CheckSegment | None = None
+    ) -> Iterator[Finding]:
+        """All findings, partition by partition.
+
+        Args:
+            on_progress: Called with the number of bytes that were read since the last call.
+            check: Returns the outcome of a segment of the ``plan`` that was checked elsewhere, perhaps in parallel.
+        """
+
+        def check_here(plan: SegmentPlan) -> SegmentOutcome:
+            return check_segment(self._file_system, plan, self._keys, on_progress)
+
+        for finding in self._all(check or check_here, on_progress):
             self.summary.count(finding)
             yield finding
 
-    def _all(self) -> Iterator[Finding]:
+    def _all(self, check: CheckSegment, on_progress: Callable[[int], None]) -> Iterator[Finding]:
         yield from self._failures
         if self._has_session:
             yield from self._check_session(self._directory / SESSION)
         if self._is_data_directory:
-            yield from self._check_metadata()
+            yield from self._check_metadata(on_progress)
         for path in self._partitions:
-            yield from self._check_partition(path)
+            yield from self._check_partition(path, check)
         if self._is_data_directory:
-            yield from ModesCheck(self._file_system, self._directory).findings()
+            yield from check_modes(self._file_system, self._directory)
 
     # --- partitions ---
 
     def _partition_check(self, path: Path) -> PartitionCheck:
-        return PartitionCheck(
-            self._file_system,
-            path,
-            self.summary,
-            is_settled=partial(self._is_settled, path),
-            on_progress=self._on_progress,
-            keys=self._keys,
-            check=self._check,
-        )
+        return PartitionCheck(self._file_system, path, self._data_directory_of(path), self.summary)
 
-    def _check_partition(self, path: Path) -> Iterator[Finding]:
+    def _check_partition(self, path: Path, check: CheckSegment) -> Iterator[Finding]:
         findings: list[Finding] = []
         try:
-            findings += self._partition_check(path).findings(self._surveys.get(path))
+            findings += self._partition_check(path).findings(check, self._surveys.get(path))
         except FileNotFoundError:
             findings.append(Finding(Severity.NOTE, "files", path, "deleted since the directory was listed: skipped"))
         except OSError as error:
@@ -194,18 +183,13 @@ class Verification:
                 )
                 yield Finding(Severity.WARNING, "session", path, text)
 
-    def _check_metadata(self) -> Iterator[Finding]:
-        tree = TreeCheck(
-            self._file_system,
-            self._directory,
-            load=self._metadata_check.load,
-            is_settled=self._is_settled_here,
-        )
+    def _check_metadata(self, on_progress: Callable[[int], None]) -> Iterator[Finding]:
+        tree = TreeCheck(self._file_system, self._directory, self._metadata_check)
         path = self._directory / METADATA
         try:
             metadata = self._metadata_check.load()
             yield from metadata.findings
-            self._note_metadata(metadata)
+            on_progress(self._note_metadata(metadata))
             if metadata.state is not None:
                 yield from tree.findings(metadata)
             else:
@@ -217,16 +201,17 @@ class Verification:
         except OSError as error:
             yield reading_failure(Path(error.filename) if isinstance(error.filename, str) else path, error)
 
-    def _note_metadata(self, metadata: Metadata) -> None:
+    def _note_metadata(self, metadata: Metadata) -> int:
+        """Count what the metadata contains. Returns the bytes of its files."""
         summary, files = self.summary, metadata.files
         size = len(files.journal or b"") + len(files.snapshot or b"")
         summary.size += size
-        self._on_progress(size)
         summary.entry_count = len(metadata.entries)
         if metadata.state is not None:
             streams = metadata.state.streams.values()
             summary.stream_count = len(streams)
             summary.topic_count = sum(len(stream.topics) for stream in streams)
+        return size
 
     def _report_absence(self, metadata: Metadata) -> Iterator[Finding]:
         """Metadata may be missing only if there is no data."""
@@ -247,31 +232,12 @@ class Verification:
             return False
         return True
 
-    def _is_settled_here(self) -> bool:
-        return self._has_session and is_clean(self._file_system, self._directory)
-
-    def _is_settled(self, partition: Path) -> bool:
-        directory = self.data_directory_of(partition)
-        return directory is not None and is_clean(self._file_system, directory)
-
-    def data_directory_of(self, partition: Path) -> Path | None:
-        """The data directory of a partition, whose session file tells how the server stopped; None if unknown."""
-        return self._directory if self._has_session else _data_directory_of(partition)
-
-
-def is_clean(file_system: FileSystem, data_directory: Path) -> bool:
-    """Whether the server of a data directory stopped cleanly and has not started again."""
-    try:
-        session = read_session(file_system, data_directory)
-    except StorageFailure:
-        return False
-    return session is not None and session.is_clean
-
-
-def _data_directory_of(partition: Path) -> Path | None:
-    """The data directory of a partition, if the directories between them have the expected names."""
-    parts = partition.absolute()
-    if len(parts.parents) < _PARTITION_DEPTH:
-        return None
-    names = (parts.parents[0].name, parts.parents[2].name, parts.parents[4].name)
-    return parts.parents[5] if names == ("partitions", "topics", "streams") else None
+    def _data_directory_of(self, partition: Path) -> Path | None:
+        """The data directory of a partition, if it is this directory or those in between have the expected names."""
+        if self._has_session:
+            return self._directory
+        parents = partition.absolute().parents
+        if len(parents) < _PARTITION_DEPTH:
+            return None
+        names = (parents[0].name, parents[2].name, parents[4].name)
+        return parents[5] if names == ("partitions", "topics", "streams") else None

@@ -6,20 +6,18 @@ read-only and takes no lock, so the server may be running.
 """
 
 import time
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from courser.errors import CourserError
+from courser.errors import ClientFailure
 from courser.inspect.findings import Finding, VerifySummary
-from courser.inspect.segment_check import Expectation, SegmentOutcome, SegmentPlan, check_segment
-from courser.inspect.verify import Verification, VerifyHead, is_clean
+from courser.inspect.segment_check import SegmentOutcome, SegmentPlan, check_segment
+from courser.inspect.verify import Verification, VerifyHead
 from courser.jobs.tasks import run_in_tasks
 from courser.records.encryption import NO_KEYS, KeyRing
 from courser.storage.local_files import LocalFileSystem
-from courser.storage.paths import log_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +35,8 @@ class AuditReport:
         return self.summary.damage_count > 0
 
 
-class NothingToAudit(CourserError):
+class NothingToAudit(ClientFailure):
     """The directory contains no partitions."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self.directory = directory
-
-    def __str__(self) -> str:
-        return f"no partitions found below {self.directory}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +44,6 @@ class _Work:
     """A segment to check."""
 
     plan: SegmentPlan
-    data_directory: Path | None
-    """Its session file tells whether a torn end counts as damage."""
     size: int
     keys: KeyRing
 
@@ -69,26 +58,14 @@ def audit(spark: SparkSession, directory: Path, keys: KeyRing = NO_KEYS) -> Audi
         NothingToAudit: there is nothing to check in it.
     """
     began = time.monotonic()
-    outcomes: dict[Path, SegmentOutcome] = {}
-
-    def outcome_of(plan: SegmentPlan, _expected: Expectation) -> SegmentOutcome:
-        return outcomes[_path(plan)]
-
-    verification = Verification(LocalFileSystem(), directory.absolute(), check=outcome_of)
+    verification = Verification(LocalFileSystem(), directory.absolute())
     if verification.is_pointless:
-        raise NothingToAudit(directory)
-    work = [
-        _Work(plan, verification.data_directory_of(plan.directory), _size_of(_path(plan)), keys)
-        for plan in verification.plan()
-    ]
+        raise NothingToAudit(f"no partitions found below {directory}")
+    work = [_Work(plan, _size_of(plan.path), keys) for plan in verification.plan()]
     found = run_in_tasks(spark, _check, work, weight=lambda item: item.size)
-    outcomes.update(zip((_path(item.plan) for item in work), found, strict=True))
-    findings = tuple(verification.findings())
+    outcomes = {item.plan.path: outcome for item, outcome in zip(work, found, strict=True)}
+    findings = tuple(verification.findings(check=lambda plan: outcomes[plan.path]))
     return AuditReport(verification.head, findings, verification.summary, time.monotonic() - began)
-
-
-def _path(plan: SegmentPlan) -> Path:
-    return log_path(plan.directory, plan.expected.base_offset)
 
 
 def _size_of(path: Path) -> int:
@@ -101,22 +78,4 @@ def _size_of(path: Path) -> int:
 
 def _check(work: _Work) -> SegmentOutcome:
     """Check one segment; runs in a task."""
-    files, plan = LocalFileSystem(), work.plan
-    if plan.is_synced:
-        is_settled = _always
-    else:
-        is_settled = partial(_is_settled, work.data_directory)
-    expected = replace(plan.expected, is_settled=is_settled)
-    return check_segment(files, plan.directory, plan.identity, expected, _ignore, work.keys)
-
-
-def _always() -> bool:
-    return True
-
-
-def _is_settled(data_directory: Path | None) -> bool:
-    return data_directory is not None and is_clean(LocalFileSystem(), data_directory)
-
-
-def _ignore(_size: int) -> None:
-    pass
+    return check_segment(LocalFileSystem(), work.plan, work.keys, lambda _size: None)
