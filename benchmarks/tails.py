@@ -23,7 +23,7 @@ from benchmarks.samples import Shape, sample
 from benchmarks.wires.requests import OFFSET, TopicName
 from benchmarks.wires.vsr_wire import VsrWire
 from courser.bench.conducting import Conductor, own_stream
-from courser.bench.latencies import Distribution, merge
+from courser.bench.latencies import Latencies, merge
 from courser.bench.plan import Mode, Plan, Spread
 from courser.bench.private_server import PrivateServer, private_server
 
@@ -59,8 +59,8 @@ _DELETED = re.compile(r"^courser_segments_deleted_total\{reason=\"size\"\} (\d+)
 class _Tails:
     """What the clients of one window saw, and what the server says about it."""
 
-    sends: Distribution
-    ages: Distribution
+    sends: Latencies
+    ages: Latencies
     """From when a send was due until its messages were read."""
     metrics: str
 

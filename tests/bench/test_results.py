@@ -1,5 +1,6 @@
 """Figures of known runs, what is saved of them, and two runs side by side."""
 
+import dataclasses
 import json
 import re
 from typing import Any
@@ -9,8 +10,7 @@ import pytest
 
 from courser.bench.actors import ActorReport, Part
 from courser.bench.conducting import Moment, PhaseResult
-from courser.bench.latencies import Recorder, Tally
-from courser.bench.machine import machine_facts
+from courser.bench.latencies import Latencies
 from courser.bench.plan import ActorTask, Mode, Plan, Role, Spread
 from courser.bench.results import (
     MeasuredServer,
@@ -22,6 +22,7 @@ from courser.bench.results import (
     decode_result,
     differences,
     encode_result,
+    machine_facts,
     make_result,
 )
 
@@ -29,11 +30,11 @@ SECOND = 1_000_000_000
 PLAN = Plan(mode=Mode.BOTH, producers=2, consumers=1, topics=1, seconds=2.0)
 
 
-def tally(*microseconds: int) -> Tally:
-    recorder = Recorder()
+def latencies(*microseconds: int) -> Latencies:
+    found = Latencies()
     for time in microseconds:
-        recorder.add(time * 1000)
-    return recorder.tally()
+        found.add(time * 1000)
+    return found
 
 
 def part(messages: int, size: int, begin: float, end: float, *microseconds: int, empty: int = 0) -> Part:
@@ -44,7 +45,7 @@ def part(messages: int, size: int, begin: float, end: float, *microseconds: int,
         empty=empty,
         begin=int(begin * SECOND),
         end=int(end * SECOND),
-        latencies=tally(*microseconds),
+        latencies=latencies(*microseconds),
     )
 
 
@@ -58,7 +59,7 @@ REPORTS = [
     ActorReport(
         task=task(Role.CONSUMER, 0),
         received=part(4000, 8_000_000, 11.0, 13.0, 10, 20, empty=3),
-        end_to_end=tally(100, 200),
+        end_to_end=latencies(100, 200),
     ),
 ]
 
@@ -206,7 +207,7 @@ def test_files_that_are_no_result(data: bytes, reason: str) -> None:
 
 
 def test_two_runs_are_compared_figure_by_figure() -> None:
-    slower = [msgspec.structs.replace(report) for report in REPORTS]
+    slower = [dataclasses.replace(report) for report in REPORTS]
     slower[0] = ActorReport(task=slower[0].task, sent=part(1000, 2_000_000, 8.0, 11.0, 2, 4, 6, 8, 10))
     rows = {(row.group, row.measure): row for row in compare(result_of(), result_of(reports=slower))}
     speed = rows["producers", "messages"]

@@ -4,9 +4,8 @@ import random
 
 import pytest
 
-from courser.bench.actors import Schedule
+from courser.bench.actors import Schedule, cut, make_pool
 from courser.bench.plan import Spread, parse_spread
-from courser.bench.samples import cut, make_pool
 from courser.records.batch import encode_batch, parse_batch
 from courser.records.layout import FRAME_HEADER_SIZE
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.peers.servers import family
 from courser import connect_sync
-from courser.bench.latencies import Distribution, Recorder, merge
+from courser.bench.latencies import Latencies
 from courser.client.messages import PollingStrategy
 from courser.client.sync import SyncClient
 from courser.errors import CourserError
@@ -67,7 +67,7 @@ class Report:
     sent_share: float = 0.0
     """Of the messages that were due."""
     memory: Memory | None = None
-    latencies: list[Distribution] = field(default_factory=list)
+    latencies: list[Latencies] = field(default_factory=list)
     """Of each part of the run."""
     message_count: int = 0
     repeated_count: int = 0
@@ -110,7 +110,7 @@ class Director:
             },
             prefix=(sys.executable, "-P", str(_PROGRAM), options.plant),
         )
-        self._recorders = [Recorder() for _ in range(PART_COUNT)]
+        self._latencies = [Latencies() for _ in range(PART_COUNT)]
         self._began = float("inf")
         self._recording = threading.Lock()
         self._pause = threading.Event()
@@ -223,10 +223,10 @@ class Director:
     def _note_latencies(self, moment: float, latencies: Sequence[int]) -> None:
         began = self._began
         if moment >= began:
-            recorder = self._recorders[part_of(moment - began, self._options.seconds)]
+            part = self._latencies[part_of(moment - began, self._options.seconds)]
             with self._recording:
                 for latency in latencies:
-                    recorder.add(latency * 1_000)
+                    part.add(latency * 1_000)
 
     # --- facts ----------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class Director:
         if report.sent_share < SENT_SHARE_MIN:
             report.violations.append(f"only {report.sent_share:.0%} of the messages that were due were sent in time")
         report.memory = memory_of(self._memory, self._options.seconds)
-        report.latencies = [merge([recorder.tally()]) for recorder in self._recorders]
+        report.latencies = self._latencies
         report.violations += report.memory.violations()
         report.violations += latency_violations([part.percentile(0.999) / 1e6 for part in report.latencies])
         if not report.kill_count or not report.segment_count:

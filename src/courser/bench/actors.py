@@ -5,23 +5,23 @@ therefore charged for the requests that it delayed.
 """
 
 import asyncio
+import ctypes
 import random
 import time
+from dataclasses import dataclass, field
 from itertools import cycle
-from typing import Protocol
 
 import msgspec
 
 from courser.api.commands import SendMessages
-from courser.bench.latencies import Recorder, Tally
-from courser.bench.plan import ActorTask, Plan, Role
-from courser.bench.samples import cut, make_pool
+from courser.bench.latencies import Latencies
+from courser.bench.plan import ActorTask, Plan, Role, Spread
 from courser.client.batches import PolledBatches
 from courser.client.client import Client
 from courser.client.messages import PollingStrategy
 from courser.errors import ErrorCode, ServerFailure
 from courser.model.messaging import ToPartition
-from courser.records.batch import Batch
+from courser.records.batch import Batch, NewMessage, build_batch, select_messages
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
 from courser.wire.vsr_headers import FRAME_SIZE_MAX
 
@@ -30,6 +30,12 @@ _WAIT = 0.5
 """Seconds that a consumer waits for messages at a time."""
 _PATIENCE = 30 * _SECOND
 """Nanoseconds that an actor waits for its own messages."""
+
+_POOL_SIZE_MAX = 64 * 1024 * 1024
+"""Maximum size in bytes of one producer's samples."""
+_VARIED_COUNT = 32
+"""Number of different batches if their sizes vary: enough to represent their distribution."""
+_EQUAL_COUNT = 4
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,37 +48,87 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
     """Whether quotas apply. They do not during the warm-up."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """What an actor sent, or what it received."""
+@dataclass(slots=True)
+class Part:
+    """What an actor sent, or what it received, in one phase."""
 
-    messages: int
-    size: int
+    messages: int = 0
+    size: int = 0
     """Bytes of payload."""
-    requests: int
+    requests: int = 0
     """Requests with messages."""
-    empty: int
+    empty: int = 0
     """Polls without messages."""
-    begin: int
-    end: int
+    begin: int = 0
+    end: int = 0
     """Start of the first and end of the last request with messages, in nanoseconds."""
-    latencies: Tally
+    latencies: Latencies = field(default_factory=Latencies)
+
+    def add(self, messages: int, size: int, begin: int, end: int) -> None:
+        """Count one request with messages."""
+        if not self.requests:
+            self.begin = begin
+        self.end = end
+        self.messages += messages
+        self.size += size
+        self.requests += 1
+        self.latencies.add(end - begin)
 
 
-class ActorReport(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorReport:
     """The result of one actor."""
 
     task: ActorTask
     sent: Part | None = None
     received: Part | None = None
-    end_to_end: Tally | None = None
+    end_to_end: Latencies | None = None
 
 
-class RunProgress(Protocol):
-    """Told what actors do while they do it."""
+class RunProgress:
+    """What actors have done so far, in memory that another process may read."""
 
-    def sent(self, messages: int, size: int) -> None: ...
+    def __init__(self, counters: "ctypes.Array[ctypes.c_uint64] | list[int]") -> None:
+        """There are four counters: messages sent and their bytes, messages received and their bytes."""
+        self._counters = counters
 
-    def received(self, messages: int, size: int) -> None: ...
+    def clear(self) -> None:
+        """Begin a new phase."""
+        self._counters[:] = [0] * len(self._counters)
+
+    def sent(self, messages: int, size: int) -> None:
+        """Count messages that were sent."""
+        self._counters[0] += messages
+        self._counters[1] += size
+
+    def received(self, messages: int, size: int) -> None:
+        """Count messages that were received."""
+        self._counters[2] += messages
+        self._counters[3] += size
+
+
+# --- what is sent ---
+
+
+def make_pool(message_size: Spread, batch: Spread, source: random.Random) -> list[Batch]:
+    """Batches to send in turn."""
+    wanted = _EQUAL_COUNT if batch.is_fixed and message_size.is_fixed else _VARIED_COUNT
+    largest = batch.maximum * message_size.maximum
+    count = max(1, min(wanted, _POOL_SIZE_MAX // largest))
+    return [_make_batch(message_size, batch.pick(source), source) for _ in range(count)]
+
+
+def _make_batch(message_size: Spread, count: int, source: random.Random) -> Batch:
+    payloads = (source.randbytes(message_size.pick(source)) for _ in range(count))
+    return build_batch([NewMessage(payload, source.getrandbits(128)) for payload in payloads])
+
+
+def cut(batch: Batch, count: int) -> Batch:
+    """The first ``count`` messages."""
+    return batch if count >= batch.count else select_messages(batch, range(count))
+
+
+# --- actors ---
 
 
 class Schedule:
@@ -108,40 +164,6 @@ class Schedule:
         return time.monotonic_ns()
 
 
-class Count:
-    """What was sent or received in one phase."""
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.size = 0
-        self.requests = 0
-        self.empty = 0
-        self.begin = 0
-        self.end = 0
-        self.latencies = Recorder()
-
-    def add(self, messages: int, size: int, begin: int, end: int) -> None:
-        """Count one request with messages."""
-        if not self.requests:
-            self.begin = begin
-        self.end = end
-        self.messages += messages
-        self.size += size
-        self.requests += 1
-        self.latencies.add(end - begin)
-
-    def part(self) -> Part:
-        return Part(
-            messages=self.messages,
-            size=self.size,
-            requests=self.requests,
-            empty=self.empty,
-            begin=self.begin,
-            end=self.end,
-            latencies=self.latencies.tally(),
-        )
-
-
 class Sending:
     """The sending half of an actor."""
 
@@ -151,12 +173,12 @@ class Sending:
         source = random.Random(f"{plan.seed} {task.role.value} {task.number}")
         self._pool = make_pool(plan.message_size, plan.batch, source)
         self._batches = cycle(self._pool)
-        self.count = Count()
+        self.part = Part()
 
     def prepare(self) -> None:
         """Forget the last phase."""
         self._batches = cycle(self._pool)
-        self.count = Count()
+        self.part = Part()
 
     def next_batch(self, left: int | None) -> Batch:
         """What to send next: at most ``left`` messages."""
@@ -170,7 +192,7 @@ class Sending:
         batch = msgspec.structs.replace(batch, origin_timestamp=(time.time_ns() - late) // 1000)
         await self._client.request(SendMessages(*self._place, [batch]))
         size = _payload_size(batch)
-        self.count.add(batch.count, size, begin, time.monotonic_ns())
+        self.part.add(batch.count, size, begin, time.monotonic_ns())
         return batch.count, size
 
 
@@ -188,13 +210,13 @@ class Reading:
         self._starts_again = not plan.mode.produces
         """Whether it goes back to the first message from the end of the partition."""
         self._offset: int | None = None
-        self.count = Count()
-        self.end_to_end = Recorder()
+        self.part = Part()
+        self.end_to_end = Latencies()
 
     async def prepare(self) -> None:
         """Forget the last phase, and skip what was sent in it."""
-        self.count = Count()
-        self.end_to_end = Recorder()
+        self.part = Part()
+        self.end_to_end = Latencies()
         if not self._starts_again:
             self._offset = (await self._poll(PollingStrategy.Last(), 1)).next_offset
 
@@ -206,9 +228,9 @@ class Reading:
         end = time.monotonic_ns()
         if polled.message_count:
             self._offset = polled.next_offset
-            self.count.add(polled.message_count, received_size(polled), begin, end)
+            self.part.add(polled.message_count, received_size(polled), begin, end)
         else:
-            self.count.empty += 1
+            self.part.empty += 1
             if self._starts_again:
                 self._offset = None
         return polled
@@ -314,7 +336,7 @@ class Actor:
         has_ages = reading is not None and self._plan.mode.produces
         return ActorReport(
             task=self._task,
-            sent=None if sending is None else sending.count.part(),
-            received=None if reading is None else reading.count.part(),
-            end_to_end=reading.end_to_end.tally() if reading is not None and has_ages else None,
+            sent=None if sending is None else sending.part,
+            received=None if reading is None else reading.part,
+            end_to_end=reading.end_to_end if reading is not None and has_ages else None,
         )

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import cycle
 
 from courser.api.commands import SendMessages
-from courser.bench.actors import ActorReport, Phase
+from courser.bench.actors import ActorReport, Phase, cut, make_pool
 from courser.bench.plan import Plan, check_plan, fill_count, tasks_of
-from courser.bench.samples import cut, make_pool
 from courser.bench.workers import ActorJob, Totals, WorkerFailed, Workers
 from courser.client.client import Client, connect
 from courser.client.targets import Target
@@ -85,7 +84,7 @@ def _show_nothing(state: RunState) -> None: ...
 
 
 class Conductor:
-    """Conducts one run."""
+    """Carries out one run: topics, phases, and what is left to remove."""
 
     def __init__(
         self, plan: Plan, target: Target, arrangement: Arrangement, show: Callable[[RunState], None] = _show_nothing

@@ -22,7 +22,7 @@ from typing import Self, TypeAlias
 import msgspec
 import uvloop
 
-from courser.bench.actors import Actor, ActorReport, Phase
+from courser.bench.actors import Actor, ActorReport, Phase, RunProgress
 from courser.bench.plan import ActorTask, Plan
 from courser.client.client import connect
 from courser.client.targets import Target
@@ -60,24 +60,6 @@ class Totals(msgspec.Struct, frozen=True):
     received_size: int = 0
 
 
-class _Progress:
-    """The counters of one process."""
-
-    def __init__(self, counters: Counters) -> None:
-        self._counters = counters
-
-    def clear(self) -> None:
-        self._counters[:] = [0] * len(self._counters)
-
-    def sent(self, messages: int, size: int) -> None:
-        self._counters[0] += messages
-        self._counters[1] += size
-
-    def received(self, messages: int, size: int) -> None:
-        self._counters[2] += messages
-        self._counters[3] += size
-
-
 # --- in a worker ------------------------------------------------------------------------------------------
 
 
@@ -86,7 +68,7 @@ def _work(connection: Connection, job: ActorJob, counters: Counters) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            runner.run(_serve(connection, job, _Progress(counters)))
+            runner.run(_serve(connection, job, RunProgress(counters)))
         except CourserError as error:
             connection.send(error)
 
@@ -98,7 +80,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-async def _serve(connection: Connection, job: ActorJob, progress: _Progress) -> None:
+async def _serve(connection: Connection, job: ActorJob, progress: RunProgress) -> None:
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         actors = []

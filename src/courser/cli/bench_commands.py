@@ -10,7 +10,6 @@ import click
 import msgspec
 
 from courser.bench.conducting import Arrangement, Conductor, RunState, own_stream
-from courser.bench.machine import machine_facts
 from courser.bench.plan import Mode, Plan, PlanRefused, check_plan
 from courser.bench.private_server import ServerFailed, private_server
 from courser.bench.results import (
@@ -25,6 +24,7 @@ from courser.bench.results import (
     decode_result,
     differences,
     encode_result,
+    machine_facts,
     make_result,
     now_text,
 )
