@@ -10,8 +10,7 @@ import polars
 import pytest
 from pyspark.sql import SparkSession
 
-from courser.jobs.export import export
-from courser.jobs.export_files import RangeWork, stage_range
+from courser.jobs.export import RangeWork, export, stage_range
 from courser.jobs.export_manifest import BOOKS, STAGING, ManifestRefused, load_manifest, save_manifest
 from courser.jobs.merge import merge
 from courser.lake.locks import FolderInUse, only_writer

@@ -7,8 +7,7 @@ from pyspark.sql import SparkSession
 
 import courser
 from courser.jobs.segment_figures import HOUR, SegmentFigures, figures_of
-from courser.jobs.topic_directories import NoSuchTopic, NotADataDirectory
-from courser.jobs.usage import SizeClass, usage
+from courser.jobs.usage import NoSuchTopic, NotADataDirectory, SizeClass, usage
 from courser.records.batch import NewMessage, build_batch
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE
 from courser.storage.local_files import LocalFileSystem

@@ -15,8 +15,9 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from courser.api.replies import SinkInfo
-from courser.errors import CourserError
+from courser.errors import ClientFailure
 from courser.jobs.job_book import BookRefused, JobBook, book_path, open_book
+from courser.jobs.tasks import steps_of
 from courser.lake.locks import only_writer
 from courser.spark.background_clients import connection_to, with_retries
 from courser.spark.options import Use, closest, parse_options, required, required_topic, target_of
@@ -28,15 +29,8 @@ STEP_SIZE = 256 * 1024 * 1024
 _COMPRESSIONS = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 
 
-class BackfillRefused(CourserError):
+class BackfillRefused(ClientFailure):
     """The files cannot be sent as requested."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 class FileMissing(BackfillRefused):
@@ -202,16 +196,9 @@ def _unknown(files: Sequence[Path], book: JobBook) -> list[Path]:
 
 def _steps(files: Sequence[Path], step_size: int) -> list[list[Any]]:
     """Group files into steps. Each file is recorded with its size and time, so that changes are noticed."""
-    steps: list[list[Any]] = []
-    size = step_size
-    for file in files:
-        facts = file.stat()
-        if size >= step_size:
-            steps.append([])
-            size = 0
-        steps[-1].append([str(file), facts.st_size, facts.st_mtime_ns])
-        size += facts.st_size
-    return steps
+    facts = [(file, file.stat()) for file in files]
+    recorded = [[str(file), found.st_size, found.st_mtime_ns] for file, found in facts]
+    return steps_of(recorded, step_size, weight=lambda entry: entry[1])
 
 
 def _unchanged(book: JobBook, number: int) -> list[str]:

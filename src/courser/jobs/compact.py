@@ -15,7 +15,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from courser.errors import CourserError, NotFound
+from courser.errors import ClientFailure, NotFound
 from courser.jobs.source_topic import open_topic
 from courser.jobs.tasks import run_in_tasks
 from courser.lake.atomic_files import make_folders, sync_folder
@@ -27,16 +27,11 @@ _KEPT = ("id", "payload", "origin_timestamp", "headers")
 _WRITTEN = ("key", *_KEPT)
 
 
-class TargetInUse(CourserError):
+class TargetInUse(ClientFailure):
     """The target is not empty, so it would not hold just the latest message of each key."""
 
     def __init__(self, target: str, holds: str) -> None:
-        super().__init__(target, holds)
-        self.target = target
-        self.holds = holds
-
-    def __str__(self) -> str:
-        return f"{self.target} {self.holds}; the target of a compaction must be empty or new"
+        super().__init__(f"{target} {holds}; the target of a compaction must be empty or new")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

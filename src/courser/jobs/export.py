@@ -10,10 +10,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from courser.jobs.export_files import FOLDERS, RangeWork, stage_range
 from courser.jobs.export_manifest import (
     BOOKS,
     STAGING,
@@ -22,16 +24,41 @@ from courser.jobs.export_manifest import (
     load_manifest,
     save_manifest,
 )
-from courser.jobs.source_topic import SourceTopic, open_topic
+from courser.jobs.source_topic import SourceTopic, fetch_ranges, open_topic
 from courser.jobs.tasks import run_in_tasks, steps_of
 from courser.lake.atomic_files import remove_partial_files
 from courser.lake.file_names import folder_path, range_file_name
 from courser.lake.locks import only_writer
-from courser.lake.staged_parquet import StagedParquet, clear, move_into_place
+from courser.lake.parquet_files import ParquetOptions
+from courser.lake.staged_parquet import StagedParquet, StagingFolder, clear, move_into_place
+from courser.spark.decoding import Decoder
+from courser.spark.read_options import ReadOptions
 from courser.spark.sources import OffsetRange
 
 STEP_SIZE = 8 * 1024 * 1024 * 1024
 """Bytes of a step: so large that idle cores at its end do not matter."""
+FOLDERS: Mapping[str, tuple[str, ...]] = {
+    "none": ("partition",),
+    "day": ("day", "partition"),
+    "hour": ("day", "hour", "partition"),
+}
+"""The levels of folders below a topic's folder, by append time in UTC."""
+
+_TIME = pa.timestamp("us", tz="UTC")
+_MESSAGE = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", _TIME, nullable=False),
+        pa.field("origin_timestamp", _TIME, nullable=False),
+        pa.field("id", pa.binary(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+_HEADERS = pa.field("headers", pa.map_(pa.string(), pa.binary()))
+_MADE = {"day": pa.field("day", pa.date32()), "hour": pa.field("hour", pa.int64())}
+"""Columns that exist only in folder names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +77,23 @@ class ExportReport:
     ends: Mapping[int, int]
     """The offset that the next export starts with, by partition."""
     seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeWork:
+    """The work of one task."""
+
+    part: OffsetRange
+    ranges: tuple[OffsetRange, ...]
+    """The same, split by the sources that hold its messages."""
+    options: ReadOptions
+    folder: Path
+    """The topic's folder."""
+    folders: tuple[str, ...]
+    compression: str
+    include_headers: bool
+    size: int
+    """Approximate bytes."""
 
 
 def export(
@@ -133,15 +177,14 @@ def _agreed(folder: Path, known: Manifest | None, wanted: Manifest) -> Manifest:
     """The manifest of earlier exports, if it is compatible with the wanted one."""
     if known is None:
         return wanted
-    elsewhere = "export to another folder"
     if known.topic_uuid != wanted.topic_uuid:
-        raise ManifestRefused(folder, "it contains a topic that was deleted and recreated since", elsewhere)
+        raise ManifestRefused(folder, "it contains a topic that was deleted and recreated since")
     if known.folders != wanted.folders:
         before, now = "/".join(known.folders), "/".join(wanted.folders)
-        raise ManifestRefused(folder, f"its files are in folders by {before}, not by {now}", elsewhere)
+        raise ManifestRefused(folder, f"its files are in folders by {before}, not by {now}")
     if known.include_headers != wanted.include_headers:
         reason = f"its files have {'a' if known.include_headers else 'no'} column headers"
-        raise ManifestRefused(folder, reason, elsewhere)
+        raise ManifestRefused(folder, reason)
     return known
 
 
@@ -171,6 +214,41 @@ def _work(folder: Path, manifest: Manifest, topic: SourceTopic, compression: str
 def _repeated(folder: Path, manifest: Manifest, topic: SourceTopic) -> list[OffsetRange]:
     if manifest.is_merged:
         reason = "its files were merged, so writing them again would duplicate messages"
-        raise ManifestRefused(folder, reason, "export to another folder")
+        raise ManifestRefused(folder, reason)
     bounds = topic.facts.partitions
     return [part for part in manifest.ranges if part.partition in bounds and part.start >= bounds[part.partition].first]
+
+
+# --- in a task ----------------------------------------------------------------------------------------
+
+
+def stage_range(work: RangeWork) -> list[StagedParquet]:
+    """Write the files of a range aside."""
+    part, options = work.part, work.options
+    schema = _MESSAGE.append(_HEADERS) if work.include_headers else _MESSAGE
+    made = [name for name in work.folders if name in _MADE]
+    decoder = Decoder(schema, stream=options.stream, topic=options.topic, size_max=options.batch_size)
+    metadata = {
+        "courser.topic": options.name,
+        "courser.partition": str(part.partition),
+        "courser.offsets": f"{part.start}-{part.end - 1}",
+    }
+    with StagingFolder(
+        work.folder / STAGING,
+        pa.schema([*schema, *(_MADE[name] for name in made)]),
+        folder_columns=work.folders,
+        options=ParquetOptions(compression=work.compression, metadata=metadata),
+    ) as folder:
+        for wanted, fetched in fetch_ranges(work.ranges, options):
+            for batch in decoder.decode(fetched.records, wanted.start, wanted.end):
+                folder.add(_with_times(batch, made))
+        return folder.finish(part=part.partition, first=part.start, last=part.end - 1)
+
+
+def _with_times(batch: Any, made: list[str]) -> Any:
+    """The batch with the columns that select its folders."""
+    for name in made:
+        times = batch.column("timestamp")
+        values = times.cast(pa.date32()) if name == "day" else pc.hour(times)
+        batch = batch.append_column(_MADE[name], values)
+    return batch

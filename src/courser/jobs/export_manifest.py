@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from courser.errors import CourserError
+from courser.errors import ClientFailure
 from courser.lake.atomic_files import write_atomically
 from courser.spark.sources import OffsetRange
 
@@ -21,17 +21,11 @@ _NAME = "export.json"
 _VERSION = 1
 
 
-class ManifestRefused(CourserError):
+class ManifestRefused(ClientFailure):
     """The folder holds an export that cannot be continued."""
 
-    def __init__(self, folder: Path, reason: str, remedy: str) -> None:
-        super().__init__(folder, reason, remedy)
-        self.folder = folder
-        self.reason = reason
-        self.remedy = remedy
-
-    def __str__(self) -> str:
-        return f"{self.folder}: {self.reason}; {self.remedy}"
+    def __init__(self, folder: Path, reason: str, remedy: str = "export to another folder") -> None:
+        super().__init__(f"{folder}: {reason}; {remedy}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +89,7 @@ def load_manifest(folder: Path) -> Manifest | None:
 
 
 def save_manifest(folder: Path, manifest: Manifest) -> None:
-    """Save it durably."""
+    """Save a manifest durably in a topic's folder."""
     values: Mapping[str, object] = {
         "v": _VERSION,
         "topic_uuid": manifest.topic_uuid.hex(),

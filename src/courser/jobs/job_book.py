@@ -5,30 +5,26 @@ run after a crash repeats the same ones. Which of them are published is known fo
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from courser.api.replies import SinkInfo
-from courser.errors import CourserError
-from courser.jobs.state_home import state_home
+from courser.errors import ClientFailure
 from courser.lake.atomic_files import write_atomically
 from courser.lake.file_names import folder_name
 
 _VERSION = 1
+_STATE_VARIABLE = "COURSER_STATE_HOME"
 
 
-class BookRefused(CourserError):
+class BookRefused(ClientFailure):
     """The job cannot continue from its book."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.reason} (book: {self.path}); to start over, give the job another name"
+        super().__init__(f"{reason} (book: {path}); to start over, give the job another name")
 
 
 @dataclass(slots=True)
@@ -64,7 +60,7 @@ class JobBook:
         self.done_count = published
 
     def add_steps(self, steps: Sequence[list[Any]]) -> None:
-        """Plan more."""
+        """Plan more steps, durably."""
         self.steps += steps
         self.save()
 
@@ -99,3 +95,12 @@ def open_book(path: Path, subject: dict[str, Any]) -> JobBook:
 def default_books(environment: Mapping[str, str]) -> Path:
     """The default folder for the books of jobs."""
     return state_home(environment) / "jobs"
+
+
+def state_home(environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder for the state of jobs and pipelines: ``COURSER_STATE_HOME``, else a folder in that of the system."""
+    if home := environment.get(_STATE_VARIABLE):
+        return Path(home)
+    if home := environment.get("XDG_STATE_HOME"):
+        return Path(home) / "courser"
+    return Path(environment.get("HOME") or Path.home()) / ".local" / "state" / "courser"

@@ -6,7 +6,7 @@ driver publishes the step exactly once, even if processes are killed in between 
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from courser.errors import InvalidBatch
 from courser.jobs.job_book import JobBook, book_path, open_book
-from courser.jobs.replay_batches import BatchJoiner
 from courser.jobs.source_topic import SourceTopic, fetch_ranges, open_topic
 from courser.jobs.tasks import run_in_tasks, steps_of
 from courser.lake.locks import only_writer
+from courser.records import layout
+from courser.records.batch import Batch, batch_of, merge_batches
 from courser.spark.background_clients import BackgroundClient, connection_to, with_retries
 from courser.spark.errors import WriteFailed
 from courser.spark.options import Use, parse_options, required, required_topic, target_of
@@ -30,6 +32,10 @@ from courser.spark.writer import JOB_KEPT, StagedDelivery, TopicLookup
 
 STEP_SIZE = 512 * 1024 * 1024
 """Approximate bytes per step: well below the server's limit for staged data, and little to repeat after a crash."""
+_SMALL_SIZE = 128 * 1024
+"""Bytes below which a batch is joined with others."""
+_JOINED_SIZE = 1024 * 1024
+"""Bytes of a joined batch: the default maximum of producers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,9 +218,70 @@ def _stage_range(work: _Work) -> _Staged:
     message_count = size = 0
     for wanted, fetched in fetch_ranges(work.ranges, work.read):
         destination = Destination(work.write.stream, work.write.topic, wanted.partition)
-        joiner = BatchJoiner(wanted.start, wanted.end)
+        joiner = _BatchJoiner(wanted.start, wanted.end)
         for batch in (*joiner.add(fetched.records), *joiner.rest()):
             delivery.send(destination, batch)
             message_count += batch.count
             size += batch.size
     return _Staged(work.part, attempt, delivery.finish(), message_count, size)
+
+
+class _BatchJoiner:
+    """Takes the records of a range in order, and returns batches that keep everything that the producer set.
+
+    Whole batches pass unchanged. Batches that a range cuts are renumbered. Small batches are joined, so that a topic that
+    was written message by message is not staged message by message.
+    """
+
+    def __init__(self, start: int, end: int) -> None:
+        self._start = start
+        self._end = end
+        self._waiting: list[Batch] = []
+        self._waiting_size = 0
+
+    def add(self, records: memoryview) -> Iterator[Batch]:
+        """Add records, whose memory may be reused afterwards. Returns the batches that are ready."""
+        position = 0
+        while position < len(records):
+            length = layout.WIRE_HEADER.unpack_from(records, position)[4]
+            batch = self._wanted(records[position : position + length])
+            position += length
+            if batch is None:
+                continue
+            if batch.size >= _SMALL_SIZE:
+                yield from self.rest()
+                yield batch
+                continue
+            self._waiting.append(batch)
+            self._waiting_size += batch.size
+            if self._waiting_size >= _JOINED_SIZE:
+                yield from self.rest()
+
+    def rest(self) -> Iterator[Batch]:
+        """The batches that are still waiting."""
+        waiting, self._waiting, self._waiting_size = self._waiting, [], 0
+        if len(waiting) < 2:
+            yield from waiting
+            return
+        try:
+            yield merge_batches(waiting)
+        except InvalidBatch:
+            # Their creation times are too far apart for one batch.
+            yield from waiting
+
+    def _wanted(self, record: memoryview) -> Batch | None:
+        """A copy of the messages of a batch that are in the range."""
+        _, base_offset, _, origin, _, _, count = layout.WIRE_HEADER.unpack_from(record)
+        body = memoryview(bytes(record[layout.BATCH_HEADER_SIZE :]))
+        batch = batch_of(origin, count, body)
+        # A poll may already have trimmed the batch, so that its first message has an offset delta above 0.
+        first = base_offset + int.from_bytes(body[layout.FRAME_OFFSET_DELTA_POSITION :][:4], "little")
+        skipped, wanted_end = max(self._start - first, 0), min(self._end - first, count)
+        if skipped >= wanted_end:
+            return None
+        if skipped == 0 and wanted_end == count and first == base_offset:
+            return batch
+        starts = batch.frames.starts
+        begin = int(starts[skipped])
+        behind = int(starts[wanted_end]) if wanted_end < count else len(body)
+        return merge_batches([batch_of(origin, wanted_end - skipped, body[begin:behind])])

@@ -12,12 +12,16 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from courser.errors import ClientFailure
+from courser.inspect.metadata_check import examine_metadata, read_metadata_files
 from courser.jobs.segment_figures import SegmentFigures, figures_of
 from courser.jobs.tasks import run_in_tasks
-from courser.jobs.topic_directories import PartitionDirectory, SegmentFile, find_partitions
 from courser.model.quantities import NEVER
+from courser.model.topic_options import TopicOptions
 from courser.records.stored_header import PartitionIdentity
+from courser.storage.files import FileSystem
 from courser.storage.local_files import LocalFileSystem
+from courser.storage.paths import LOG_SUFFIX, base_offset_of, log_path, partition_directory
 
 WINDOW_HOURS = 24
 """Hours over which rates are averaged: a day includes quiet and busy times."""
@@ -38,7 +42,7 @@ class SizeClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicUsage:
-    """One topic."""
+    """The measurements of one topic."""
 
     stream: str
     topic: str
@@ -85,11 +89,34 @@ class UsageReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _Partition:
+    """The files of one partition."""
+
+    stream: str
+    topic: str
+    options: TopicOptions
     identity: PartitionIdentity
-    segment: SegmentFile
+    segments: tuple[tuple[Path, int], ...]
+    """The logs, oldest first, with their bytes including preallocated space."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A segment to measure."""
+
+    identity: PartitionIdentity
+    path: Path
+    size: int
     is_open: bool
     """Whether the server may be writing to it."""
+
+
+class NotADataDirectory(ClientFailure):
+    """The directory has no readable metadata."""
+
+
+class NoSuchTopic(ClientFailure):
+    """No stream or topic has the name."""
 
 
 def usage(
@@ -117,18 +144,14 @@ def usage(
     """
     began = time.monotonic()
     data_directory = data_directory.absolute()
-    partitions = find_partitions(LocalFileSystem(), data_directory, stream, topic)
+    partitions = _find_partitions(LocalFileSystem(), data_directory, stream, topic)
     work = [
-        _Work(
-            PartitionIdentity(partition.topic_uuid, partition.partition_id, partition.incarnation),
-            segment,
-            is_open=segment is partition.segments[-1],
-        )
+        _Work(partition.identity, path, size, is_open=path == partition.segments[-1][0])
         for partition in partitions
-        for segment in partition.segments
+        for path, size in partition.segments
     ]
-    found = run_in_tasks(spark, _measure, work, weight=lambda item: item.segment.size // _READ_SHARE)
-    by_path = {item.segment.path: figures for item, figures in zip(work, found, strict=True)}
+    found = run_in_tasks(spark, _measure, work, weight=lambda item: item.size // _READ_SHARE)
+    by_path = {item.path: figures for item, figures in zip(work, found, strict=True)}
     clock = time.time_ns() // 1000 if now is None else now
     grouped = groupby(partitions, key=lambda partition: (partition.stream, partition.topic))
     topics = tuple(_topic(list(members), by_path, clock, window_hours) for _, members in grouped)
@@ -144,10 +167,44 @@ def usage(
     )
 
 
+def _find_partitions(
+    files: FileSystem, data_directory: Path, stream: str | None, topic: str | None
+) -> list[_Partition]:
+    """All partitions, or those of one stream or topic: names from the metadata, directories from the ids."""
+    metadata = examine_metadata(read_metadata_files(files, data_directory), data_directory)
+    if metadata.state is None:
+        reason = metadata.findings[0].reason if metadata.findings else "it contains no metadata"
+        raise NotADataDirectory(f"{data_directory} is not a readable data directory: {reason}")
+    found = []
+    for owner in metadata.state.streams.values():
+        for entity in owner.topics.values():
+            if stream not in (None, owner.name) or topic not in (None, entity.name):
+                continue
+            for partition in entity.partitions:
+                ids = partition.partition_id, partition.incarnation
+                place = partition_directory(data_directory, owner.stream_id, entity.topic_id, *ids)
+                identity = PartitionIdentity(entity.uuid, *ids)
+                found.append(_Partition(owner.name, entity.name, entity.options, identity, _segments(files, place)))
+    if not found:
+        name = "/".join(name for name in (stream, topic) if name is not None)
+        raise NoSuchTopic(f"{data_directory} has no topic {name}" if name else f"{data_directory} has no topics")
+    return sorted(found, key=lambda each: (each.stream, each.topic, each.identity.partition_id))
+
+
+def _segments(files: FileSystem, directory: Path) -> tuple[tuple[Path, int], ...]:
+    try:
+        entries = files.list_directory(directory)
+    except FileNotFoundError:
+        # Just deleted, or not created yet.
+        return ()
+    sizes = {base: entry.size for entry in entries if (base := base_offset_of(entry.name, LOG_SUFFIX)) is not None}
+    return tuple((log_path(directory, base), size) for base, size in sorted(sizes.items()))
+
+
 def _measure(work: _Work) -> SegmentFigures:
     """Measure one segment; runs in a task."""
     try:
-        file = LocalFileSystem().open(work.segment.path)
+        file = LocalFileSystem().open(work.path)
     except FileNotFoundError:
         # Retention deleted it after the directory was listed.
         return SegmentFigures()
@@ -162,11 +219,11 @@ def _measure(work: _Work) -> SegmentFigures:
 
 
 def _topic(
-    partitions: list[PartitionDirectory], by_path: dict[Path, SegmentFigures], now: int, window_hours: int
+    partitions: list[_Partition], by_path: dict[Path, SegmentFigures], now: int, window_hours: int
 ) -> TopicUsage:
     total, sizes = SegmentFigures(), []
     for partition in partitions:
-        mine = _sum(by_path[segment.path] for segment in partition.segments)
+        mine = _sum(by_path[path] for path, _ in partition.segments)
         sizes.append(mine.size)
         total.add(mine)
     byte_rate, message_rate = total.rate_since(now, window_hours)

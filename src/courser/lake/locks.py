@@ -10,21 +10,17 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from courser.errors import CourserError
+from courser.errors import ClientFailure
 from courser.lake.atomic_files import make_folders
 
 _NAME = "lock"
 
 
-class FolderInUse(CourserError):
+class FolderInUse(ClientFailure):
     """Another run is writing to the folder."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.folder = folder
-
-    def __str__(self) -> str:
-        return f"another run is writing to {self.folder}; wait for it to finish"
+        super().__init__(f"another run is writing to {folder}; wait for it to finish")
 
 
 @contextlib.contextmanager

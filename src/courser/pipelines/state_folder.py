@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from courser.jobs.state_home import state_home
+from courser.jobs.job_book import state_home
 from courser.pipelines.locking import process_started
 
 
