@@ -9,11 +9,10 @@ import pytest
 from courser.errors import ClientFailure
 from courser.lake import atomic_files
 from courser.pipelines.checking import refuse_endless_groups
-from courser.pipelines.checkpoint import Checkpoint, ResetNeeded, begin_generation, is_stateful, open_checkpoint
+from courser.pipelines.checkpoint import Checkpoint, ResetNeeded, begin_generation, is_stateful, open_checkpoint, reset
 from courser.pipelines.definition import Definition, Start, Transform
 from courser.pipelines.definition_file import parse_definition
 from courser.pipelines.locking import Lock, LockTaken, this_process
-from courser.pipelines.resetting import reset
 from courser.pipelines.transform import TransformRefused
 
 GROUPED = "SELECT k, count(*) AS n FROM source GROUP BY k, window(t, '1 minute')"

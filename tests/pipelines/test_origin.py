@@ -9,7 +9,7 @@ import pytest
 from courser.lake.file_names import range_file_name
 from courser.pipelines.checking import check_without_spark
 from courser.pipelines.definition_file import load_definition
-from courser.pipelines.origin import LakeTaken, Origin, check_origin, claim, note_path
+from courser.pipelines.lake_publishing import LakeTaken, Origin, check_origin, claim, note_path
 from tests.pipelines.scenes import STREAM, Scene
 from tests.servers import RunningServer
 

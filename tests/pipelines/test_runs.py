@@ -9,10 +9,9 @@ import polars
 import pytest
 from deltalake import DeltaTable
 
-from courser.pipelines.checkpoint import ResetNeeded, open_checkpoint
+from courser.pipelines.checkpoint import ResetNeeded, open_checkpoint, reset
 from courser.pipelines.definition_file import load_definition
 from courser.pipelines.locking import LockTaken
-from courser.pipelines.resetting import reset
 from courser.pipelines.state_folder import StateFolder
 from tests.pipelines.scenes import STREAM, Scene, order, orders_source
 

@@ -22,11 +22,11 @@ from courser.cli.spark_setup import prepare_spark, spark_failures
 from courser.cli.terminal import confirm, say
 from courser.errors import ConfigurationRefused, CourserError
 from courser.pipelines.checking import Findings, check_without_spark, plan_columns, refuse_endless_groups
+from courser.pipelines.checkpoint import reset
 from courser.pipelines.definition import Definition
 from courser.pipelines.definition_file import load_definition
 from courser.pipelines.failing import kind_of
 from courser.pipelines.pipeline_metrics import HOST, MetricsServer, render
-from courser.pipelines.resetting import reset
 from courser.pipelines.running import Runner, default_master
 from courser.pipelines.state_folder import StateFolder, Status, all_statuses, pipelines_home
 from courser.spark.failures import one_line

@@ -229,8 +229,8 @@ def _stage_range(work: _Work) -> _Staged:
 class _BatchJoiner:
     """Takes the records of a range in order, and returns batches that keep everything that the producer set.
 
-    Whole batches pass unchanged. Batches that a range cuts are renumbered. Small batches are joined, so that a topic that
-    was written message by message is not staged message by message.
+    Whole batches pass unchanged. Batches that a range cuts are renumbered. Small batches are joined: a topic that was
+    written message by message is not staged message by message.
     """
 
     def __init__(self, start: int, end: int) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from courser.pipelines.checkpoint import makes_groups, open_checkpoint
 from courser.pipelines.definition import Definition, FileSource, Start, TopicSource
-from courser.pipelines.origin import check_origin
+from courser.pipelines.lake_publishing import check_origin
 from courser.pipelines.queries import output_rows
 from courser.pipelines.server_side import PartitionFacts, SourceFacts, check_topics, lakes_by_offset, needs_server
 from courser.pipelines.sink_writers import with_folder_columns

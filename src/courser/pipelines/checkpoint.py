@@ -15,7 +15,9 @@ from pathlib import Path
 
 from courser.errors import ClientFailure
 from courser.lake.atomic_files import write_atomically
-from courser.pipelines.definition import Definition, FileSource, Start
+from courser.pipelines.definition import Definition, FileSource, Start, parse_start
+from courser.pipelines.locking import Lock, this_process
+from courser.pipelines.progress import offsets_of
 
 _STATEFUL = re.compile(
     r"\b(group\s+by|distinct|join|over\s*\(|count|sum|avg|min|max|collect_\w+|first|last|dedup\w*|session_window|window)\b",
@@ -55,7 +57,7 @@ class Checkpoint:
 
     @property
     def spark(self) -> Path:
-        """Spark's own checkpoint."""
+        """The checkpoint that Spark itself keeps."""
         return self.folder / "spark"
 
     @property
@@ -192,3 +194,71 @@ def _batches(folder: Path) -> list[int]:
 
 def _entries(folder: Path) -> list[str]:
     return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+
+
+# --- reset --------------------------------------------------------------------------------------------
+
+CURRENT = "current"
+"""Continue after the last finished batch, but without the state of grouped rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResetReport:
+    """What a reset did."""
+
+    name: str
+    generation: int
+    starting: str
+    kept: str
+    """The folder of the old generation."""
+    warning: str | None = None
+
+
+def reset(definition: Definition, to: str) -> ResetReport:
+    """Start a new generation at ``to``: ``earliest``, ``latest``, ``current``, a time or offsets as JSON.
+
+    Raises:
+        LockTaken: the pipeline is running.
+        ClientFailure: ``to`` is invalid.
+    """
+    with Lock(lock_path(definition.checkpoint), this_process(definition.name)).acquire():
+        old = open_checkpoint(definition.checkpoint)
+        start = _start(definition, to)
+        fresh = begin_generation(definition.checkpoint, start)
+    return ResetReport(
+        definition.name,
+        fresh.generation,
+        start.timestamp or start.offsets,
+        str(old.folder),
+        _warning(definition, to),
+    )
+
+
+def _start(definition: Definition, to: str) -> Start:
+    if isinstance(definition.source, FileSource):
+        if to != "earliest":
+            raise ClientFailure("files can only be read from the beginning; use --to earliest")
+        return Start()
+    if to != CURRENT:
+        try:
+            return parse_start(to)
+        except ValueError as error:
+            raise ClientFailure(f"--to {error}") from error
+    text = open_checkpoint(definition.checkpoint).last_offsets()
+    offsets = offsets_of(text).next if text is not None else {}
+    if not offsets:
+        raise ClientFailure(
+            f"{definition.checkpoint} has no finished batch to continue from; use --to earliest to start over"
+        )
+    return Start(json.dumps(offsets))
+
+
+def _warning(definition: Definition, to: str) -> str | None:
+    if to in (CURRENT, "latest") or definition.sink.type == "console":
+        return None
+    is_topic = not isinstance(definition.source, FileSource)
+    if definition.sink.type == "parquet" and definition.transform.sql is None and is_topic:
+        # These files are named after offsets, so rows that are read again replace the existing ones.
+        return None
+    where = definition.sink.place or definition.sink.path
+    return f"rows that are read again will be written again; empty {where} first, or use another sink"

@@ -33,7 +33,7 @@ PARTITION_COLUMNS_MAX = 8
 
 
 def _optional(kind: SettingKind[Kind]) -> SettingKind[Kind | None]:
-    """The same for a key that is None if it is absent."""
+    """The kind of a key that is None if it is absent."""
     return cast("SettingKind[Kind | None]", kind)
 
 
@@ -373,7 +373,7 @@ class SinkDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One pipeline."""
+    """What a pipeline file says."""
 
     path: Path
     name: str

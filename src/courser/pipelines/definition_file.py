@@ -1,18 +1,63 @@
-"""Reads a pipeline's TOML file. Checks every key and reports all problems at once."""
+"""Reads a pipeline's TOML file. Checks every key, which keys require or exclude each other, and reports all problems.
+
+Relative paths are relative to the folder of the file, so that a pipeline does not depend on the current directory.
+"""
 
 import json
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
-from courser.configuration.key import AnyKey
+from courser.configuration.key import AnyKey, fields_with_keys
 from courser.errors import ConfigurationRefused
-from courser.pipelines.definition import BY_TABLE, REQUIRED, TABLES, Definition, alike
-from courser.pipelines.query_assembly import Assembly, Values
+from courser.pipelines.definition import (
+    BY_TABLE,
+    REQUIRED,
+    TABLES,
+    Decoding,
+    Definition,
+    FileSource,
+    ServerAccess,
+    SinkDefinition,
+    Start,
+    Supervision,
+    TopicName,
+    TopicSource,
+    Transform,
+    alike,
+    parse_start,
+)
+
+Part = TypeVar("Part")
+Values: TypeAlias = Mapping[str, dict[str, Any]]
+"""The value of every key, by table and name."""
 
 FILE_SIZE_MAX = 1024 * 1024
 """Bytes. A larger file is not a pipeline."""
+_TOPIC_ONLY = (
+    "stream",
+    "topic",
+    "starting",
+    "max_messages_per_trigger",
+    "max_bytes_per_trigger",
+    "min_partitions",
+    "headers",
+    "consumer",
+    "fail_on_data_loss",
+    "decode",
+    "avro_schema",
+    "metadata",
+)
+_OUTPUT_MODES = {"topic": ("append", "update"), "console": ("append", "update", "complete")}
+_SINK_NEEDS = {"parquet": ("path",), "delta": ("path",), "iceberg": ("path", "table"), "topic": ("stream", "topic")}
+_SINK_TAKES = {
+    "parquet": ("partition_by", "compression"),
+    "delta": ("partition_by",),
+    "topic": ("key", "partitioning", "create_partitions"),
+    "console": ("rows",),
+}
 
 
 def load_definition(path: Path) -> Definition:
@@ -39,7 +84,7 @@ def parse_definition(text: str, path: Path) -> Definition:
         raise ConfigurationRefused([f"{path}: invalid TOML: {error}"]) from error
     problems: list[str] = []
     values = _read_values(document, problems)
-    definition = None if problems else Assembly(path.resolve(), problems).build(values)
+    definition = None if problems else _Assembly(path.resolve(), problems).build(values)
     if definition is None:
         raise ConfigurationRefused([f"{path}: {problem}" for problem in problems])
     return definition
@@ -108,3 +153,155 @@ def _flattened(contents: Mapping[str, object], prefix: str = "") -> list[tuple[s
         else:
             found.append((prefix + name, value))
     return found
+
+
+# --- the definition from its values ------------------------------------------------------------------
+
+
+class _Assembly:
+    """Builds one pipeline and collects problems."""
+
+    def __init__(self, file: Path, problems: list[str]) -> None:
+        self._file = file
+        self._folder = file.parent
+        self._problems = problems
+
+    def build(self, values: Values) -> Definition | None:
+        """The pipeline; None if there are problems."""
+        pipeline, server = values["pipeline"], values["server"]
+        name: str = pipeline["name"]
+        source = self._source(values["source"], name)
+        decoding = self._decoding(values["source"])
+        transform = self._transform(values["transform"], values["sink"]["type"])
+        sink = self._sink(values["sink"])
+        if server["url"] and server["context"]:
+            self._problems.append("server.url and server.context are mutually exclusive")
+        if server["token_file"] and (server["username"] or server["password_file"]):
+            self._problems.append("server.token_file excludes server.username and server.password_file")
+        if self._problems or source is None:
+            return None
+        return Definition(
+            path=self._file,
+            name=name,
+            mode=pipeline["mode"],
+            trigger=pipeline["trigger"],
+            checkpoint=self._path(pipeline["checkpoint"] or Path("checkpoints", name)),
+            supervision=_filled(Supervision, pipeline),
+            server=_filled(
+                ServerAccess,
+                server,
+                password_file=self._optional_path(server["password_file"]),
+                token_file=self._optional_path(server["token_file"]),
+            ),
+            source=source,
+            decoding=decoding,
+            transform=transform,
+            sink=sink,
+            spark=values["spark"],
+        )
+
+    def _source(self, source: dict[str, Any], name: str) -> TopicSource | FileSource | None:
+        if source["type"] == "files":
+            self._needs(source, "source", "files", ("path", "format"))
+            self._refuses(source, "source", 'type = "files"', _TOPIC_ONLY)
+            if source["format"] in ("json", "csv") and source["schema"] is None:
+                self._problems.append(f"source.schema is missing: {source['format']} files do not contain a schema")
+            if source["on_bad_row"] == "quarantine":
+                self._problems.append("source.on_bad_row must be fail or drop for files")
+            if not source["path"] or not source["format"]:
+                return None
+            return _filled(FileSource, source, path=self._place(source["path"]), format=source["format"])
+        self._needs(source, "source", "topic", ("stream", "topic"))
+        self._refuses(source, "source", 'type = "topic"', ("path", "format", "max_files_per_trigger"))
+        start = self._start(source["starting"])
+        if not source["stream"] or not source["topic"] or start is None:
+            return None
+        place = TopicName(source["stream"], source["topic"])
+        return _filled(TopicSource, source, place=place, start=start, consumer=source["consumer"] or name)
+
+    def _start(self, text: str) -> Start | None:
+        try:
+            return parse_start(text)
+        except ValueError as error:
+            self._problems.append(f"source.starting {error}")
+            return None
+
+    def _decoding(self, source: dict[str, Any]) -> Decoding:
+        decode, rule = source["decode"], source["on_bad_row"]
+        if source["type"] == "topic":
+            if decode in ("json", "csv") and source["schema"] is None:
+                self._problems.append(f'source.schema is missing: decode = "{decode}" requires it')
+            if decode not in ("json", "csv") and source["schema"] is not None:
+                self._problems.append(f'source.schema cannot be used with decode = "{decode}"')
+            if (decode == "avro") != (source["avro_schema"] is not None):
+                self._problems.append('source.avro_schema and decode = "avro" require each other')
+        aside = [name for name in ("quarantine_topic", "quarantine_path") if source[name] is not None]
+        if rule == "quarantine" and len(aside) != 1 and source["type"] == "topic":
+            self._problems.append(
+                'on_bad_row = "quarantine" requires either source.quarantine_topic or source.quarantine_path'
+            )
+        if rule != "quarantine" and aside:
+            self._problems.append(f'source.{aside[0]} requires source.on_bad_row = "quarantine"')
+        topic = source["quarantine_topic"]
+        return _filled(
+            Decoding,
+            source,
+            avro_schema=self._optional_path(source["avro_schema"]),
+            quarantine_topic=TopicName(*topic.split("/")) if topic else None,
+            quarantine_path=self._lake(source["quarantine_path"], "source.quarantine_path"),
+        )
+
+    def _transform(self, transform: dict[str, Any], sink_type: str) -> Transform:
+        mode, watermark = transform["output_mode"], None
+        if mode not in _OUTPUT_MODES.get(sink_type, ("append",)):
+            self._problems.append(f'transform.output_mode = "{mode}" is not supported by sinks of type {sink_type}')
+        if transform["watermark"] is not None:
+            column, _, delay = transform["watermark"].strip().partition(" ")
+            watermark = (column, delay.strip())
+        if transform["sql"] is None and (watermark or mode != "append"):
+            self._problems.append("transform.watermark and transform.output_mode require transform.sql")
+        return _filled(Transform, transform, watermark=watermark)
+
+    def _sink(self, sink: dict[str, Any]) -> SinkDefinition:
+        kind = sink["type"]
+        self._needs(sink, "sink", kind, _SINK_NEEDS.get(kind, ()))
+        own = {"type", *_SINK_NEEDS.get(kind, ()), *_SINK_TAKES.get(kind, ())}
+        self._refuses(sink, "sink", f'type = "{kind}"', tuple(name for name in sink if name not in own))
+        path = self._lake(sink["path"], "sink.path")
+        place = TopicName(sink["stream"], sink["topic"]) if sink["stream"] and sink["topic"] else None
+        return _filled(SinkDefinition, sink, type=kind, path=path, place=place)
+
+    # --- helpers ---
+
+    def _needs(self, contents: Mapping[str, Any], table: str, kind: str, names: Sequence[str]) -> None:
+        for name in names:
+            if contents[name] is None:
+                self._problems.append(f'{table}.{name} is missing: type = "{kind}" requires it')
+
+    def _refuses(self, contents: Mapping[str, Any], table: str, why: str, names: Sequence[str]) -> None:
+        for name in names:
+            if contents[name] != BY_TABLE[table][name].default:
+                self._problems.append(f"{table}.{name} cannot be used with {why}")
+
+    def _path(self, path: Path) -> Path:
+        return self._folder / path
+
+    def _optional_path(self, path: Path | None) -> Path | None:
+        return None if path is None else self._folder / path
+
+    def _lake(self, text: str | None, key: str) -> str | None:
+        """A local folder that this process writes to."""
+        path = self._place(text) if text else None
+        if path is not None and "://" in path:
+            self._problems.append(f"{key} must be a local or mounted folder, not a URL")
+        return path
+
+    def _place(self, text: str) -> str:
+        """An absolute path. A URL such as ``hdfs://...`` is left unchanged."""
+        return text if re.match(r"[a-z][a-z0-9+.-]*://", text) else str(self._folder / Path(text).expanduser())
+
+
+def _filled(part: type[Part], table: Mapping[str, Any], **composed: object) -> Part:
+    """A part of the definition: fields that have a key get its value, unless they are composed of several."""
+    keys = fields_with_keys(part)
+    return part(**{name: table[key.path.partition(".")[2]] for name, key in keys.items()} | composed)

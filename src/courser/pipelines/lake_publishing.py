@@ -7,17 +7,21 @@ crash, the batch is repeated and finds the list.
 After a reset, rows that are read again replace those that are already in the lake. Two generations of a checkpoint do
 not split a partition at the same offsets, so before a batch is published, its offsets are removed from older files: a
 file within the batch is removed, and a file that extends beyond it is atomically replaced by one without those rows.
+
+Files are named after offsets, so two topics would overwrite each other's files. The first pipeline leaves a note next
+to the folder, and pipelines for another topic are refused.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from courser.errors import ClientFailure
 from courser.lake.atomic_files import AtomicFile, sync_folder, write_atomically
-from courser.lake.file_names import range_file_name, range_of_name, value_of_folder
+from courser.lake.file_names import PARQUET_SUFFIX, range_file_name, range_of_name, value_of_folder
 from courser.lake.staged_parquet import StagedParquet, move_into_place, remove_files
 
 
@@ -158,3 +162,50 @@ def cut(path: Path, hull: tuple[int, int], offset_column: str) -> None:
     except BaseException:
         whole.discard()
         raise
+
+
+# --- which topic a lake belongs to --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A topic. If it is deleted and recreated, it may have the same name, but never the same id."""
+
+    topic: str
+    uuid: str
+
+
+class LakeTaken(ClientFailure):
+    """The folder holds messages of another topic."""
+
+    def __init__(self, lake: Path, known: Origin, wanted: Origin) -> None:
+        other = f'topic "{known.topic}"'
+        if known.topic == wanted.topic:
+            other = f"an earlier {other}, which was deleted"
+        super().__init__(
+            f"{lake} holds messages of {other}. Files are named after offsets, so those of "
+            f'"{wanted.topic}" would overwrite them; use another folder, or empty this one'
+        )
+
+
+def note_path(lake: Path) -> Path:
+    """Next to the lake, because readers take everything inside a folder for rows."""
+    return lake.parent / f".{lake.name}.origin"
+
+
+def check_origin(lake: Path, wanted: Origin) -> bool:
+    """Whether the lake already belongs to this topic; False if it is unclaimed. Raises ``LakeTaken`` otherwise."""
+    with suppress(FileNotFoundError):
+        known = Origin(**json.loads(note_path(lake).read_text("utf-8")))
+        if known.uuid == wanted.uuid:
+            return True
+        # The folder was emptied, so it can be claimed again.
+        if any(lake.rglob(f"*{PARQUET_SUFFIX}")):
+            raise LakeTaken(lake, known, wanted)
+    return False
+
+
+def claim(lake: Path, wanted: Origin) -> None:
+    """Claim the lake for this topic. Raises ``LakeTaken``."""
+    if not check_origin(lake, wanted):
+        write_atomically(note_path(lake), json.dumps(asdict(wanted)).encode())

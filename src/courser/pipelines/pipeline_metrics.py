@@ -6,54 +6,41 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from courser.model.metrics import Family, Metric, MetricKind, Sample
 from courser.pipelines.state_folder import Status
+from courser.wire.prometheus import CONTENT_TYPE, encode_families
 
 HOST = "127.0.0.1"
 """Loopback only, because labels reveal names. To reach the metrics from elsewhere, put a proxy in front."""
-_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECOND = 1_000_000
 
 
 def render(statuses: Iterable[Status], now: int) -> str:
     """All metrics as text. ``now`` is microseconds since 1970."""
     listed = list(statuses)
-    return "\n".join(_lines(listed, now)) + "\n"
+    return "".join(encode_families(_families(listed, now)))
 
 
-def _lines(statuses: list[Status], now: int) -> Iterator[str]:
-    for name, kind, text, value in _METRICS:
-        yield from _head(name, kind, text)
-        for status in statuses:
-            figure = value(status, now)
-            if figure is not None:
-                yield _sample(name, {"pipeline": status.name}, figure)
-    yield from _head("partition_lag_messages", "gauge", "Messages not read yet, by partition.")
-    for status in statuses:
-        for partition, lag in sorted(status.lag.items(), key=lambda item: int(item[0])):
-            yield _sample("partition_lag_messages", {"pipeline": status.name, "partition": partition}, lag)
-    yield from _head("batch_seconds", "gauge", "Duration of the last batch, by part.")
-    for status in statuses:
-        parts = {"all": status.batch_milliseconds, **status.milliseconds_by_part}
-        for part, milliseconds in parts.items():
-            yield _sample("batch_seconds", {"pipeline": status.name, "part": part}, milliseconds / 1000)
+def _families(statuses: list[Status], now: int) -> Iterator[Family]:
+    for metric, value in _METRICS:
+        figures = [(status.name, value(status, now)) for status in statuses]
+        yield Family(metric, (_sample(metric, figure, name) for name, figure in figures if figure is not None))
+    lags = [(lag, status.name, partition) for status in statuses for partition, lag in _by_number(status.lag)]
+    yield Family(_PARTITION_LAG, (_sample(_PARTITION_LAG, *each) for each in lags))
+    durations = [
+        (milliseconds / 1000, status.name, part)
+        for status in statuses
+        for part, milliseconds in {"all": status.batch_milliseconds, **status.milliseconds_by_part}.items()
+    ]
+    yield Family(_BATCH_SECONDS, (_sample(_BATCH_SECONDS, *each) for each in durations))
 
 
-def _head(name: str, kind: str, text: str) -> Iterator[str]:
-    yield f"# HELP courser_pipeline_{name} {text}"
-    yield f"# TYPE courser_pipeline_{name} {kind}"
+def _sample(metric: Metric, value: float, *labels: str) -> Sample:
+    return Sample(metric.labeled(*labels), int(value) if value % 1 == 0 else value)
 
 
-def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
-    inner = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-    return f"courser_pipeline_{name}{{{inner}}} {value:g}" if value % 1 else _whole(name, inner, value)
-
-
-def _whole(name: str, inner: str, value: float) -> str:
-    return f"courser_pipeline_{name}{{{inner}}} {int(value)}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _by_number(lag: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(lag.items(), key=lambda item: int(item[0]))
 
 
 def _watermark_delay(status: Status, now: int) -> float | None:
@@ -67,29 +54,29 @@ def _watermark_delay(status: Status, now: int) -> float | None:
     return None
 
 
+def _metric(name: str, text: str, *labels: str) -> Metric:
+    kind = MetricKind.COUNTER if name.endswith("_total") else MetricKind.GAUGE
+    return Metric(f"courser_pipeline_{name}", kind, text, ("pipeline", *labels))
+
+
 _Value = Callable[[Status, int], float | None]
-_METRICS: tuple[tuple[str, str, str, _Value], ...] = (
-    ("up", "gauge", "1 while it is running, 0 after it has ended.", lambda status, _: 0 if status.is_over else 1),
-    ("rows_total", "counter", "Rows read since the start.", lambda status, _: status.rows),
-    ("rows_per_second", "gauge", "Rows per second in the last batch.", lambda status, _: status.rows_per_second),
-    ("batch_id", "gauge", "Number of the last batch.", lambda status, _: status.batch),
-    ("lag_messages", "gauge", "Messages not read yet, all partitions.", lambda status, _: status.total_lag),
-    ("lost_messages_total", "counter", "Messages gone before they were read.", lambda status, _: status.lost),
-    ("bad_rows_total", "counter", "Rows that could not be decoded.", lambda status, _: status.bad_rows),
-    ("restarts_total", "counter", "Restarts after failures.", lambda status, _: status.restarts),
+_METRICS: tuple[tuple[Metric, _Value], ...] = (
+    (_metric("up", "1 while it is running, 0 after it has ended."), lambda status, _: not status.is_over),
+    (_metric("rows_total", "Rows read since the start."), lambda status, _: status.rows),
+    (_metric("rows_per_second", "Rows per second in the last batch."), lambda status, _: status.rows_per_second),
+    (_metric("batch_id", "Number of the last batch."), lambda status, _: status.batch),
+    (_metric("lag_messages", "Messages not read yet, all partitions."), lambda status, _: status.total_lag),
+    (_metric("lost_messages_total", "Messages gone before they were read."), lambda status, _: status.lost),
+    (_metric("bad_rows_total", "Rows that could not be decoded."), lambda status, _: status.bad_rows),
+    (_metric("restarts_total", "Restarts after failures."), lambda status, _: status.restarts),
     (
-        "seconds_since_update",
-        "gauge",
-        "Seconds since its last status update.",
+        _metric("seconds_since_update", "Seconds since its last status update."),
         lambda status, now: max(0, now - status.updated_at) / _SECOND,
     ),
-    (
-        "watermark_delay_seconds",
-        "gauge",
-        "How far the watermark is behind the clock.",
-        _watermark_delay,
-    ),
+    (_metric("watermark_delay_seconds", "How far the watermark is behind the clock."), _watermark_delay),
 )
+_PARTITION_LAG = _metric("partition_lag_messages", "Messages not read yet, by partition.", "partition")
+_BATCH_SECONDS = _metric("batch_seconds", "Duration of the last batch, by part.", "part")
 
 
 class MetricsServer:
@@ -103,7 +90,7 @@ class MetricsServer:
                 is_known = self.path.partition("?")[0] in ("/metrics", "/")
                 body = text().encode() if is_known else b"not found; try /metrics\n"
                 self.send_response(200 if is_known else 404)
-                self.send_header("Content-Type", _CONTENT_TYPE)
+                self.send_header("Content-Type", CONTENT_TYPE)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -121,7 +108,7 @@ class MetricsServer:
         return int(self._server.server_address[1])
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, and wait for the thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

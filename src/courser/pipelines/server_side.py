@@ -11,7 +11,7 @@ from courser.client.sync import SyncClient
 from courser.client.targets import Target
 from courser.errors import AlreadyExists, ClientFailure, ErrorCode, NotAllowed, NotFound
 from courser.pipelines.definition import Definition, TopicName, TopicSource
-from courser.pipelines.origin import Origin
+from courser.pipelines.lake_publishing import Origin
 from courser.spark.background_clients import connection_to
 
 _QUARANTINE_PARTITIONS = 1

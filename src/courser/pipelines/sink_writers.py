@@ -212,6 +212,6 @@ class ConsoleSink:
     """Called with the batch and a table as text."""
 
     def __call__(self, rows: "DataFrame", batch: int) -> None:
-        """Show one batch."""
+        """Show the first rows of a batch."""
         shown = rows._show_string(self.rows, 20, False)  # type: ignore[operator]
         self.show(batch, shown)

@@ -61,7 +61,7 @@ class Status:
 
     @property
     def total_lag(self) -> int:
-        """Over all partitions."""
+        """The messages of all partitions that are not read yet."""
         return sum(self.lag.values())
 
     @property
@@ -98,7 +98,6 @@ class StateFolder:
 
     @property
     def path(self) -> Path:
-        """The folder itself."""
         return self.home / self.name
 
     @property
@@ -113,7 +112,7 @@ class StateFolder:
 
     @property
     def spark_log_path(self) -> Path:
-        """Java's output."""
+        """The file with Java's output."""
         return self.path / "spark.txt"
 
     @property

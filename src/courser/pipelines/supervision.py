@@ -16,8 +16,8 @@ from courser.model.clock import Clock
 from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.definition import Definition, TopicSource
 from courser.pipelines.failing import is_final, is_java_gone
+from courser.pipelines.lake_publishing import claim
 from courser.pipelines.locking import this_process
-from courser.pipelines.origin import claim
 from courser.pipelines.progress import QueryProgress, parse_progress
 from courser.pipelines.queries import BatchCallbacks, start_queries
 from courser.pipelines.reporting import Reporter
