@@ -20,10 +20,9 @@ from courser.archive.restoring import RestoreProgress, Restorer
 from courser.cli.cells import Record, as_time, fields, size_text
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.failures import ExitCode, Failure
-from courser.cli.output import output_option
+from courser.cli.options import local_command, option, yes_option
 from courser.cli.quantity_words import DURATION, parse_time
 from courser.cli.records import emit_deed, emit_list
-from courser.cli.server_options import examples, yes_option
 from courser.cli.terminal import confirm, say
 from courser.errors import ConfigurationRefused, StartRefused, StorageFailure
 from courser.server.entry_point import Wishes, load_configuration
@@ -39,15 +38,12 @@ _REMOVAL_FIELDS = fields("key, size#")
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
-_epilog = partial(examples, exits=_EXITS)
-
-
 def _archive_options(function: _Function) -> _Function:
     """The options that say which archive."""
-    cluster = click.option(
-        "--cluster", metavar="ID", default="", help="The archive, by the beginning of its id, if there are several."
+    cluster = option(
+        "--cluster ID", "The archive, by the beginning of its id, if there are several.", default="", show_default=False
     )
-    return config_option(set_option(cluster(output_option(function))))
+    return config_option(set_option(cluster(function)))
 
 
 @contextmanager
@@ -92,7 +88,7 @@ def _progress(text: str, size: int) -> Iterator[Callable[[int], None]]:
 # --- looking ---
 
 
-@click.command("ls", epilog=_epilog("courser archive ls --config server.toml", "courser archive ls 'shop/*' -o json"))
+@local_command("ls", "courser archive ls --config server.toml", "courser archive ls 'shop/*' -o json", exits=_EXITS)
 @click.argument("topics", metavar="[STREAM/TOPIC]...", nargs=-1)
 @_archive_options
 def ls_command(
@@ -125,15 +121,13 @@ def _rows(plan: RestorePlan) -> Iterator[Record]:
         }
 
 
-@click.command(
+@local_command(
     "verify",
-    epilog=_epilog(
-        "courser archive verify --config server.toml",
-        "courser archive verify --quick",
-        exits="Exit codes: 0 everything is right, 1 failed, 2 damage found, or wrong usage or configuration.",
-    ),
+    "courser archive verify --config server.toml",
+    "courser archive verify --quick",
+    exits="Exit codes: 0 everything is right, 1 failed, 2 damage found, or wrong usage or configuration.",
 )
-@click.option("--quick", is_flag=True, help="Compare only the sizes of objects, and do not read them.")
+@option("--quick", "Compare only the sizes of objects, and do not read them.")
 @_archive_options
 def verify_command(*, quick: bool, path: Path | None, settings: tuple[str, ...], cluster: str, output: str) -> int:
     """Read every object of the last run, and check that it is what was archived. A server may be running."""
@@ -169,34 +163,25 @@ def _time(_context: click.Context, _parameter: click.Parameter, text: str | None
     return found
 
 
-@click.command(
+@local_command(
     "restore",
-    epilog=_epilog(
-        "courser archive restore new_data --config server.toml",
-        "courser archive restore rescued --topic 'shop/*' --until '2h ago'",
-        "courser archive restore standby --follow",
-    ),
+    "courser archive restore new_data --config server.toml",
+    "courser archive restore rescued --topic 'shop/*' --until '2h ago'",
+    "courser archive restore standby --follow",
+    exits=_EXITS,
 )
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option(
-    "--topic",
+@option(
+    "--topic STREAM/TOPIC",
+    "Only these topics; * stands for any text. May be repeated. The result starts an archive of its own.",
     "topics",
-    metavar="STREAM/TOPIC",
     multiple=True,
-    help="Only these topics; * stands for any text. May be repeated. The result starts an archive of its own.",
 )
-@click.option("--until", metavar="TIME", callback=_time, help="Leave out what was stored or changed after this time.")
-@click.option("--accept-older", is_flag=True, help="If the last run is damaged, use the one before it.")
-@click.option("--force", is_flag=True, help="Move existing data to a subdirectory named replaced.")
-@click.option("--follow", is_flag=True, help="Keep the directory current until Ctrl-C: a cold standby.")
-@click.option(
-    "--interval",
-    type=DURATION,
-    metavar="DURATION",
-    default="10s",
-    show_default=True,
-    help="With --follow: time between two looks at the archive.",
-)
+@option("--until TIME", "Leave out what was stored or changed after this time.", callback=_time)
+@option("--accept-older", "If the last run is damaged, use the one before it.")
+@option("--force", "Move existing data to a subdirectory named replaced.")
+@option("--follow", "Keep the directory current until Ctrl-C: a cold standby.")
+@option("--interval DURATION", "With --follow: time between two looks at the archive.", type=DURATION, default="10s")
 @_archive_options
 def restore_command(
     *,
@@ -299,19 +284,9 @@ def _follow(
 # --- removing ---
 
 
-@click.command(
-    "prune",
-    epilog=_epilog("courser archive prune --keep 30d --yes", "courser archive prune --dry-run"),
-)
-@click.option(
-    "--keep",
-    type=DURATION,
-    metavar="DURATION",
-    default="7d",
-    show_default=True,
-    help="How far back a restore with --until stays possible.",
-)
-@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
+@local_command("prune", "courser archive prune --keep 30d --yes", "courser archive prune --dry-run", exits=_EXITS)
+@option("--keep DURATION", "How far back a restore with --until stays possible.", type=DURATION, default="7d")
+@option("--dry-run", "Only list what would be removed.")
 @yes_option
 @_archive_options
 def prune_command(

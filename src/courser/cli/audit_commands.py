@@ -8,6 +8,7 @@ import click
 from courser.cli.cells import ABSENT, as_size, fields, size_text
 from courser.cli.inspect_commands import emit_findings, environment_keys
 from courser.cli.job_support import job_command, running_spark
+from courser.cli.options import option
 from courser.cli.quantity_words import DURATION
 from courser.cli.records import emit_list, emit_thing
 from courser.cli.terminal import say
@@ -86,15 +87,8 @@ _SIZE_FIELDS = fields("message=message size, message_count=messages#, share=%#",
     needs_server=False,
 )
 @_directory
-@click.option("--topic", metavar="STREAM[/TOPIC]", help="Only this stream or topic.")
-@click.option(
-    "--window",
-    type=DURATION,
-    default="1 day",
-    show_default=True,
-    metavar="DURATION",
-    help="The period for computing rates, in whole hours.",
-)
+@option("--topic STREAM[/TOPIC]", "Only this stream or topic.")
+@option("--window DURATION", "The period for computing rates, in whole hours.", type=DURATION, default="1 day")
 def usage_command(*, directory: Path, topic: str | None, window: int, master: str, output: str) -> None:
     """Show the size and growth of each topic, the sizes of messages, and when limits are reached.
 

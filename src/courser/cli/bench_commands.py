@@ -33,9 +33,9 @@ from courser.cli.cells import ABSENT, Record, fields
 from courser.cli.connecting import find_target
 from courser.cli.explaining import explain
 from courser.cli.failures import Failure, unreadable
-from courser.cli.output import output_option
+from courser.cli.options import local_command
 from courser.cli.records import emit_list, emit_thing
-from courser.cli.server_options import examples, server_choice, server_command
+from courser.cli.server_options import server_choice, server_command
 from courser.cli.terminal import say
 from courser.client.contexts import Resolved
 from courser.errors import AlreadyExists, CourserError, NotFound
@@ -251,17 +251,14 @@ _COMPARISON_FIELDS = fields(
 )
 
 
-@click.command(
+@local_command(
     "compare",
-    epilog=examples(
-        "courser bench both --save before.json",
-        "courser bench compare before.json after.json",
-        exits="Exit codes: 0 compared, 1 a file cannot be read or is not a result, 2 wrong usage.",
-    ),
+    "courser bench both --save before.json",
+    "courser bench compare before.json after.json",
+    exits="Exit codes: 0 compared, 1 a file cannot be read or is not a result, 2 wrong usage.",
 )
 @click.argument("first", metavar="A", type=click.Path(path_type=Path))
 @click.argument("second", metavar="B", type=click.Path(path_type=Path))
-@output_option
 def compare_command(*, first: Path, second: Path, output: str) -> None:
     """Show the figures of two saved runs side by side, and the ratio of B to A.
 

@@ -8,28 +8,12 @@ from typing import Any
 import click
 
 from courser.bench.plan import Mode, Plan, parse_spread
-from courser.cli.quantity_words import BYTE_SIZE, DURABILITY
+from courser.cli.options import make_option
+from courser.cli.quantity_words import BYTE_SIZE, DURABILITY, Quantity
 from courser.model.quantities import SECOND, parse_duration
 
 _SECONDS = 5.0
 """Default duration of a run."""
-
-
-class _Text(click.ParamType[Any]):
-    """A text that ``parse`` accepts."""
-
-    def __init__(self, name: str, parse: Any) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse the text, or fail with a message that names the expected form."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._parse(value)
-        except ValueError as error:
-            self.fail(f"expected {error}", param, ctx)
 
 
 def _parse_seconds(text: str) -> float:
@@ -43,7 +27,7 @@ def _parse_seconds(text: str) -> float:
     return number
 
 
-_RANGE, _TIME = _Text("range", parse_spread), _Text("seconds", _parse_seconds)
+_RANGE, _TIME = Quantity("range", parse_spread), Quantity("seconds", _parse_seconds)
 _COUNT = click.IntRange(min=1)
 
 
@@ -52,63 +36,47 @@ def mode_parameters(mode: Mode) -> list[click.Option]:
     return [*_actor_options(mode), *_load_options(mode), *_end_options(mode), *_server_options(), *_result_options()]
 
 
-def _option(*names: str, **settings: Any) -> click.Option:
-    return click.Option(names, **{"show_default": settings.get("default") is not None, **settings})
-
-
-def _count(*names: str, default: int | None = None, text: str) -> click.Option:
-    return _option(*names, type=_COUNT, metavar="N", default=default, help=text)
-
-
 def _actor_options(mode: Mode) -> list[click.Option]:
     options = []
     if mode is Mode.END_TO_END:
-        options.append(_count("--actors", "producers", default=1, text="Connections that send and poll in turn."))
+        options.append(
+            make_option("--actors N", "Connections that send and poll in turn.", "producers", type=_COUNT, default=1)
+        )
     if mode in (Mode.SEND, Mode.BOTH):
-        options.append(_count("--producers", default=1, text="Connections that send."))
+        options.append(make_option("--producers N", "Connections that send.", type=_COUNT, default=1))
     if mode in (Mode.POLL, Mode.BOTH):
-        options.append(_count("--consumers", default=1, text="Connections that poll."))
+        options.append(make_option("--consumers N", "Connections that poll.", type=_COUNT, default=1))
     return [
         *options,
-        _count("--topics", text="Number of topics. Default: one for each actor."),
-        _count("--partitions", default=1, text="Partitions per topic."),
-        _count("--processes", text="Processes that run the actors. Default: one per core."),
+        make_option("--topics N", "Number of topics. Default: one for each actor.", type=_COUNT),
+        make_option("--partitions N", "Partitions per topic.", type=_COUNT, default=1),
+        make_option("--processes N", "Processes that run the actors. Default: one per core.", type=_COUNT),
     ]
 
 
 def _load_options(mode: Mode) -> list[click.Option]:
     limited = "producers together" if mode is Mode.BOTH else "all actors together"
     return [
-        _option(
-            "-m",
-            "--message-size",
+        make_option(
+            "-m, --message-size SIZE",
+            'Bytes per message: "1000", "1 KB", or a random size "200..1800".',
             type=_RANGE,
-            metavar="SIZE",
             default="1000",
-            help='Bytes per message: "1000", "1 KB", or a random size "200..1800".',
         ),
-        _option(
-            "-P",
-            "--batch",
-            "--messages-per-batch",
+        make_option(
+            "-P, --batch, --messages-per-batch COUNT",
+            'Messages per request: "1000", or a random count "1..100". Polls request the upper bound.',
             "batch",
             type=_RANGE,
-            metavar="COUNT",
             default="1000",
-            help='Messages per request: "1000", or a random count "1..100". Polls request the upper bound.',
         ),
-        _option(
-            "-r",
-            "--rate-limit",
+        make_option(
+            "-r, --rate-limit SIZE",
+            f'Bytes per second, {limited}: "50 MB". Latencies then include the time a request waited.',
             type=BYTE_SIZE,
-            metavar="SIZE",
-            help=f'Bytes per second, {limited}: "50 MB". Latencies then include the time a request waited.',
         ),
-        _option(
-            "--message-rate",
-            type=click.FloatRange(min=0, min_open=True),
-            metavar="N",
-            help="The same in messages per second.",
+        make_option(
+            "--message-rate N", "The same in messages per second.", type=click.FloatRange(min=0, min_open=True)
         ),
     ]
 
@@ -116,77 +84,59 @@ def _load_options(mode: Mode) -> list[click.Option]:
 def _end_options(mode: Mode) -> list[click.Option]:
     verb = "Send" if mode.produces else "Read"
     options = [
-        _count("--messages", text=f"{verb} this many messages in total."),
-        _option(
-            "-T", "--bytes", "--total-data", "total_size", type=BYTE_SIZE, metavar="SIZE", help="The same by size."
+        make_option("--messages N", f"{verb} this many messages in total.", type=_COUNT),
+        make_option("-T, --bytes, --total-data SIZE", "The same by size.", "total_size", type=BYTE_SIZE),
+        make_option(
+            "-s, --seconds TIME", f'Stop after this time: "10", "2m". Default: {_SECONDS:g} seconds.', type=_TIME
         ),
-        _option(
-            "-s",
-            "--seconds",
-            type=_TIME,
-            metavar="TIME",
-            help=f'Stop after this time: "10", "2m". Default: {_SECONDS:g} seconds.',
-        ),
-        _option(
-            "-w",
-            "--warm-up",
-            "--warmup-time",
+        make_option(
+            "-w, --warm-up, --warmup-time TIME",
+            "Run this long before measuring.",
             "warm_up",
             type=_TIME,
-            metavar="TIME",
             default="0",
             show_default=False,
-            help="Run this long before measuring.",
         ),
     ]
     if mode is Mode.POLL:
         text = "The amount of data stored first, for consumers to read repeatedly, from the page cache."
-        options.append(_option("--fill", "fill_size", type=BYTE_SIZE, metavar="SIZE", default="256 MB", help=text))
+        options.append(make_option("--fill SIZE", text, "fill_size", type=BYTE_SIZE, default="256 MB"))
     return options
 
 
 def _server_options() -> list[click.Option]:
     return [
-        _option(
+        make_option(
             "--durability",
+            "Durability of the topics. synced: sends are acknowledged after a sync. default: the server's level.",
             type=DURABILITY,
             default="default",
-            help="Durability of the topics. synced: sends are acknowledged after a sync. default: the server's level.",
         ),
-        _option(
-            "--server",
-            "is_private",
-            is_flag=True,
-            help="Start a server with default settings for this run, and stop it at the end.",
+        make_option(
+            "--server", "Start a server with default settings for this run, and stop it at the end.", "is_private"
         ),
-        _option(
-            "--set",
-            "settings",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="With --server: a server setting, as for courser serve.",
+        make_option(
+            "--set KEY=VALUE", "With --server: a server setting, as for courser serve.", "settings", multiple=True
         ),
-        _option(
-            "--server-directory",
+        make_option(
+            "--server-directory DIRECTORY",
+            "With --server: the parent of its data directory. Default: the directory of temporary files.",
             type=click.Path(exists=True, file_okay=False, path_type=Path),
-            metavar="DIRECTORY",
-            help="With --server: the parent of its data directory. Default: the directory of temporary files.",
         ),
-        _option("--name", metavar="NAME", help="The name of the stream. Default: a unique name."),
-        _option("--reuse", is_flag=True, help="With --name: use an existing stream with its messages."),
-        _option("--keep", is_flag=True, help="Keep the stream at the end."),
+        make_option("--name NAME", "The name of the stream. Default: a unique name."),
+        make_option("--reuse", "With --name: use an existing stream with its messages."),
+        make_option("--keep", "Keep the stream at the end."),
     ]
 
 
 def _result_options() -> list[click.Option]:
     return [
-        _option(
-            "--save",
+        make_option(
+            "--save FILE",
+            "Write the result to this file as JSON, for courser bench compare.",
             type=click.Path(dir_okay=False, path_type=Path),
-            metavar="FILE",
-            help="Write the result to this file as JSON, for courser bench compare.",
         ),
-        _option("--per-actor", is_flag=True, help="Show each actor in the table; JSON always includes them."),
+        make_option("--per-actor", "Show each actor in the table; JSON always includes them."),
     ]
 
 

@@ -9,7 +9,7 @@ import click
 
 from courser.cli.cells import Record, fields
 from courser.cli.configuration_options import config_option, refused, set_option
-from courser.cli.output import output_option
+from courser.cli.options import local_command
 from courser.cli.records import emit_list, emit_thing
 from courser.cli.terminal import say, write
 from courser.configuration.loading import FROM_DEFAULT, Configuration
@@ -31,17 +31,16 @@ _SETTING_FIELDS = fields("key, value, source")
 _KEY_FIELDS = fields("key, default, kind, status, description")
 
 
-@click.command(
+@local_command(
     "show",
-    epilog="\b\nExamples:\n"
-    "  courser config show\n"
-    "  courser config show --config server.toml\n"
-    "  courser config show -o csv\n\n"
-    "Exit codes: 0 a server would start with it, 1 the file cannot be read, 2 invalid configuration or wrong usage.",
+    "courser config show",
+    "courser config show --config server.toml",
+    "courser config show -o csv",
+    exits="Exit codes: 0 a server would start with it, 1 the file cannot be read, 2 invalid configuration or wrong "
+    "usage.",
 )
 @config_option
 @set_option
-@output_option
 def show_command(*, path: Path | None, settings: tuple[str, ...], output: str) -> None:
     """Print the effective configuration as TOML: defaults, file, environment and --set together, secrets masked.
 
@@ -66,12 +65,9 @@ def _settings_of(configuration: Configuration) -> Iterator[Record]:
         yield {"key": entry.key, "value": entry.value or None, "source": source}
 
 
-@click.command(
-    "keys",
-    epilog="\b\nExamples:\n  courser config keys\n  courser config keys -o jsonl\n\n"
-    "Exit codes: 0 printed, 2 wrong usage.",
+@local_command(
+    "keys", "courser config keys", "courser config keys -o jsonl", exits="Exit codes: 0 printed, 2 wrong usage."
 )
-@output_option
 def keys_command(*, output: str) -> None:
     """Print the reference of all keys as Markdown: default, grammar, environment variable, other spellings."""
     if output == "table":
@@ -94,17 +90,14 @@ def keys_command(*, output: str) -> None:
     )
 
 
-@click.command(
+@local_command(
     "example",
-    epilog="\b\nProfiles:\n"
-    + "".join(f"  {name:<11} {text}\n" for name, text in PROFILES.items())
-    + "\n\b\nExamples:\n"
-    "  courser config example production > server.toml\n"
-    "  courser config example durable -o json\n\n"
-    "Exit codes: 0 printed, 2 wrong usage.",
+    "courser config example production > server.toml",
+    "courser config example durable -o json",
+    exits="Exit codes: 0 printed, 2 wrong usage.",
+    before="\b\nProfiles:\n" + "".join(f"  {name:<11} {text}\n" for name, text in PROFILES.items()) + "\n",
 )
 @click.argument("profile", metavar="PROFILE", type=click.Choice(tuple(PROFILES)))
-@output_option
 def example_command(*, profile: str, output: str) -> None:
     """Print an example configuration file for a purpose: a profile of settings that belong together."""
     text = resources.files("courser.cli").joinpath("examples", f"{profile}.toml").read_text("utf-8")

@@ -6,16 +6,15 @@ import click
 
 from courser.cli.cells import harmless
 from courser.cli.failures import ExitCode, Failure
+from courser.cli.options import option
 from courser.errors import ConfigurationRefused
 
-config_option = click.option(
-    "-c",
-    "--config",
-    "path",
-    metavar="FILE",
-    type=click.Path(path_type=Path, readable=False),
-    help="The TOML configuration file. Default: COURSER_CONFIG_PATH, else IGGY_CONFIG_PATH, else no file: "
+config_option = option(
+    "-c, --config FILE",
+    "The TOML configuration file. Default: COURSER_CONFIG_PATH, else IGGY_CONFIG_PATH, else no file: "
     "built-in defaults apply.",
+    "path",
+    type=click.Path(path_type=Path, readable=False),
 )
 
 
@@ -26,14 +25,12 @@ def _check_settings(context: click.Context, parameter: click.Parameter, values: 
     return values
 
 
-set_option = click.option(
-    "-s",
-    "--set",
+set_option = option(
+    "-s, --set KEY=VALUE",
+    "One setting, such as tcp.address=127.0.0.1:0. Overrides file and environment; may be repeated.",
     "settings",
-    metavar="KEY=VALUE",
     multiple=True,
     callback=_check_settings,
-    help="One setting, such as tcp.address=127.0.0.1:0. Overrides file and environment; may be repeated.",
 )
 
 

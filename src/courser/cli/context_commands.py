@@ -11,9 +11,9 @@ from courser.cli.cells import Record, fields
 from courser.cli.connecting import find_target, login_options, missing_context
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.lazy import completed_by
-from courser.cli.output import output_option
+from courser.cli.options import local_command, option, yes_option
 from courser.cli.records import emit_deed, emit_list, emit_thing
-from courser.cli.server_options import examples, server_choice, server_parameters, yes_option
+from courser.cli.server_options import server_choice, server_parameters
 from courser.cli.terminal import confirm
 from courser.client.contexts import Context, Contexts, load_contexts, resolve_target
 from courser.client.targets import DEFAULT_NAME, DEFAULT_PASSWORD, Target, is_certificate_option
@@ -69,8 +69,7 @@ def _record(name: str, context: Context, contexts: Contexts) -> Record:
         }
 
 
-@click.command("list", epilog=examples("courser context list", "courser ctx l -o json", exits=_EXITS))
-@output_option
+@local_command("list", "courser context list", "courser ctx l -o json", exits=_EXITS)
 def list_command(*, output: str) -> None:
     """List the saved contexts. Secrets are not shown."""
     contexts = _saved()
@@ -79,9 +78,8 @@ def list_command(*, output: str) -> None:
     emit_list(_LIST_FIELDS, records, output, empty=empty)
 
 
-@click.command("show", epilog=examples("courser context show", "courser context show dev -o json", exits=_EXITS))
+@local_command("show", "courser context show", "courser context show dev -o json", exits=_EXITS)
 @click.argument("name", required=False, shell_complete=completed_by("complete_context"))
-@output_option
 def show_command(*, name: str | None, output: str) -> None:
     """Show the server and login that other commands use, and where they are configured. With NAME, show that context.
 
@@ -116,20 +114,17 @@ def show_command(*, name: str | None, output: str) -> None:
 show_command.params += server_parameters(hidden=True)
 
 
-@click.command(
+@local_command(
     "create",
-    epilog=examples(
-        "courser context create prod iggy://app:secret@10.0.0.5:8090",
-        "courser context create prod 10.0.0.5:8090 --user app",
-        "COURSER_TOKEN=... courser context create ci 10.0.0.5:8090 --use",
-        exits=_EXITS,
-    ),
+    "courser context create prod iggy://app:secret@10.0.0.5:8090",
+    "courser context create prod 10.0.0.5:8090 --user app",
+    "COURSER_TOKEN=... courser context create ci 10.0.0.5:8090 --use",
+    exits=_EXITS,
 )
 @_name_argument
 @click.argument("address", metavar="URL")
-@click.option("--use", "is_selected", is_flag=True, help="Select the new context.")
-@click.option("--force", is_flag=True, help="Replace an existing context of that name.")
-@output_option
+@option("--use", "Select the new context.", "is_selected")
+@option("--force", "Replace an existing context of that name.")
 def create_command(*, name: str, address: str, is_selected: bool, force: bool, output: str) -> None:
     """Save a server and a login. Secrets are stored in a file that only you can read.
 
@@ -180,9 +175,8 @@ def _with_absolute_path(query: str) -> str:
     )
 
 
-@click.command("use", epilog=examples("courser context use prod", exits=_EXITS))
+@local_command("use", "courser context use prod", exits=_EXITS)
 @_name_argument
-@output_option
 def use_command(*, name: str, output: str) -> None:
     """Select a context: other commands and courser.connect() then use it."""
     contexts = _saved()
@@ -194,10 +188,9 @@ def use_command(*, name: str, output: str) -> None:
     emit_deed(f'selected context "{name}"', _record(name, changed.saved[name], changed), output)
 
 
-@click.command("delete", epilog=examples("courser context delete prod --yes", exits=_EXITS))
+@local_command("delete", "courser context delete prod --yes", exits=_EXITS)
 @_name_argument
 @yes_option
-@output_option
 def delete_command(*, name: str, is_confirmed: bool, output: str) -> None:
     """Delete a context and its secrets. This does not affect the server."""
     contexts = _saved()

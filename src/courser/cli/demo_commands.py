@@ -10,7 +10,8 @@ import click
 
 from courser.cli.cells import fields
 from courser.cli.failures import ExitCode, Failure
-from courser.cli.output import output_option, to_json
+from courser.cli.options import local_command, option
+from courser.cli.output import to_json
 from courser.cli.records import emit_list
 from courser.cli.spark_setup import prepare_spark, spark_failures, spark_log
 from courser.cli.tables import write_table
@@ -22,31 +23,26 @@ _ORDER_COUNT_MAX = 1_000_000
 _WINDOW_FIELDS = fields(", ".join(field.name for field in dataclasses.fields(WindowSales)))
 
 
-@click.command(
+@local_command(
     "demo",
-    epilog="\b\nExamples:\n"
-    "  courser demo\n"
-    "  courser demo --orders 100000\n"
-    "  courser demo --keep shop-demo\n\n"
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
+    "courser demo",
+    "courser demo --orders 100000",
+    "courser demo --keep shop-demo",
+    exits="Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
 )
-@click.option(
-    "--orders",
+@option(
+    "--orders N",
+    "The number of generated orders.",
     "order_count",
     type=click.IntRange(100, _ORDER_COUNT_MAX),
     default=ORDER_COUNT,
-    show_default=True,
-    metavar="N",
-    help="The number of generated orders.",
 )
-@click.option("--seed", type=int, default=SEED, show_default=True, help="The same seed generates the same orders.")
-@click.option(
-    "--keep",
-    metavar="DIRECTORY",
+@option("--seed", "The same seed generates the same orders.", type=int, default=SEED)
+@option(
+    "--keep DIRECTORY",
+    "Keep the server's data, the lake and the checkpoint in this directory. Default: delete everything.",
     type=click.Path(path_type=Path),
-    help="Keep the server's data, the lake and the checkpoint in this directory. Default: delete everything.",
 )
-@output_option
 def demo_command(*, order_count: int, seed: int, keep: Path | None, output: str) -> None:
     """Run a small data pipeline: a server, orders, a windowed aggregation on Spark, and a lake.
 

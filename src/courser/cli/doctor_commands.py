@@ -15,7 +15,8 @@ from courser.cli.cells import fields
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.failures import ExitCode
 from courser.cli.machine_checks import CheckResult, CheckState
-from courser.cli.output import Report, emit, output_option
+from courser.cli.options import local_command, option
+from courser.cli.output import Report, emit
 from courser.cli.terminal import say
 from courser.configuration.key import Key
 from courser.configuration.loading import Configuration
@@ -44,23 +45,18 @@ _COLUMNS_AT_TERMINAL = _COLUMNS[:3]
 """Two columns of sentences do not fit side by side: the advice follows the finding."""
 
 
-@click.command(
+@local_command(
     "doctor",
-    epilog="\b\nExamples:\n"
-    "  courser doctor\n"
-    "  courser doctor --data /var/lib/courser\n"
-    "  courser doctor --config server.toml -o json\n\n"
-    "Exit codes: 0 no problem (there may be warnings), 1 a problem was found, 2 wrong usage or configuration.",
+    "courser doctor",
+    "courser doctor --data /var/lib/courser",
+    "courser doctor --config server.toml -o json",
+    exits="Exit codes: 0 no problem (there may be warnings), 1 a problem was found, 2 wrong usage or configuration.",
 )
 @config_option
 @set_option
-@click.option(
-    "--data",
-    metavar="DIRECTORY",
-    type=click.Path(path_type=Path),
-    help="The data directory, if it differs from the configuration.",
+@option(
+    "--data DIRECTORY", "The data directory, if it differs from the configuration.", type=click.Path(path_type=Path)
 )
-@output_option
 def doctor_command(*, path: Path | None, settings: tuple[str, ...], data: Path | None, output: str) -> int:
     """Check Python, the disk, limits, ports and the requirements of Spark; give advice for each finding.
 

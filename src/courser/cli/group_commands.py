@@ -11,6 +11,7 @@ from courser.cli.columns import columns_of
 from courser.cli.connecting import ask_server
 from courser.cli.lag import GROUP_LAG_FIELDS, group_lags
 from courser.cli.naming import TopicPath, Word, identifier, sought, topic_argument
+from courser.cli.options import option
 from courser.cli.quantity_words import START
 from courser.cli.records import Section, emit_deed, emit_thing
 from courser.cli.server_options import server_command
@@ -50,22 +51,17 @@ def get_command(*, place: TopicPath, group: str, output: str) -> None:
     "courser group reset demo/orders billing --to 41 --force",
 )
 @topic_argument(_GROUP)
-@click.option(
-    "--to",
+@option(
+    "--to WHERE",
+    "earliest, latest, the offset of the next message to read, a time (2026-01-31T12:00, 12:00; local unless it "
+    "has a zone), or how long ago (-1h, 10m).",
     "start",
     type=START,
     required=True,
-    metavar="WHERE",
-    help="earliest, latest, the offset of the next message to read, a time (2026-01-31T12:00, 12:00; local unless it "
-    "has a zone), or how long ago (-1h, 10m).",
 )
-@click.option(
-    "-p", "--partition", type=click.IntRange(min=0), metavar="NUMBER", help="Only this partition. Default: all."
-)
-@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only show what would be read again or skipped.")
-@click.option(
-    "--force", "is_forced", is_flag=True, help="Remove active members from the group. They have to join it again."
-)
+@option("-p, --partition NUMBER", "Only this partition. Default: all.", type=click.IntRange(min=0))
+@option("--dry-run", "Only show what would be read again or skipped.", "is_dry_run")
+@option("--force", "Remove active members from the group. They have to join it again.", "is_forced")
 def reset_command(
     *,
     place: TopicPath,

@@ -6,9 +6,8 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from courser.cli.cells import fields
-from courser.cli.output import output_option
+from courser.cli.options import local_command
 from courser.cli.records import emit_thing
-from courser.cli.server_options import examples
 from courser.cli.terminal import write
 
 _SHELLS = ("bash", "zsh", "fish")
@@ -37,17 +36,14 @@ def _complete_command(ctx: click.Context, param: click.Parameter, incomplete: st
     return found.command.shell_complete(found, incomplete) if isinstance(found.command, click.Group) else []
 
 
-@click.command(
+@local_command(
     "help",
-    epilog=examples(
-        "courser help",
-        "courser help send",
-        "courser help group reset",
-        exits="Exit codes: 0 printed, 2 unknown command.",
-    ),
+    "courser help",
+    "courser help send",
+    "courser help group reset",
+    exits="Exit codes: 0 printed, 2 unknown command.",
 )
 @click.argument("words", metavar="[COMMAND]...", nargs=-1, shell_complete=_complete_command)
-@output_option
 @click.pass_context
 def help_command(ctx: click.Context, *, words: tuple[str, ...], output: str) -> None:
     """Print the help of a command, or the list of all commands. The same as COMMAND --help."""
@@ -62,17 +58,14 @@ def help_command(ctx: click.Context, *, words: tuple[str, ...], output: str) -> 
 # --- completion ---
 
 
-@click.command(
+@local_command(
     "completion",
-    epilog=examples(
-        "courser completion bash >> ~/.bashrc",
-        "courser completion zsh >> ~/.zshrc",
-        "courser completion fish > ~/.config/fish/completions/courser.fish",
-        exits="Exit codes: 0 printed, 2 wrong usage.",
-    ),
+    "courser completion bash >> ~/.bashrc",
+    "courser completion zsh >> ~/.zshrc",
+    "courser completion fish > ~/.config/fish/completions/courser.fish",
+    exits="Exit codes: 0 printed, 2 wrong usage.",
 )
 @click.argument("shell", type=click.Choice(_SHELLS))
-@output_option
 def completion_command(*, shell: str, output: str) -> None:
     """Print a completion script for a shell. It also completes names of streams, topics, groups, users and contexts."""
     kind = get_completion_class(shell)

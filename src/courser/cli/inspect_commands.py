@@ -16,8 +16,8 @@ from courser.cli import inspect_rows as tables
 from courser.cli.cells import harmless, size_text, time_text
 from courser.cli.failures import ExitCode, Failure, unreadable
 from courser.cli.inspect_rows import RowTable, is_alarming
-from courser.cli.output import Report, emit, output_option
-from courser.cli.server_options import examples
+from courser.cli.options import local_command, option
+from courser.cli.output import Report, emit
 from courser.cli.terminal import say
 from courser.inspect.findings import Finding, VerifySummary
 from courser.inspect.index_file import IndexInspection, parse_identity
@@ -35,7 +35,6 @@ _Inspection = TypeVar("_Inspection")
 _OFFSET = click.IntRange(min=0)
 _EXITS = "Exit codes: 0 printed (damage is shown among the rows), 1 the file cannot be read, 2 wrong usage."
 
-_epilog = partial(examples, exits=_EXITS)
 _file_argument = click.argument("path", metavar="FILE", type=click.Path(path_type=Path, readable=False))
 
 
@@ -79,24 +78,19 @@ def _owner(identity: PartitionIdentity | None) -> str:
 # --- log and index ---
 
 
-@click.command(
+@local_command(
     "log",
-    epilog=_epilog(
-        "courser inspect log 00000000000000000000.log",
-        "courser inspect log FILE --messages --from-offset 500 --limit 10 -o jsonl",
-    ),
+    "courser inspect log 00000000000000000000.log",
+    "courser inspect log FILE --messages --from-offset 500 --limit 10 -o jsonl",
+    exits=_EXITS,
 )
 @_file_argument
-@click.option("--messages", is_flag=True, help="Also show the messages of each batch.")
-@click.option("--from-offset", type=_OFFSET, default=0, help="Start at the batch (or message) with this offset.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    metavar="COUNT",
-    help="Stop after COUNT batches, or messages with --messages.",
+@option("--messages", "Also show the messages of each batch.")
+@option(
+    "--from-offset", "Start at the batch (or message) with this offset.", type=_OFFSET, default=0, show_default=False
 )
-@click.option("--payload-size", type=_OFFSET, default=48, show_default=True, help="Bytes of each payload to show.")
-@output_option
+@option("--limit COUNT", "Stop after COUNT batches, or messages with --messages.", type=click.IntRange(min=1))
+@option("--payload-size", "Bytes of each payload to show.", type=_OFFSET, default=48)
 def log_command(
     path: Path, *, messages: bool, from_offset: int, limit: int | None, payload_size: int, output: str
 ) -> None:
@@ -121,23 +115,27 @@ def log_command(
         say(f"{counts}, {summary.damage_count} damaged ranges")
 
 
-@click.command(
+@local_command(
     "index",
-    epilog=_epilog("courser inspect index 00000000000000000000.index", "courser inspect index FILE --blocks -o json"),
+    "courser inspect index 00000000000000000000.index",
+    "courser inspect index FILE --blocks -o json",
+    exits=_EXITS,
 )
 @_file_argument
-@click.option("--blocks", is_flag=True, help="Show only the blocks, not their entries.")
-@click.option("--from-offset", type=_OFFSET, default=0, help="Start at the entry with this offset, or the next one.")
-@click.option(
-    "--limit", type=click.IntRange(min=1), metavar="COUNT", help="Stop after COUNT entries, or blocks with --blocks."
+@option("--blocks", "Show only the blocks, not their entries.")
+@option(
+    "--from-offset",
+    "Start at the entry with this offset, or the next one.",
+    type=_OFFSET,
+    default=0,
+    show_default=False,
 )
-@click.option(
-    "--identity",
+@option("--limit COUNT", "Stop after COUNT entries, or blocks with --blocks.", type=click.IntRange(min=1))
+@option(
+    "--identity UUID:PARTITION-INCARNATION",
+    "The partition of the index, if its log is not in the same directory.",
     "identity_option",
-    metavar="UUID:PARTITION-INCARNATION",
-    help="The partition of the index, if its log is not in the same directory.",
 )
-@output_option
 def index_command(
     path: Path, *, blocks: bool, from_offset: int, limit: int | None, identity_option: str | None, output: str
 ) -> None:
@@ -186,9 +184,8 @@ def _emit_small(path: Path, inspection: _SmallInspection, table: RowTable, outpu
     _emit(path, table, rows(), output, head=inspection.head, summary=lambda: counts)
 
 
-@click.command("ledger", epilog=_epilog("courser inspect ledger ledger", "courser inspect ledger FILE -o jsonl"))
+@local_command("ledger", "courser inspect ledger ledger", "courser inspect ledger FILE -o jsonl", exits=_EXITS)
 @_file_argument
-@output_option
 def ledger_command(path: Path, *, output: str) -> None:
     """Print the records of a partition's ledger: seals, recovery points, reservations, gaps, damage."""
     ledger = _open(path, LedgerInspection)
@@ -197,18 +194,16 @@ def ledger_command(path: Path, *, output: str) -> None:
     _emit_small(path, ledger, tables.LEDGER, output)
 
 
-@click.command("offsets", epilog=_epilog("courser inspect offsets offsets", "courser inspect offsets FILE -o json"))
+@local_command("offsets", "courser inspect offsets offsets", "courser inspect offsets FILE -o json", exits=_EXITS)
 @_file_argument
-@output_option
 def offsets_command(path: Path, *, output: str) -> None:
     """Print the stored offsets of a partition's consumers and groups, including their history."""
     offsets = _open(path, OffsetsInspection)
     _emit_small(path, offsets, tables.OFFSETS, output)
 
 
-@click.command("session", epilog=_epilog("courser inspect session local_data/session"))
+@local_command("session", "courser inspect session local_data/session", exits=_EXITS)
 @_file_argument
-@output_option
 def session_command(path: Path, *, output: str) -> None:
     """Print how the last server stopped in a data directory: format, machine, and whether it stopped cleanly."""
     session = _open(path, SessionInspection)
@@ -218,17 +213,17 @@ def session_command(path: Path, *, output: str) -> None:
 # --- metadata ---
 
 
-@click.command(
+@local_command(
     "journal",
-    epilog=_epilog(
-        "courser inspect journal local_data/metadata/journal.wal",
-        "courser inspect journal FILE --from-op 500 --limit 10 -o jsonl",
-    ),
+    "courser inspect journal local_data/metadata/journal.wal",
+    "courser inspect journal FILE --from-op 500 --limit 10 -o jsonl",
+    exits=_EXITS,
 )
 @_file_argument
-@click.option("--from-op", type=click.IntRange(min=0), default=0, help="Start at the entry with this op number.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="COUNT", help="Stop after COUNT entries.")
-@output_option
+@option(
+    "--from-op", "Start at the entry with this op number.", type=click.IntRange(min=0), default=0, show_default=False
+)
+@option("--limit COUNT", "Stop after COUNT entries.", type=click.IntRange(min=1))
 def journal_command(path: Path, *, from_op: int, limit: int | None, output: str) -> None:
     """Print each entry of a metadata journal: position, op number, time, command, and whether the chain is intact.
 
@@ -246,14 +241,13 @@ def journal_command(path: Path, *, from_op: int, limit: int | None, output: str)
         say(f"{journal.summary.entry_count} entries, {journal.summary.fault_count} faults")
 
 
-@click.command(
+@local_command(
     "snapshot",
-    epilog=_epilog(
-        "courser inspect snapshot local_data/metadata/snapshot.bin", "courser inspect snapshot FILE -o json"
-    ),
+    "courser inspect snapshot local_data/metadata/snapshot.bin",
+    "courser inspect snapshot FILE -o json",
+    exits=_EXITS,
 )
 @_file_argument
-@output_option
 def snapshot_command(path: Path, *, output: str) -> None:
     """Print the contents of a metadata snapshot: streams, topics, partitions, groups, users, permissions, tokens.
 
@@ -274,14 +268,13 @@ def _snapshot_text(head: SnapshotHead) -> str:
     return f"op {fields.op}, taken {time_text(fields.timestamp)}, {hashes}; {verdicts}"
 
 
-@click.command(
+@local_command(
     "descriptor",
-    epilog=_epilog(
-        "courser inspect descriptor local_data/streams/1/descriptor", "courser inspect descriptor FILE -o json"
-    ),
+    "courser inspect descriptor local_data/streams/1/descriptor",
+    "courser inspect descriptor FILE -o json",
+    exits=_EXITS,
 )
 @_file_argument
-@output_option
 def descriptor_command(path: Path, *, output: str) -> None:
     """Print the descriptor of a stream or topic. The metadata can be rebuilt from descriptors."""
     descriptor = _open(path, DescriptorInspection)
@@ -295,12 +288,8 @@ def descriptor_command(path: Path, *, output: str) -> None:
 _VERIFY_EXITS = "Exit codes: 0 no damage, 1 a file cannot be read, 2 damage (or wrong usage), 130 interrupted."
 
 
-@click.command(
-    "verify",
-    epilog=_epilog("courser inspect verify local_data", "courser inspect verify DIR -o json", exits=_VERIFY_EXITS),
-)
+@local_command("verify", "courser inspect verify local_data", "courser inspect verify DIR -o json", exits=_VERIFY_EXITS)
 @click.argument("path", metavar="DIR", type=click.Path(path_type=Path, readable=False))
-@output_option
 def verify_command(path: Path, *, output: str) -> int:
     """Check every partition in a directory, and the metadata of a data directory.
 

@@ -24,22 +24,21 @@ from courser.cli.job_support import (
     write_options,
 )
 from courser.cli.lazy import completed_by
+from courser.cli.options import option
 from courser.cli.quantity_words import BYTE_SIZE
 from courser.cli.records import emit_deed
 
-_COMPRESSION = click.option(
+_COMPRESSION = option(
     "--compression",
+    "Compression of the Parquet files.",
     type=click.Choice(("zstd", "snappy", "lz4", "gzip", "none")),
     default="zstd",
-    show_default=True,
-    help="Compression of the Parquet files.",
 )
-_partitions_option = click.option(
-    "--create",
+_partitions_option = option(
+    "--create PARTITIONS",
+    "Create the topic with this many partitions if it does not exist.",
     "partitions",
     type=click.IntRange(min=1),
-    metavar="PARTITIONS",
-    help="Create the topic with this many partitions if it does not exist.",
 )
 
 
@@ -58,10 +57,10 @@ _partitions_option = click.option(
 @click.argument("lake", type=click.Path(path_type=Path, file_okay=False))
 @data_option
 @archive_option
-@click.option("--by", type=click.Choice(("day", "hour", "none")), default="day", show_default=True, help="Folders.")
+@option("--by", "Folders.", type=click.Choice(("day", "hour", "none")), default="day")
 @_COMPRESSION
-@click.option("--headers", is_flag=True, help="Add a column for user headers.")
-@click.option("--again", is_flag=True, help="Export everything again, to the same files.")
+@option("--headers", "Add a column for user headers.")
+@option("--again", "Export everything again, to the same files.")
 @from_option
 @to_option
 @loss_option
@@ -106,12 +105,8 @@ def export_command(
     needs_server=False,
 )
 @click.argument("lake", type=click.Path(path_type=Path))
-@click.option(
-    "--small", type=BYTE_SIZE, default="64 MiB", show_default=True, metavar="SIZE", help="Smaller files are merged."
-)
-@click.option(
-    "--target", type=BYTE_SIZE, default="256 MiB", show_default=True, metavar="SIZE", help="Size of a merged file."
-)
+@option("--small SIZE", "Smaller files are merged.", type=BYTE_SIZE, default="64 MiB")
+@option("--target SIZE", "Size of a merged file.", type=BYTE_SIZE, default="256 MiB")
 @_COMPRESSION
 def merge_command(*, lake: Path, small: int, target: int, compression: str, master: str, output: str) -> None:
     """Merge many small Parquet files into few large ones, folder by folder.
@@ -146,7 +141,7 @@ def merge_command(*, lake: Path, small: int, target: int, compression: str, mast
 @data_option
 @archive_option
 @_partitions_option
-@click.option("--job", metavar="NAME", help='The name of the job on the server. Default: "SOURCE to TARGET".')
+@option("--job NAME", 'The name of the job on the server. Default: "SOURCE to TARGET".')
 @books_option
 @from_option
 @to_option
@@ -195,20 +190,12 @@ def replay_command(
     "courser compact shop/accounts --folder latest --empty-deletes",
 )
 @topic_argument()
-@click.option(
-    "--into",
-    metavar="STREAM/TOPIC",
-    shell_complete=completed_by("complete_topic"),
-    help="Write to this topic, which must be empty.",
+@option(
+    "--into STREAM/TOPIC", "Write to this topic, which must be empty.", shell_complete=completed_by("complete_topic")
 )
-@click.option(
-    "--folder",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Write Parquet files to this folder, which must not exist.",
-)
+@option("--folder DIR", "Write Parquet files to this folder, which must not exist.", type=click.Path(path_type=Path))
 @_partitions_option
-@click.option("--empty-deletes", is_flag=True, help="Leave out keys whose latest message is empty.")
+@option("--empty-deletes", "Leave out keys whose latest message is empty.")
 @data_option
 @archive_option
 @from_option
@@ -258,17 +245,15 @@ def compact_command(
 )
 @topic_argument()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--key", metavar="COLUMN", help="The column with the keys, which select the partition.")
-@click.option("--payload", metavar="COLUMN", help="Send only this column. Default: the whole row as JSON.")
-@click.option("--time", "origin_timestamp", metavar="COLUMN", help="The column with the creation time. Default: now.")
-@click.option("--order", metavar="COLUMN", help="Send the rows ordered by this column.")
-@click.option(
-    "--format", "file_format", type=click.Choice(("parquet", "csv", "json")), help="Default: by the file names."
-)
-@click.option("--schema", metavar="DDL", help="The schema of CSV and JSON files: 'id INT, name STRING'.")
-@click.option("--no-header", is_flag=True, help="CSV files have no header line.")
+@option("--key COLUMN", "The column with the keys, which select the partition.")
+@option("--payload COLUMN", "Send only this column. Default: the whole row as JSON.")
+@option("--time COLUMN", "The column with the creation time. Default: now.", "origin_timestamp")
+@option("--order COLUMN", "Send the rows ordered by this column.")
+@option("--format", "Default: by the file names.", "file_format", type=click.Choice(("parquet", "csv", "json")))
+@option("--schema DDL", "The schema of CSV and JSON files: 'id INT, name STRING'.")
+@option("--no-header", "CSV files have no header line.")
 @_partitions_option
-@click.option("--job", metavar="NAME", help="The name of the job on the server. Default: the topic's name.")
+@option("--job NAME", "The name of the job on the server. Default: the topic's name.")
 @books_option
 def backfill_command(
     *,

@@ -13,8 +13,8 @@ from courser.cli.connecting import find_target
 from courser.cli.explaining import explain_login
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.lazy import completed_by
-from courser.cli.output import output_parameter
-from courser.cli.server_options import examples, server_parameters
+from courser.cli.options import examples, option, output_parameter
+from courser.cli.server_options import server_parameters
 from courser.cli.spark_setup import prepare_spark, spark_failures, spark_log
 from courser.client.contexts import Resolved
 from courser.client.targets import Target
@@ -88,34 +88,28 @@ def _two_names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[
     return stream, topic
 
 
-data_option = click.option(
-    "--data",
+data_option = option(
+    "--data DIR",
+    "Read the segment files of this data directory instead of a server.",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    metavar="DIR",
-    help="Read the segment files of this data directory instead of a server.",
 )
-archive_option = click.option(
-    "--archive",
+archive_option = option(
+    "--archive CONFIG",
+    "Read the archive that this configuration file of a server names, instead of a server.",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    metavar="CONFIG",
-    help="Read the archive that this configuration file of a server names, instead of a server.",
 )
-books_option = click.option(
-    "--books",
+books_option = option(
+    "--books DIR",
+    "The directory for the progress of jobs. Default: COURSER_STATE_HOME, else ~/.local/state/courser/jobs.",
     type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="The directory for the progress of jobs. Default: COURSER_STATE_HOME, else ~/.local/state/courser/jobs.",
 )
-loss_option = click.option("--allow-loss", is_flag=True, help="Skip deleted and damaged messages instead of stopping.")
-from_option = click.option(
-    "--from",
+loss_option = option("--allow-loss", "Skip deleted and damaged messages instead of stopping.")
+from_option = option(
+    "--from WHERE",
+    'earliest, a time such as 2026-11-01T00:00:00Z, or offsets by partition: {"0": 1200, "1": 987}.',
     "start",
-    metavar="WHERE",
-    help='earliest, a time such as 2026-11-01T00:00:00Z, or offsets by partition: {"0": 1200, "1": 987}.',
 )
-to_option = click.option(
-    "--to", "end", metavar="WHERE", help="Where to end, exclusive. Default: after the newest message."
-)
+to_option = option("--to WHERE", "Where to end, exclusive. Default: after the newest message.", "end")
 
 
 def read_options(

@@ -7,6 +7,7 @@ from courser.cli.connecting import ask_server
 from courser.cli.failures import Failure
 from courser.cli.lag import as_age, group_lags, total_lag
 from courser.cli.naming import TopicPath, any_place_argument, identifier, sought
+from courser.cli.options import option
 from courser.cli.quantity_words import DURATION
 from courser.cli.records import emit_list
 from courser.cli.server_options import server_command
@@ -33,12 +34,10 @@ _PARTITION_FIELDS = (
     "courser lag -o jsonl",
 )
 @any_place_argument()
-@click.option("-g", "--group", metavar="GROUP", help="Only this consumer group.")
-@click.option("--partitions", "with_partitions", is_flag=True, help="Show each partition.")
-@click.option(
-    "--max", "count_max", type=click.IntRange(min=0), metavar="COUNT", help="Fail if a group is more messages behind."
-)
-@click.option("--max-age", "age_max", type=DURATION, metavar="DURATION", help="Fail if a group is behind for longer.")
+@option("-g, --group GROUP", "Only this consumer group.")
+@option("--partitions", "Show each partition.", "with_partitions")
+@option("--max COUNT", "Fail if a group is more messages behind.", "count_max", type=click.IntRange(min=0))
+@option("--max-age DURATION", "Fail if a group is behind for longer.", "age_max", type=DURATION)
 def lag_command(
     *,
     place: TopicPath | None,

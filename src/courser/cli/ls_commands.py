@@ -9,6 +9,7 @@ from courser.cli.cells import Record, fields
 from courser.cli.connecting import ask_server
 from courser.cli.lag import group_lags, max_lag
 from courser.cli.naming import TopicPath, any_place_argument
+from courser.cli.options import option
 from courser.cli.records import Section, emit_list, emit_thing
 from courser.cli.server_options import server_command
 from courser.cli.topic_records import PARTITION_FIELDS, bounds_by_partition, partition_records
@@ -23,7 +24,7 @@ _GROUP_FIELDS = fields("group, members#, partition_id=partition#, stored_offset=
 
 @server_command("ls", "courser ls", "courser ls demo", "courser ls demo/orders -o json", "courser ls --names")
 @any_place_argument()
-@click.option("--names", is_flag=True, help="Print only stream/topic, one per line, for scripts.")
+@option("--names", "Print only stream/topic, one per line, for scripts.")
 def ls_command(*, place: TopicPath | None, names: bool, output: str) -> None:
     """List all topics. With STREAM, list its topics; with STREAM/TOPIC, list its partitions and groups.
 

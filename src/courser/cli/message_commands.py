@@ -5,6 +5,7 @@ import click
 from courser.cli.connecting import ask_server
 from courser.cli.message_printing import MessagePrinter, Style
 from courser.cli.naming import PARTITION, TopicPath, identifier, topic_argument
+from courser.cli.options import option
 from courser.cli.payloads import payload_kind_option
 from courser.cli.records import emit_deed
 from courser.cli.send_commands import send_command
@@ -20,24 +21,14 @@ __all__ = ["flush_command", "poll_command", "send_command"]
     "courser m p demo orders 0 --next --consumer my-app --auto-commit -o jsonl",
 )
 @topic_argument(PARTITION)
-@click.option(
-    "-m",
-    "--message-count",
-    type=click.IntRange(min=1),
-    metavar="COUNT",
-    default=1,
-    show_default=True,
-    help="The maximum number of messages.",
-)
-@click.option("--offset", type=click.IntRange(min=0), metavar="NUMBER", help="Start at this offset.")
-@click.option("-f", "--first", is_flag=True, help="Start at the oldest message.")
-@click.option("-l", "--last", is_flag=True, help="Read the newest messages.")
-@click.option("-n", "--next", "is_next", is_flag=True, help="Start after the stored offset of the consumer.")
-@click.option(
-    "-c", "--consumer", default="0", show_default=True, help="The name or id of the consumer for stored offsets."
-)
-@click.option("-a", "--auto-commit", is_flag=True, help="Store the offset of the last message.")
-@click.option("-s", "--show-headers", is_flag=True, help="Show headers (JSON and CSV always include them).")
+@option("-m, --message-count COUNT", "The maximum number of messages.", type=click.IntRange(min=1), default=1)
+@option("--offset NUMBER", "Start at this offset.", type=click.IntRange(min=0))
+@option("-f, --first", "Start at the oldest message.")
+@option("-l, --last", "Read the newest messages.")
+@option("-n, --next", "Start after the stored offset of the consumer.", "is_next")
+@option("-c, --consumer TEXT", "The name or id of the consumer for stored offsets.", default="0")
+@option("-a, --auto-commit", "Store the offset of the last message.")
+@option("-s, --show-headers", "Show headers (JSON and CSV always include them).")
 @payload_kind_option
 def poll_command(
     *,
@@ -84,7 +75,7 @@ def poll_command(
 
 @server_command("flush", "courser message flush demo/orders 0 --fsync")
 @topic_argument(PARTITION)
-@click.option("-f", "--fsync", "is_synced", is_flag=True, help="Sync the messages to disk.")
+@option("-f, --fsync", "Sync the messages to disk.", "is_synced")
 def flush_command(*, place: TopicPath, is_synced: bool, output: str) -> None:
     """With --fsync, sync the messages of a partition to disk, so that they survive a power cut.
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from courser.cli.lazy import completed_by
+from courser.cli.options import add_parameter
 from courser.model.identifiers import Identifier
 
 _ID_MAX = 2**32 - 1
@@ -133,9 +134,7 @@ def _convert(word: Word, text: str, ctx: click.Context) -> object:
 
 def _place_argument(depth: str, *rest: Word, is_optional: bool = False) -> Callable[[_Function], _Function]:
     def add(function: _Function) -> _Function:
-        parameters: list[click.Parameter] = function.__dict__.setdefault("__click_params__", [])
-        parameters.append(TopicPathArgument(depth, rest, is_optional=is_optional))
-        return function
+        return add_parameter(function, TopicPathArgument(depth, rest, is_optional=is_optional))
 
     return add
 

@@ -7,8 +7,9 @@ from courser.cli.connecting import ask_server
 from courser.cli.failures import Failure
 from courser.cli.lag import lag_of
 from courser.cli.naming import PARTITION, TopicPath, Word, identifier, sought, topic_argument
+from courser.cli.options import option, yes_option
 from courser.cli.records import emit_deed, emit_thing
-from courser.cli.server_options import server_command, yes_option
+from courser.cli.server_options import server_command
 from courser.cli.terminal import confirm
 from courser.cli.topic_records import bounds_by_partition
 from courser.client.client import Client
@@ -18,13 +19,11 @@ _KINDS = {"consumer": ConsumerKind.CONSUMER, "consumer-group": ConsumerKind.GROU
 _FIELDS = fields("consumer, kind, partition_id=partition, stored_offset, current_offset, lag")
 
 _consumer_argument = click.argument("consumer", metavar="CONSUMER")
-_kind_option = click.option(
-    "-k",
-    "--kind",
+_kind_option = option(
+    "-k, --kind",
+    "Whether CONSUMER is a single consumer or a group.",
     type=click.Choice(tuple(_KINDS)),
     default="consumer",
-    show_default=True,
-    help="Whether CONSUMER is a single consumer or a group.",
 )
 
 

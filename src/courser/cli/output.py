@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-import click
+from typing import TYPE_CHECKING
 
 from courser.cli.cells import Fields, harmless
 from courser.cli.tables import write_table
@@ -21,27 +19,6 @@ from courser.cli.terminal import write
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-FORMATS = ("table", "json", "jsonl", "csv")
-_Function = TypeVar("_Function", bound=Callable[..., object])
-
-
-def output_parameter() -> click.Option:
-    """Create the option ``-o`` anew: a click parameter belongs to one command."""
-    return click.Option(
-        ("-o", "--output", "output"),
-        type=click.Choice(FORMATS),
-        default="table",
-        show_default=True,
-        help="The output format: a table, one JSON document, one JSON object per line, or CSV.",
-    )
-
-
-def output_option(function: _Function) -> _Function:
-    """The same as a decorator."""
-    parameters: list[click.Parameter] = function.__dict__.setdefault("__click_params__", [])
-    parameters.append(output_parameter())
-    return function
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from struct import pack
 import click
 import msgspec
 
+from courser.cli.options import option
 from courser.cli.records import JsonText
 from courser.client.messages import Headers, Message
 from courser.records.message_keys import text_of_key
@@ -16,13 +17,8 @@ from courser.records.user_headers import HeaderKind, HeaderValue, UserHeader
 INPUT_KINDS = ("text", "json", "hex")
 OUTPUT_KINDS = ("auto", "text", "json", "hex")
 
-payload_kind_option = click.option(
-    "--as",
-    "payload_kind",
-    type=click.Choice(OUTPUT_KINDS),
-    default="auto",
-    show_default=True,
-    help="How to show payloads.",
+payload_kind_option = option(
+    "--as", "How to show payloads.", "payload_kind", type=click.Choice(OUTPUT_KINDS), default="auto"
 )
 
 

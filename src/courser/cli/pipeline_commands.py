@@ -14,10 +14,9 @@ import click
 
 from courser.cli.cells import Record, fields
 from courser.cli.failures import ExitCode, Failure, closest
-from courser.cli.output import output_option
+from courser.cli.options import local_command, option, yes_option
 from courser.cli.pipeline_views import STATUS_FIELDS, STATUS_LIST_FIELDS, View, make_view, record_of
 from courser.cli.records import emit_deed, emit_list, emit_thing
-from courser.cli.server_options import examples, yes_option
 from courser.cli.spark_setup import prepare_spark, spark_failures
 from courser.cli.terminal import confirm, say
 from courser.errors import ConfigurationRefused, CourserError
@@ -54,12 +53,11 @@ _LOOK_INTERVAL = 0.2
 """Seconds between two updates of the view."""
 _STOP_LOOK_INTERVAL = 0.1
 
-_state_option = click.option(
-    "--state",
+_state_option = option(
+    "--state DIR",
+    "The state directory of pipelines. Default: COURSER_STATE_HOME, else ~/.local/state/courser/pipelines.",
     "home",
     type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="The state directory of pipelines. Default: COURSER_STATE_HOME, else ~/.local/state/courser/pipelines.",
 )
 _files_argument = click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -70,31 +68,26 @@ _name_argument = click.argument("name", metavar="NAME")
 # --- run ---
 
 
-@click.command(
+@local_command(
     "run",
-    epilog=examples(
-        "courser pipeline run orders.toml",
-        "courser pipeline run *.toml --once",
-        "courser pipeline run orders.toml --master spark://10.0.0.5:7077",
-        "courser pipeline run orders.toml --metrics-port 9102",
-        exits=_RUN_EXITS,
-    ),
+    "courser pipeline run orders.toml",
+    "courser pipeline run *.toml --once",
+    "courser pipeline run orders.toml --master spark://10.0.0.5:7077",
+    "courser pipeline run orders.toml --metrics-port 9102",
+    exits=_RUN_EXITS,
 )
 @_files_argument
-@click.option("--once/--continuous", "once", default=None, help="Override the mode in the files.")
-@click.option(
-    "--master",
-    metavar="URL",
-    help="The Spark master. Default: local[*], without one core if there are more than two, for a local server.",
+@option("--once/--continuous", "Override the mode in the files.", "once", default=None)
+@option(
+    "--master URL",
+    "The Spark master. Default: local[*], without one core if there are more than two, for a local server.",
 )
-@click.option(
-    "--metrics-port",
+@option(
+    "--metrics-port PORT",
+    "Serve Prometheus metrics on this loopback port; 0 picks a free port.",
     type=click.IntRange(0, 65_535),
-    metavar="PORT",
-    help="Serve Prometheus metrics on this loopback port; 0 picks a free port.",
 )
 @_state_option
-@output_option
 def run_command(
     *,
     files: tuple[Path, ...],
@@ -180,19 +173,16 @@ def _explain_failed(runner: Runner, folder: Path) -> None:
 _FINDING_FIELDS = fields("name, file/2, mode, source, sink, generation#/1, goes_on=begins, columns/1")
 
 
-@click.command(
+@local_command(
     "check",
-    epilog=examples(
-        "courser pipeline check orders.toml",
-        "courser pipeline check orders.toml --without-spark -o json",
-        exits="Exit codes: 0 it would run, 1 it would not, 2 wrong usage or an invalid file, 3 cannot connect, "
-        "4 login failed or permission denied, 5 topic not found.",
-    ),
+    "courser pipeline check orders.toml",
+    "courser pipeline check orders.toml --without-spark -o json",
+    exits="Exit codes: 0 it would run, 1 it would not, 2 wrong usage or an invalid file, 3 cannot connect, "
+    "4 login failed or permission denied, 5 topic not found.",
 )
 @_files_argument
-@click.option("--without-spark", is_flag=True, help="Skip planning the query with Spark: faster, and needs no Java.")
-@click.option("--master", default="local[1]", hidden=True)
-@output_option
+@option("--without-spark", "Skip planning the query with Spark: faster, and needs no Java.")
+@option("--master URL", "The Spark master.", default="local[1]", hidden=True)
 def check_command(*, files: tuple[Path, ...], without_spark: bool, master: str, output: str) -> None:
     """Check whether pipelines would run: keys, server, topics, checkpoint, schema and SQL. Writes nothing."""
     definitions = [_load(path) for path in files]
@@ -225,31 +215,26 @@ def _finding_record(findings: Findings, columns: list[str]) -> Record:
 # --- list, status, stop, reset ---
 
 
-@click.command("list", epilog=examples("courser pipeline list", "courser pipeline list -o json", exits=_EXITS))
+@local_command("list", "courser pipeline list", "courser pipeline list -o json", exits=_EXITS)
 @_state_option
-@output_option
 def list_command(*, home: Path | None, output: str) -> None:
     """List current and past pipelines on this machine."""
     records = (record_of(status) for status in all_statuses(home or pipelines_home()))
     emit_list(STATUS_LIST_FIELDS, records, output, empty="no pipeline has run on this machine yet")
 
 
-@click.command("status", epilog=examples("courser pipeline status orders_to_lake -o json", exits=_EXITS))
+@local_command("status", "courser pipeline status orders_to_lake -o json", exits=_EXITS)
 @_name_argument
 @_state_option
-@output_option
 def status_command(*, name: str, home: Path | None, output: str) -> None:
     """Show the status of a pipeline: state, batch, rows, lag, bad rows, last error. NAME may be its file."""
     emit_thing(STATUS_FIELDS, record_of(_status_of(name, home or pipelines_home())), output)
 
 
-@click.command("stop", epilog=examples("courser pipeline stop orders_to_lake", exits=_EXITS))
+@local_command("stop", "courser pipeline stop orders_to_lake", exits=_EXITS)
 @_name_argument
-@click.option(
-    "--timeout", default=90.0, show_default=True, metavar="SECONDS", help="How long to wait until it has stopped."
-)
+@option("--timeout SECONDS", "How long to wait until it has stopped.", default=90.0)
 @_state_option
-@output_option
 def stop_command(*, name: str, timeout: float, home: Path | None, output: str) -> None:
     """Stop a running pipeline from any terminal, and wait until it has stopped. NAME may be its file."""
     folder = home or pipelines_home()
@@ -268,25 +253,21 @@ def stop_command(*, name: str, timeout: float, home: Path | None, output: str) -
     emit_deed(f"{status.name} is {status.state_now}", record_of(status), output)
 
 
-@click.command(
+@local_command(
     "reset",
-    epilog=examples(
-        "courser pipeline reset orders.toml --to earliest --yes",
-        "courser pipeline reset orders_to_lake --to 2026-11-01T00:00:00Z",
-        'courser pipeline reset orders_to_lake --to \'{"0": 1200, "1": 987}\'',
-        exits=_EXITS,
-    ),
+    "courser pipeline reset orders.toml --to earliest --yes",
+    "courser pipeline reset orders_to_lake --to 2026-11-01T00:00:00Z",
+    'courser pipeline reset orders_to_lake --to \'{"0": 1200, "1": 987}\'',
+    exits=_EXITS,
 )
 @_name_argument
-@click.option(
-    "--to",
+@option(
+    "--to WHERE",
+    "earliest, latest, current (where the last batch ended), a time, or offsets by partition as JSON.",
     required=True,
-    metavar="WHERE",
-    help="earliest, latest, current (where the last batch ended), a time, or offsets by partition as JSON.",
 )
 @_state_option
 @yes_option
-@output_option
 def reset_command(*, name: str, to: str, home: Path | None, is_confirmed: bool, output: str) -> None:
     """Start a new checkpoint, to read from another position or after an incompatible change.
 

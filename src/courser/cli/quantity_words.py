@@ -13,26 +13,24 @@ from courser.model.quantities import (
     parse_duration,
     parse_expiry,
 )
-from courser.model.topic_options import COMPRESSIONS, TOPIC_OPTIONS, OptionKind, OptionValue
+from courser.model.topic_options import COMPRESSIONS, TOPIC_OPTIONS, OptionKind
 
 
-class Quantity(click.ParamType[OptionValue | None]):
-    """A text that one of the parsers in ``courser.model`` accepts."""
+class Quantity(click.ParamType[Any]):
+    """A text that a parser accepts. The parser's error says which form it expects."""
 
-    def __init__(self, name: str, parse: Callable[[str], OptionValue | None], *, default: int | None = None) -> None:
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
         self.name = name
         self._parse = parse
-        self._default = default
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse the text, or fail with a message that names the expected form."""
         if not isinstance(value, str):
             return value
         try:
-            number = self._parse(value)
+            return self._parse(value)
         except ValueError as error:
             self.fail(f"expected {error}", param, ctx)
-        return self._default if number is None else number
 
 
 class OptionChoice(click.Choice[str]):

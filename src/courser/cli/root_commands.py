@@ -8,9 +8,8 @@ import click
 from courser.cli.cells import harmless
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.failures import ExitCode, Failure, unreadable
-from courser.cli.output import output_option
+from courser.cli.options import local_command, option
 from courser.cli.records import emit_deed
-from courser.cli.server_options import examples
 from courser.cli.terminal import ask_new_password, write
 from courser.errors import CommandRejected, ConfigurationRefused, CourserError, StartRefused
 from courser.server.configuration.settings import PATH
@@ -18,25 +17,19 @@ from courser.server.entry_point import Wishes, load_configuration
 from courser.server.root_user import generate_password, reset_root_password
 
 
-@click.command(
+@local_command(
     "reset-root",
-    epilog=examples(
-        "courser user reset-root --data local_data",
-        "courser user reset-root --config server.toml --generate",
-        "COURSER_NEW_PASSWORD=... courser user reset-root",
-        exits="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.",
-    ),
+    "courser user reset-root --data local_data",
+    "courser user reset-root --config server.toml --generate",
+    "COURSER_NEW_PASSWORD=... courser user reset-root",
+    exits="Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.",
 )
 @config_option
 @set_option
-@click.option(
-    "--data",
-    metavar="DIRECTORY",
-    type=click.Path(path_type=Path),
-    help="The data directory, if it differs from the configuration.",
+@option(
+    "--data DIRECTORY", "The data directory, if it differs from the configuration.", type=click.Path(path_type=Path)
 )
-@click.option("--generate", is_flag=True, help="Generate a password and print it.")
-@output_option
+@option("--generate", "Generate a password and print it.")
 def reset_root_command(
     *, path: Path | None, settings: tuple[str, ...], data: Path | None, generate: bool, output: str
 ) -> None:

@@ -14,6 +14,7 @@ from courser.cli.connecting import ask_server
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.message_input import InputForm, batches_of_stdin, contents_of
 from courser.cli.naming import TopicPath, Word, topic_argument
+from courser.cli.options import option
 from courser.cli.payloads import INPUT_KINDS, headers_of
 from courser.cli.records import RecordWriter
 from courser.cli.server_options import server_command
@@ -100,66 +101,49 @@ def _separator(ctx: click.Context, param: click.Parameter, value: str | None) ->
     "tail -f app.log | courser send logs/app",
 )
 @topic_argument(Word("messages", takes_all=True, is_required=False))
-@click.option("--create", "is_created", is_flag=True, help="Create the stream and the topic if they do not exist.")
-@click.option(
-    "--partitions",
+@option("--create", "Create the stream and the topic if they do not exist.", "is_created")
+@option(
+    "--partitions COUNT",
+    "The number of partitions that --create creates.",
     "partition_count",
     type=click.IntRange(1, 1000),
-    metavar="COUNT",
     default=1,
-    show_default=True,
-    help="The number of partitions that --create creates.",
 )
-@click.option(
-    "-k", "--key", metavar="TEXT", help="Messages with the same key go to the same partition. The key is stored."
-)
-@click.option(
-    "-K",
-    "--key-separator",
+@option("-k, --key TEXT", "Messages with the same key go to the same partition. The key is stored.")
+@option(
+    "-K, --key-separator SEP",
+    "Each message starts with its own key, which ends at the first SEP; \\t is a tab.",
     "separator",
-    metavar="SEP",
     callback=_separator,
-    help="Each message starts with its own key, which ends at the first SEP; \\t is a tab.",
 )
-@click.option(
-    "-p",
-    "--partition",
-    type=click.IntRange(min=0),
-    metavar="NUMBER",
-    help="Send to this partition. Default: use all partitions in turn.",
+@option(
+    "-p, --partition NUMBER", "Send to this partition. Default: use all partitions in turn.", type=click.IntRange(min=0)
 )
-@click.option(
-    "-H",
-    "--header",
+@option(
+    "-H, --header KEY=VALUE",
+    "A header for each message; also key:kind:value. May be repeated.",
     "headers",
     multiple=True,
-    metavar="KEY=VALUE",
-    help="A header for each message; also key:kind:value. May be repeated.",
 )
-@click.option(
-    "-f",
-    "--file",
+@option(
+    "-f, --file PATH",
+    "Send a whole file, such as an image, as one message; - is stdin. May be repeated.",
     "files",
     multiple=True,
-    metavar="PATH",
-    help="Send a whole file, such as an image, as one message; - is stdin. May be repeated.",
 )
-@click.option(
-    "-i",
-    "--input",
+@option(
+    "-i, --input",
+    "What a line of stdin is: a payload, or a whole message with key and headers as tail -o jsonl prints it.",
     "input_format",
     type=click.Choice(("lines", "jsonl")),
     default="lines",
-    show_default=True,
-    help="What a line of stdin is: a payload, or a whole message with key and headers as tail -o jsonl prints it.",
 )
-@click.option(
+@option(
     "--as",
+    "The format of the payloads: text, JSON (which is validated), or hexadecimal digits.",
     "payload_kind",
     type=click.Choice(INPUT_KINDS),
     default="text",
-    show_default=True,
-    help="The format of the payloads: text, JSON (which is validated), or hexadecimal digits.",
 )
 def send_command(
     *,

@@ -11,7 +11,7 @@ from courser.cli.cells import Field, fields, harmless
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.dev_context import DEV_CONTEXT, forget_dev_context, save_dev_context
 from courser.cli.failures import ExitCode, Failure
-from courser.cli.output import output_option
+from courser.cli.options import local_command, option
 from courser.cli.ports import listens
 from courser.cli.records import RecordWriter
 from courser.cli.terminal import flush, say, write
@@ -27,6 +27,7 @@ from courser.server.entry_point import Wishes, serve
 from courser.server.root_user import DEVELOPMENT_PASSWORD
 from courser.server.server import Listening
 
+_EXITS = "Exit codes: 0 stopped as asked, 1 could not start or stop cleanly, 2 wrong usage or configuration."
 _USUAL_PORT = 8090
 _USUAL_WEBSOCKET_PORT = 8092
 _USUAL_HTTP_PORT = 3000
@@ -34,23 +35,20 @@ _DEV_LOG_LEVELS = "warn,courser.server.entry_point=error"
 """Hides the warning about the well-known password, which is intended for ``dev``."""
 
 
-@click.command(
+@local_command(
     "serve",
-    epilog="\b\nExamples:\n"
-    "  courser serve\n"
-    "  courser serve --config server.toml\n"
-    "  courser serve --set tcp.address=127.0.0.1:0 --set system.path=data\n\n"
-    "Exit codes: 0 stopped as asked, 1 could not start or stop cleanly, 2 wrong usage or configuration.",
+    "courser serve",
+    "courser serve --config server.toml",
+    "courser serve --set tcp.address=127.0.0.1:0 --set system.path=data",
+    exits=_EXITS,
 )
 @config_option
 @set_option
-@click.option(
+@option(
     "--with-default-root-credentials",
+    "At the first start, create the root user iggy with the password iggy. For development only.",
     "use_default_root",
-    is_flag=True,
-    help="At the first start, create the root user iggy with the password iggy. For development only.",
 )
-@output_option
 def serve_command(*, path: Path | None, settings: tuple[str, ...], use_default_root: bool, output: str) -> int:
     """Run the server until SIGTERM or Ctrl-C.
 
@@ -61,31 +59,15 @@ def serve_command(*, path: Path | None, settings: tuple[str, ...], use_default_r
     return _run(wishes, _announcer(output))
 
 
-@click.command(
-    "dev",
-    epilog="\b\nExamples:\n"
-    "  courser dev\n"
-    "  courser dev --data /tmp/try --port 0\n\n"
-    "Exit codes: 0 stopped as asked, 1 could not start or stop cleanly, 2 wrong usage or configuration.",
-)
-@click.option(
-    "--data",
-    metavar="DIRECTORY",
+@local_command("dev", "courser dev", "courser dev --data /tmp/try --port 0", exits=_EXITS)
+@option(
+    "--data DIRECTORY",
+    "The data directory. It is kept for the next start.",
     type=click.Path(path_type=Path),
     default=Path("local_data"),
-    show_default=True,
-    help="The data directory. It is kept for the next start.",
 )
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    metavar="NUMBER",
-    default=_USUAL_PORT,
-    show_default=True,
-    help="The TCP port; 0 picks a free port.",
-)
-@click.option("--verbose", is_flag=True, help="Show all log messages, not only warnings.")
-@output_option
+@option("--port NUMBER", "The TCP port; 0 picks a free port.", type=click.IntRange(0, 65535), default=_USUAL_PORT)
+@option("--verbose", "Show all log messages, not only warnings.")
 def dev_command(*, data: Path, port: int, verbose: bool, output: str) -> int:
     """Run a server for development: local connections only, user iggy with password iggy, no configuration.
 

@@ -6,10 +6,12 @@ them in their help. Also the decorator for commands that connect to a server.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 import click
 
 from courser.cli.lazy import completed_by
+from courser.cli.options import examples, make_option, output_parameter
 
 _META = "courser.server"
 _PREFIX = "server_"
@@ -52,39 +54,25 @@ def _note(ctx: click.Context, param: click.Parameter, value: str | None) -> None
 def server_parameters(*, hidden: bool) -> list[click.Option]:
     """Create the options anew: a click parameter belongs to one command."""
 
-    def option(*names: str, metavar: str, text: str) -> click.Option:
-        is_context = "--context" in names
-        return click.Option(
-            (*names, _PREFIX + names[-1].removeprefix("--")),
-            metavar=metavar,
-            help=text,
-            hidden=hidden,
-            expose_value=False,
-            callback=_note,
-            shell_complete=completed_by("complete_context") if is_context else None,
-        )
+    def hidden_option(specification: str, text: str, **settings: Any) -> click.Option:
+        name = _PREFIX + specification.partition("--")[2].partition(" ")[0]
+        return make_option(specification, text, name, hidden=hidden, expose_value=False, callback=_note, **settings)
 
+    completion = completed_by("complete_context")
     return [
-        option("--context", metavar="NAME", text="A saved context (courser context list). Default: COURSER_CONTEXT."),
-        option(
-            "-u",
-            "--url",
-            metavar="URL",
-            text="iggy://USER:PASSWORD@HOST:PORT or HOST:PORT. Default: COURSER_URL, else the selected context.",
+        hidden_option(
+            "--context NAME",
+            "A saved context (courser context list). Default: COURSER_CONTEXT.",
+            shell_complete=completion,
         ),
-        option("--user", metavar="NAME", text="The user to log in as. Default: COURSER_USERNAME."),
-        option(
-            "--password",
-            metavar="TEXT",
-            text="The user's password. Visible in the process list; prefer COURSER_PASSWORD.",
+        hidden_option(
+            "-u, --url URL",
+            "iggy://USER:PASSWORD@HOST:PORT or HOST:PORT. Default: COURSER_URL, else the selected context.",
         ),
-        option("--token", metavar="TEXT", text="A personal access token instead of both. Default: COURSER_TOKEN."),
+        hidden_option("--user NAME", "The user to log in as. Default: COURSER_USERNAME."),
+        hidden_option("--password TEXT", "The user's password. Visible in the process list; prefer COURSER_PASSWORD."),
+        hidden_option("--token TEXT", "A personal access token instead of both. Default: COURSER_TOKEN."),
     ]
-
-
-def examples(*lines: str, exits: str = SERVER_EXITS) -> str:
-    """The epilog of a help text: examples and exit codes."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines) + f"\n\n{exits}"
 
 
 def server_command(
@@ -93,13 +81,8 @@ def server_command(
     """A command that connects to a server and takes ``-o``; ``lines`` are examples."""
 
     def decorate(function: Callable[..., object]) -> click.Command:
-        from courser.cli.output import output_parameter  # noqa: PLC0415 -- the tree needs only the options above
-
         command = click.command(name, epilog=examples(*lines, exits=f"{SERVER_NOTE}\n\n{exits}"))(function)
         command.params += [output_parameter(), *server_parameters(hidden=True)]
         return command
 
     return decorate
-
-
-yes_option = click.option("-y", "--yes", "is_confirmed", is_flag=True, help="Skip the confirmation.")

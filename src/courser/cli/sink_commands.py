@@ -8,8 +8,9 @@ from courser.cli.cells import Record, as_time, fields
 from courser.cli.connecting import ask_server
 from courser.cli.lazy import completed_by
 from courser.cli.naming import sought
+from courser.cli.options import option, yes_option
 from courser.cli.records import Section, emit_deed, emit_list, emit_thing
-from courser.cli.server_options import server_command, yes_option
+from courser.cli.server_options import server_command
 from courser.cli.terminal import confirm
 from courser.client.client import Client
 from courser.errors import ErrorCode, NotFound
@@ -65,7 +66,7 @@ def get_command(*, name: str, output: str) -> None:
 
 @server_command("discard", "courser sink discard nightly-backfill --yes", "courser sink discard NAME --batch 7 --yes")
 @_name_argument
-@click.option("--batch", type=click.IntRange(min=0), metavar="NUMBER", help="Discard only the parts of this batch.")
+@option("--batch NUMBER", "Discard only the parts of this batch.", type=click.IntRange(min=0))
 @yes_option
 def discard_command(*, name: str, batch: int | None, is_confirmed: bool, output: str) -> None:
     """Delete the staged, unpublished parts of a sink.

@@ -11,6 +11,7 @@ from courser.cli.cells import Record, fields, plain, size_text
 from courser.cli.connecting import ask_server, find_target
 from courser.cli.explaining import explain
 from courser.cli.failures import Failure
+from courser.cli.options import option
 from courser.cli.records import emit_deed, emit_list
 from courser.cli.server_options import server_command
 from courser.client.connection import open_connection
@@ -38,9 +39,7 @@ _OPTION_FIELDS = fields(
 
 
 @server_command("ping", "courser ping", "courser ping --count 5 -o json")
-@click.option(
-    "-c", "--count", type=click.IntRange(1, 10_000), metavar="COUNT", default=1, show_default=True, help="How many."
-)
+@option("-c, --count COUNT", "How many.", type=click.IntRange(1, 10_000), default=1)
 def ping_command(*, count: int, output: str) -> None:
     """Check whether the server responds, and how fast. Needs no login."""
     resolved = find_target(needs_login=False)
@@ -75,29 +74,20 @@ def options_command(*, scope: str, output: str) -> None:
 
 
 @server_command("snapshot", "courser snapshot", "courser snapshot --snapshot-types server_logs --out-dir /tmp")
-@click.option(
-    "-c",
-    "--compression",
-    type=click.Choice(_SNAPSHOT_COMPRESSIONS),
-    default="deflated",
-    show_default=True,
-    help="Compression of the files.",
-)
-@click.option(
-    "-s",
-    "--snapshot-types",
+@option("-c, --compression", "Compression of the files.", type=click.Choice(_SNAPSHOT_COMPRESSIONS), default="deflated")
+@option(
+    "-s, --snapshot-types KIND",
+    f"What to include: {', '.join(_SNAPSHOT_KINDS)}. Default: everything. May be repeated.",
     "kinds",
     type=click.Choice(tuple(_SNAPSHOT_KINDS)),
-    metavar="KIND",
     multiple=True,
-    help=f"What to include: {', '.join(_SNAPSHOT_KINDS)}. Default: everything. May be repeated.",
 )
-@click.option(
-    "--out-dir",
-    metavar="DIRECTORY",
+@option(
+    "--out-dir DIRECTORY",
+    "The directory for the file. Default: the current directory.",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="The directory for the file. Default: the current directory.",
+    show_default=False,
 )
 def snapshot_command(*, compression: str, kinds: tuple[str, ...], out_dir: Path, output: str) -> None:
     """Collect logs, configuration and process data for troubleshooting in a ZIP file. Secrets are masked."""

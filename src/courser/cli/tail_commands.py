@@ -9,6 +9,7 @@ from courser.cli.connecting import ask_server
 from courser.cli.lazy import completed_by
 from courser.cli.message_printing import MessagePrinter, Style, check_template
 from courser.cli.naming import TopicPath, identifier, sought, topic_argument
+from courser.cli.options import option
 from courser.cli.payloads import payload_kind_option
 from courser.cli.quantity_words import LATEST, START
 from courser.cli.server_options import SERVER_EXITS, server_command
@@ -44,52 +45,42 @@ def _filter(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) 
     exits=f"{SERVER_EXITS[:-1]}, 130 interrupted.",
 )
 @topic_argument()
-@click.option("-f", "--follow", "is_followed", is_flag=True, help="Print new messages as they arrive, until Ctrl-C.")
-@click.option(
-    "--from",
+@option("-f, --follow", "Print new messages as they arrive, until Ctrl-C.", "is_followed")
+@option(
+    "--from WHERE",
+    "earliest, latest, an offset, a time (2026-01-31T12:00, 12:00; local unless it has a zone), or how long ago (10m).",
     "start",
     type=START,
-    metavar="WHERE",
-    help="earliest, latest, an offset, a time (2026-01-31T12:00, 12:00; local unless it has a zone), or how long ago "
-    "(10m).",
 )
-@click.option("-n", "--last", type=click.IntRange(min=1), metavar="N", help="Print the newest N messages. Default: 10.")
-@click.option(
-    "-e", "--exit-at-end", is_flag=True, help="Stop at the end of the topic. This is the default without --follow."
-)
-@click.option(
-    "-p",
-    "--partition",
+@option("-n, --last N", "Print the newest N messages. Default: 10.", type=click.IntRange(min=1))
+@option("-e, --exit-at-end", "Stop at the end of the topic. This is the default without --follow.")
+@option(
+    "-p, --partition NUMBER",
+    "Read only this partition. Default: all partitions, merged by time.",
     type=click.IntRange(min=0),
-    metavar="NUMBER",
-    help="Read only this partition. Default: all partitions, merged by time.",
 )
-@click.option(
-    "-g",
-    "--group",
-    metavar="GROUP",
+@option(
+    "-g, --group GROUP",
+    "Read as a member of this consumer group, and commit the printed messages.",
     shell_complete=completed_by("complete_group"),
-    help="Read as a member of this consumer group, and commit the printed messages.",
 )
-@click.option(
-    "--filter",
+@option(
+    "--filter CONDITION",
+    "Print only messages that match: a text in the payload, or text, key, header.NAME or a JSON path such as "
+    ".customer.name, compared by = != ~ (contains) !~ < <= > >= with a value. May be repeated: all must match.",
     "wanted",
     multiple=True,
-    metavar="CONDITION",
     callback=_filter,
-    help="Print only messages that match: a text in the payload, or text, key, header.NAME or a JSON path such as "
-    ".customer.name, compared by = != ~ (contains) !~ < <= > >= with a value. May be repeated: all must match.",
 )
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N messages.")
+@option("--limit N", "Stop after N messages.", type=click.IntRange(min=1))
 @payload_kind_option
-@click.option("--headers", "with_headers", is_flag=True, help="Show headers (JSON and CSV always include them).")
-@click.option("--raw", "is_raw", is_flag=True, help="Print only the payloads, each followed by a line end.")
-@click.option(
-    "--format",
+@option("--headers", "Show headers (JSON and CSV always include them).", "with_headers")
+@option("--raw", "Print only the payloads, each followed by a line end.", "is_raw")
+@option(
+    "--format TEMPLATE",
+    "A template: {partition} {offset} {time} {timestamp} {id} {key} {headers} {payload}, \\t, \\n.",
     "template",
-    metavar="TEMPLATE",
     callback=check_template,
-    help="A template: {partition} {offset} {time} {timestamp} {id} {key} {headers} {payload}, \\t, \\n.",
 )
 def tail_command(
     *,

@@ -11,6 +11,7 @@ import click
 from courser.cli.cells import ABSENT, Record, as_size, fields, size_text
 from courser.cli.connecting import ask_server
 from courser.cli.lag import as_age
+from courser.cli.options import option
 from courser.cli.records import Section, emit_thing
 from courser.cli.server_options import server_command
 from courser.cli.terminal import flush
@@ -102,16 +103,13 @@ _SECTIONS = (
 
 
 @server_command("top", "courser top", "courser top --interval 5", "courser top --once", "courser top -o jsonl")
-@click.option(
-    "-i",
-    "--interval",
+@option(
+    "-i, --interval SECONDS",
+    "The time between two readings: rates are averages over it.",
     type=click.FloatRange(0.1, 3600),
-    metavar="SECONDS",
     default=2.0,
-    show_default=True,
-    help="The time between two readings: rates are averages over it.",
 )
-@click.option("--once", is_flag=True, help="Print one report and exit. This is the default without a terminal.")
+@option("--once", "Print one report and exit. This is the default without a terminal.")
 def top_command(*, interval: float, once: bool, output: str) -> None:
     """Show what the server is doing now: rates, lag and its trend, the slowest commands, the disk.
 

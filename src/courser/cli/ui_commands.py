@@ -3,10 +3,9 @@
 import os
 import webbrowser
 
-import click
-
 from courser.cli.connecting import ask_server, find_target
 from courser.cli.failures import Failure
+from courser.cli.options import option
 from courser.cli.records import emit_deed
 from courser.cli.server_options import server_command
 from courser.cli.terminal import write
@@ -15,11 +14,10 @@ from courser.client.targets import Target
 
 
 @server_command("ui", "courser ui", "courser ui --print", "courser ui --address https://console.example.com/courser")
-@click.option("--print", "is_printed", is_flag=True, help="Print the link instead of opening a browser.")
-@click.option(
-    "--address",
-    metavar="URL",
-    help="Where the browser finds the server, if a proxy or TLS is in between. Default: the server's HTTP port.",
+@option("--print", "Print the link instead of opening a browser.", "is_printed")
+@option(
+    "--address URL",
+    "Where the browser finds the server, if a proxy or TLS is in between. Default: the server's HTTP port.",
 )
 def ui_command(*, is_printed: bool, address: str | None, output: str) -> None:
     """Open the web console in the browser, logged in as the user of the context.

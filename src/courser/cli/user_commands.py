@@ -15,6 +15,7 @@ from courser.cli.connecting import ask_server
 from courser.cli.failures import ExitCode
 from courser.cli.lazy import completed_by
 from courser.cli.naming import TopicPath, any_place_argument, identifier, sought
+from courser.cli.options import option
 from courser.cli.permission_words import Names, parse_permissions, permission_rows, permissions_record
 from courser.cli.records import Section, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command
@@ -36,29 +37,24 @@ _user_argument = click.argument("user", metavar="USER", shell_complete=completed
 
 
 def _permission_options(function: _Function) -> _Function:
-    allowed = click.option(
-        "--allow",
-        "allowed",
-        metavar="PLACE:WORDS",
-        multiple=True,
-        help="Permissions by name: shop/orders:read for a topic, shop:send for a stream, '*:poll' for all. Words: read "
+    allowed = option(
+        "--allow PLACE:WORDS",
+        "Permissions by name: shop/orders:read for a topic, shop:send for a stream, '*:poll' for all. Words: read "
         "(topics, messages, groups), poll (messages only), send, manage; or any permission below. May be repeated.",
-    )
-    everywhere = click.option(
-        "-g",
-        "--global-permissions",
-        "everywhere",
-        metavar="LIST",
-        help="Permissions for all streams: manage_servers, read_servers, manage_users, read_users, manage_streams, "
-        "read_streams, manage_topics, read_topics, poll_messages, send_messages; or m_srv, r_srv, m_usr ...",
-    )
-    streams = click.option(
-        "-s",
-        "--stream-permissions",
-        "streams",
-        metavar="STREAM:LIST#TOPIC:LIST",
+        "allowed",
         multiple=True,
-        help="Permissions for one stream and its topics, by id: 3:r_str,p_msg#1:s_msg. May be repeated.",
+    )
+    everywhere = option(
+        "-g, --global-permissions LIST",
+        "Permissions for all streams: manage_servers, read_servers, manage_users, read_users, manage_streams, "
+        "read_streams, manage_topics, read_topics, poll_messages, send_messages; or m_srv, r_srv, m_usr ...",
+        "everywhere",
+    )
+    streams = option(
+        "-s, --stream-permissions STREAM:LIST#TOPIC:LIST",
+        "Permissions for one stream and its topics, by id: 3:r_str,p_msg#1:s_msg. May be repeated.",
+        "streams",
+        multiple=True,
     )
     return allowed(everywhere(streams(function)))
 
@@ -112,13 +108,7 @@ async def _names(client: Client, permissions: Permissions | None) -> Names:
 )
 @click.argument("name")
 @click.argument("new_password", metavar="[PASSWORD]", required=False)
-@click.option(
-    "--user-status",
-    type=click.Choice(tuple(_STATES)),
-    default="active",
-    show_default=True,
-    help="Inactive users can do nothing.",
-)
+@option("--user-status", "Inactive users can do nothing.", type=click.Choice(tuple(_STATES)), default="active")
 @_permission_options
 def create_command(
     *,
