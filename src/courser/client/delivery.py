@@ -132,8 +132,8 @@ class Delivery:
         """Number of batches so far."""
         self._size = 0
         """Unacknowledged bytes."""
-        self._room: asyncio.Future[None] | None = None
-        self._idle: asyncio.Future[None] | None = None
+        self._progress: asyncio.Future[None] | None = None
+        """Done at the next result of a batch. None if nobody waits for it."""
         self._recovery: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         """Runs while there are batches."""
@@ -173,7 +173,7 @@ class Delivery:
         self._ready.clear()
         self._in_flight.clear()
         self._size = 0
-        self._let_in()
+        self._note_progress()
 
     # --- waiting --------------------------------------------------------------------------------------
 
@@ -181,16 +181,22 @@ class Delivery:
         """Let the loop process replies, and wait while the buffer is full."""
         await asyncio.sleep(0)
         while self._size > self._settings.buffer_size and not self._is_closed:
-            if self._room is None:
-                self._room = self._loop.create_future()
-            await asyncio.shield(self._room)
+            await self._progressed()
 
     async def drained(self) -> None:
         """Wait until every batch is acknowledged or has failed."""
         while self._ready or self._in_flight:
-            if self._idle is None:
-                self._idle = self._loop.create_future()
-            await asyncio.shield(self._idle)
+            await self._progressed()
+
+    async def _progressed(self) -> None:
+        if self._progress is None:
+            self._progress = self._loop.create_future()
+        await asyncio.shield(self._progress)
+
+    def _note_progress(self) -> None:
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            progress.set_result(None)
 
     @property
     def has_failed(self) -> bool:
@@ -225,17 +231,7 @@ class Delivery:
             error.__cause__ = self._link.last_error
             self._fail(batch, error)
         self._pump()
-        self._let_in()
-
-    def _let_in(self) -> None:
-        if self._room is not None and self._size <= self._settings.buffer_size:
-            room, self._room = self._room, None
-            if not room.done():
-                room.set_result(None)
-        if self._idle is not None and not self._ready and not self._in_flight:
-            idle, self._idle = self._idle, None
-            if not idle.done():
-                idle.set_result(None)
+        self._note_progress()
 
     # --- the wire -------------------------------------------------------------------------------------
 
@@ -294,7 +290,7 @@ class Delivery:
             else:
                 self._fail(batch, error)
         self._pump()
-        self._let_in()
+        self._note_progress()
 
     def _put_back(self, batch: PendingBatch) -> None:
         """Put the batch back at its old place in the queue, to keep the order."""
@@ -341,7 +337,7 @@ class Delivery:
             self._recovery = None
             if not self._is_closed:
                 self._pump()
-                self._let_in()
+                self._note_progress()
 
     def _pause(self) -> float:
         """How long to wait before batches are sent again: not at first, longer if each time the connection breaks."""
