@@ -90,7 +90,7 @@ def _rows(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, s
             yield from _row_of(get_args(get_args(hint)[0])[0])
         elif isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint not in _KINDS:
             yield from _rows(hint)
-        else:
+        elif Kind.ABSENT not in getattr(hint, "__metadata__", ()):
             yield f"`{prefix}{name}`", _form(hint), meaning
 
 
