@@ -381,12 +381,10 @@ class AddressRefused(CourserError):
 
     @property
     def reason(self) -> str:
-        """What went wrong."""
         return f"cannot listen on {self.address}: {self.cause.strerror or self.cause}"
 
     @property
     def remedy(self) -> str:
-        """What to do."""
         match self.cause.errno:
             case errno.EADDRINUSE:
                 return f"stop the program that uses this port, or set {self.key} to another one"

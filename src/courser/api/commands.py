@@ -100,7 +100,7 @@ class GetMe(Command, frozen=True):
 
 @command(21, r.ClientDetails, Action.READ_SERVER, http="GET /clients/{client_id}")
 class GetClient(Command, frozen=True):
-    """Describe another connection."""
+    """Describe a connection by its id."""
 
     client_id: U32
 

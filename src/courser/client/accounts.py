@@ -175,7 +175,7 @@ class Accounts(Asking):
         return await self._ask(c.GetMe(), r.ClientDetails)
 
     async def get_client(self, client_id: int) -> r.ClientDetails:
-        """Another connection."""
+        """One connection, as the server sees it, by its id."""
         return await self._ask(c.GetClient(client_id), r.ClientDetails)
 
     async def get_clients(self) -> list[r.ClientInfo]:

@@ -97,7 +97,7 @@ class BatchView:
         return ends, _gathered(self.body, starts, starts + lengths)
 
     def header_blocks(self) -> tuple[NDArray[np.int64], memoryview]:
-        """The same for the blocks of user headers."""
+        """All blocks of user headers one after another, with starts and end like those of ``payloads``."""
         lengths = self.header_lengths()
         ends = np.zeros(self.count + 1, np.int64)
         np.cumsum(lengths, out=ends[1:])

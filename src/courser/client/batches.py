@@ -88,7 +88,7 @@ class PolledBatches:
 
     @property
     def views(self) -> list[BatchView]:
-        """The batches."""
+        """The batches, each as columns."""
         # Not a cached_property: that of Python 3.11 takes a lock.
         if self._views is None:
             self._views = list(batches_of(self._polled))

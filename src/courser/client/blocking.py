@@ -132,7 +132,7 @@ def with_parameters_of(original: Callable[..., Any]) -> Callable[[Method], Metho
 
 
 def _blocking(owner: type, member: Any) -> Any:
-    """The same method, which returns when the original is done; or the same property."""
+    """A method that runs the original on the event loop and returns when it is done; or the original property."""
     if isinstance(member, property):
         return property(_blocking(owner, member.fget))
     is_async = inspect.iscoroutinefunction(member)

@@ -195,7 +195,6 @@ class Connection(asyncio.BufferedProtocol):
     # --- asyncio's side -------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
         # uvloop's transports do not derive from asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
         self._patience = ReadPatience(transport)
@@ -206,7 +205,6 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Process received bytes."""
         self._end += nbytes
         try:
             if self._buffer is self._base:
@@ -336,7 +334,6 @@ class Connection(asyncio.BufferedProtocol):
             self.closed.set_result(None)
 
     def close(self) -> None:
-        """Close the connection."""
         if self.error is None:
             self.error = ConnectionFailed(self.address, "this client closed the connection")
         if self._transport is not None:

@@ -315,12 +315,12 @@ class Consumer:
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """The assigned partitions."""
+        """The ids of the assigned partitions."""
         return self._positions.partition_ids
 
     @property
     def paused(self) -> tuple[int, ...]:
-        """The paused partitions."""
+        """The ids of the paused partitions."""
         return self._positions.paused
 
     def position(self, partition_id: int) -> int:

@@ -14,6 +14,7 @@ import msgspec
 
 from courser.client.targets import Target, parse_target, with_options
 from courser.errors import TargetRefused
+from courser.model.setting_kinds import value_to_toml
 
 _FILE_NAME = "contexts.toml"
 _FILE_MODE = 0o600
@@ -139,25 +140,18 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _as_toml(contexts: Contexts) -> str:
     lines = ["# Servers and logins saved by courser. Contains secrets: do not share this file.", ""]
     if contexts.current is not None:
-        lines += [f"current = {_literal(contexts.current)}", ""]
+        lines += [f"current = {value_to_toml(contexts.current)}", ""]
     for name, context in sorted(contexts.saved.items()):
-        lines.append(f"[contexts.{_literal(name)}]")
+        lines.append(f"[contexts.{value_to_toml(name)}]")
         for key in ("url", "username", "password", "token"):
             value = getattr(context, key)
             if value is not None:
-                lines.append(f"{key} = {_literal(value)}")
+                lines.append(f"{key} = {value_to_toml(value)}")
         if context.options:
-            pairs = ", ".join(f"{key} = {_literal(value)}" for key, value in sorted(context.options.items()))
+            pairs = ", ".join(f"{key} = {value_to_toml(value)}" for key, value in sorted(context.options.items()))
             lines.append(f"options = {{ {pairs} }}")
         lines.append("")
     return "\n".join(lines)
-
-
-def _literal(value: str | float | bool) -> str:
-    if not isinstance(value, str):
-        return str(value).lower() if isinstance(value, bool) else repr(value)
-    # A JSON string is a TOML string, except for DEL.
-    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
 
 
 @dataclass(frozen=True, slots=True)

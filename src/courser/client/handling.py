@@ -130,7 +130,7 @@ def decoder_of(payload_type: Any) -> Decoder:
 
 
 class Handling:
-    """Calls one handler."""
+    """Calls the handler of a processor, again after failures, and counts the results."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class Partitioning:
 
     @staticmethod
     def partition(partition_id: int) -> ToPartition:
-        """Use this partition."""
+        """Use the partition with this id."""
         return ToPartition(partition_id)
 
     @staticmethod
@@ -114,7 +114,7 @@ class PollingStrategy(msgspec.Struct, frozen=True):
 
     @classmethod
     def Offset(cls, value: int) -> "PollingStrategy":  # noqa: N802
-        """At this offset."""
+        """Start at this offset."""
         return cls(PollingKind.OFFSET, value)
 
     @classmethod

@@ -34,7 +34,6 @@ class Encryptor:
         self._cipher = AESGCM(_key_bytes(key))
 
     def encrypt(self, data: Buffer) -> bytes:
-        """Encrypt a payload."""
         nonce = os.urandom(_NONCE_SIZE)
         return nonce + self._cipher.encrypt(nonce, data, None)
 

@@ -82,7 +82,7 @@ class PendingBatch(Outbox):
         return self.sent
 
     def settle(self, *, sent: Sent | None = None, error: CourserError | None = None) -> None:
-        """Set the result."""
+        """Set the result, and wake those who wait for it."""
         self.sent, self.error = sent, error
         self.packed = None
         for waiter in self.waiters:

@@ -29,12 +29,10 @@ class Positions:
 
     @property
     def partition_ids(self) -> tuple[int, ...]:
-        """All assigned partitions."""
         return tuple(self._next)
 
     @property
     def paused(self) -> tuple[int, ...]:
-        """The paused ones."""
         return tuple(sorted(self._paused))
 
     @property

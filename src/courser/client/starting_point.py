@@ -91,7 +91,7 @@ class StartingPoint:
         return begin
 
     async def stored(self, partition_id: int) -> int | None:
-        """The committed offset."""
+        """The offset that is stored for the reader; None if there is none."""
         if self._reader is None:
             return None
         command = c.GetConsumerOffset(self._reader, self._stream, self._topic, partition_id)

@@ -5,8 +5,9 @@ user and password; options after a question mark.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
+from typing import get_type_hints
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from courser.client.argument_checks import has_type
@@ -77,7 +78,7 @@ class Target:
 
     @property
     def address(self) -> str:
-        """``host:port``."""
+        """The address as ``host:port``."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -120,7 +121,8 @@ class Target:
             raise TargetRefused("a password is given without a user name: pass username=, or set COURSER_USERNAME")
 
 
-_FIELDS = {entry.name for entry in fields(Target)}
+_KINDS = get_type_hints(Target)
+"""The types of the options. A float is a time in seconds."""
 _ALIASES = {
     "user": "username",
     "personal_access_token": "token",
@@ -193,8 +195,8 @@ def with_options(target: Target, options: Mapping[str, object]) -> Target:
         key = _ALIASES.get(name, name)
         if key in _IGNORED:
             continue
-        if key not in _FIELDS:
-            known = ", ".join(sorted(_FIELDS))
+        if key not in _KINDS:
+            known = ", ".join(sorted(_KINDS))
             raise TargetRefused(f'unknown connection option "{name}"; known are {known}')
         values[key] = checked = _value_of(key, value) if isinstance(value, str) else value
         if not has_type(checked, Target, key):
@@ -202,19 +204,13 @@ def with_options(target: Target, options: Mapping[str, object]) -> Target:
     return replace(target, **values)  # type: ignore[arg-type]  # each by the kind of its field
 
 
-_DURATIONS = frozenset(
-    {"connect_timeout", "request_timeout", "heartbeat_interval", "reconnect_interval", "reconnect_interval_max"}
-)
-_FLAGS = frozenset({"tls", "tls_verify", "reconnect", "tracing"})
-
-
 def _value_of(key: str, text: str) -> object:
     try:
-        if key in _FLAGS:
+        if _KINDS[key] is bool:
             return _BOOLEANS[text.lower()]
-        if key in _DURATIONS:
+        if _KINDS[key] is float:
             return _seconds(text)
-        if key == "port":
+        if _KINDS[key] is int:
             return int(text)
         if key == "reconnect_attempts":
             return None if text == "unlimited" else int(text)

@@ -273,7 +273,7 @@ _PORT_MAX = 65_535
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen."""
+    """A host and a port to listen at."""
 
     host: str
     port: int
@@ -305,13 +305,14 @@ ADDRESS = SettingKind(
 # --- values that are not checked ----------------------------------------------------------------------
 
 
-def _anything_to_toml(value: object) -> str:
+def value_to_toml(value: object) -> str:
+    """A truth value, a number or a text as TOML spells it."""
     if isinstance(value, bool):
         return bool_to_toml(value)
     return str(value) if isinstance(value, int | float) else quoted(str(value))
 
 
 ANYTHING: SettingKind[object] = SettingKind(
-    "any", "an Iggy key that Courser does not use", lambda value: value, lambda text: text, _anything_to_toml
+    "any", "an Iggy key that Courser does not use", lambda value: value, lambda text: text, value_to_toml
 )
 """For keys that Courser does not use."""

@@ -40,7 +40,7 @@ class FilesTopic:
         self._files = LocalFileSystem()
 
     def facts(self) -> TopicFacts:
-        """Raises ``ReadFailed``."""
+        """Read descriptors, ledgers and the headers of open segments. Raises ``ReadFailed``."""
         stream_id, topic = self._find()
         partitions = {}
         for partition in topic.partitions:
@@ -53,7 +53,6 @@ class FilesTopic:
         return TopicFacts(topic.uuid, partitions)
 
     def segments(self, partition: int) -> list[ListedSegment]:
-        """Raises ``ReadFailed``."""
         stream_id, topic = self._find()
         return self._segments(stream_id, topic, partition)
 

@@ -50,7 +50,6 @@ class MissingSegment:
     """Where it should be: ``the files in ...``."""
 
     def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:  # noqa: ARG002
-        """Raises ``OffsetsUnavailable``."""
         reason = f"missing from {self.place}"
         raise OffsetsUnavailable(ErrorCode.OFFSET_GONE, first_offset=start, end_offset=end, reason=reason)
 

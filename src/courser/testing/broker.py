@@ -155,7 +155,6 @@ class _ServerEnd:
         self._pipe.pause(is_paused=True)
 
     def resume(self) -> None:
-        """Receive again."""
         self._pipe.pause(is_paused=False)
 
     def finish(self, reason: str = "") -> None:
@@ -210,7 +209,7 @@ class TestBroker:
 
     @property
     def broker(self) -> Broker:
-        """The broker itself."""
+        """The broker that runs inside."""
         assert self._broker is not None, "it is not open: use it in `async with`"
         return self._broker
 
