@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 
 from courser.errors import InvalidBatch
 from courser.records.batch import Batch
-from courser.records.classic import ClassicLimits, Dialect, classic_size_max, decode_classic, encode_classic
-from courser.records.classic_decoding import USUAL_LIMITS
+from courser.records.classic import (
+    USUAL_LIMITS,
+    ClassicLimits,
+    Dialect,
+    classic_size_max,
+    decode_classic,
+    encode_classic,
+)
 from courser.records.user_headers import is_typed, typed_from_untyped, untyped_from_typed
 
 ORIGIN = 0x00060A24181E4000

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from courser.records import batch, classic_decoding, classic_encoding, frame_walk, stored_header
+from courser.records import batch, classic, frame_walk, stored_header
 from courser.storage import index_entries
 from tests.records.walks import BOTH
 
@@ -19,7 +19,7 @@ def walk(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
         patch.setattr(index_entries, "first_in_cells", module.first_in_cells)
         patch.setattr(batch, "check_batch", module.check_batch)
         patch.setattr(stored_header, "stamp_header", module.stamp_header)
-        patch.setattr(classic_decoding, "survey_classic", module.survey_classic)
-        patch.setattr(classic_decoding, "frames_from_classic", module.frames_from_classic)
-        patch.setattr(classic_encoding, "classic_from_frames", module.classic_from_frames)
+        patch.setattr(classic, "survey_classic", module.survey_classic)
+        patch.setattr(classic, "frames_from_classic", module.frames_from_classic)
+        patch.setattr(classic, "classic_from_frames", module.classic_from_frames)
         yield module

@@ -8,10 +8,14 @@ from hypothesis import strategies as st
 
 from courser.records import frame_walk_pure
 from courser.records.batch import encode_batch, parse_batch
-from courser.records.classic import Dialect, classic_size_max, decode_classic
-from courser.records.classic_decoding import USUAL_LIMITS, decode_many, decode_usual
-from courser.records.classic_encoding import encode_many
-from courser.records.classic_single import decode_single, encode_single
+from courser.records.classic import (
+    USUAL_LIMITS,
+    Dialect,
+    classic_size_max,
+    decode_classic,
+    decode_compiled,
+    decode_each,
+)
 from tests.records.classic_messages import (
     FAR,
     LONG,
@@ -64,41 +68,6 @@ class TestRoundTrip:
         assert encode(batches, dialect, base_offset=offset, base_timestamp=timestamp) == b"".join(polled)
 
     @every_dialect
-    @given(message=messages_with(FAR).map(lambda messages: messages[0]))
-    def test_the_short_cut_for_one_message_changes_nothing(self, dialect: Dialect, message: Message) -> None:
-        section = memoryview(section_of([message], dialect))
-        short = decode_single(
-            section,
-            dialect=dialect,
-            ids=random_ids,
-            payload_size_max=USUAL_LIMITS.payload_size_max,
-            user_headers_size_max=USUAL_LIMITS.user_headers_size_max,
-        )
-        assert short is not None
-        (long,) = decode_many(section, 1, dialect=dialect, ids=random_ids, limits=USUAL_LIMITS)
-        assert (short.origin_timestamp, short.body, short.checksums) == (
-            long.origin_timestamp,
-            long.body,
-            long.checksums,
-        )
-        assert short.frames.frame_size == long.frames.frame_size
-        into = bytearray(classic_size_max(len(long.body), long.count, dialect))
-        both = []
-        for write in (encode_many, encode_single):
-            end = write(
-                long.body,
-                long.frames,
-                base_offset=3,
-                base_timestamp=4,
-                origin_timestamp=long.origin_timestamp,
-                dialect=dialect,
-                into=memoryview(into),
-                position=0,
-            )
-            both.append(into[:end])
-        assert both[0] == both[1]
-
-    @every_dialect
     @given(messages=messages_with(FAR), data=st.data())
     def test_the_compiled_way_changes_nothing(
         self, dialect: Dialect, messages: list[Message], data: st.DataObject
@@ -107,9 +76,9 @@ class TestRoundTrip:
         for _ in range(data.draw(st.integers(0, 2))):
             section[data.draw(st.integers(0, len(section) - 1))] ^= 1 << data.draw(st.integers(0, 7))
         view, count = memoryview(section), len(messages)
-        quick = decode_usual(view, count, dialect=dialect, ids=random_ids, limits=USUAL_LIMITS)
+        quick = decode_compiled(view, count, dialect=dialect, ids=random_ids, limits=USUAL_LIMITS)
         if quick is not None:
-            (slow,) = decode_many(view, count, dialect=dialect, ids=random_ids, limits=USUAL_LIMITS)
+            (slow,) = decode_each(view, count, dialect=dialect, ids=random_ids, limits=USUAL_LIMITS)
             assert (quick.origin_timestamp, quick.body, quick.checksums) == (
                 slow.origin_timestamp,
                 slow.body,
@@ -122,7 +91,7 @@ class TestRoundTrip:
     def test_usual_messages_go_the_compiled_way(self, walk: ModuleType, dialect: Dialect, count: int) -> None:
         messages = [Message(b"x" * number, origin=ORIGIN + number) for number in range(count)]
         section = memoryview(section_of(messages, dialect))
-        batch = decode_usual(section, count, dialect=dialect, ids=random_ids, limits=USUAL_LIMITS)
+        batch = decode_compiled(section, count, dialect=dialect, ids=random_ids, limits=USUAL_LIMITS)
         assert (batch is None) == (walk is frame_walk_pure)
 
     @every_dialect

@@ -11,7 +11,7 @@ import pytest
 from courser.api import commands as c
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition, Transport
-from courser.records import classic_decoding
+from courser.records import classic as classic_messages
 from courser.storage import partition_log
 from courser.storage.log_reader import LogReader
 from courser.storage.settings import DEFAULT_LIMITS
@@ -53,7 +53,7 @@ STEPS = {
     "reading": (LogReader, "read", "poll"),
     "writing": (partition_log, "write_all", "send"),
     "encoding": (classic, "encode_polled", "poll"),
-    "decoding": (classic_decoding, "frames_from_classic", "send"),
+    "decoding": (classic_messages, "frames_from_classic", "send"),
 }
 
 

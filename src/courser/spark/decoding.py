@@ -18,7 +18,7 @@ from courser.client.arrow import gather
 from courser.errors import InvalidBatch
 from courser.model.quantities import CALENDAR_END
 from courser.records import layout
-from courser.records.classic_layout import FRAME_HEADER
+from courser.records.frame_walk_pure import FRAME_FIELDS
 from courser.records.frames import survey_frames
 from courser.spark.errors import ReadFailed
 from courser.spark.header_blocks import Positions, find_entries, headers_column, key_column
@@ -176,9 +176,9 @@ class _Frames:
         """The headers of all frames."""
         # An overlapping view with a header at every byte, so that indexing it reads a header at any position.
         every_byte: NDArray[np.void] = np.ndarray(
-            (len(self.data) - FRAME_HEADER.itemsize + 1,), f"V{FRAME_HEADER.itemsize}", self.records, 0, (1,)
+            (len(self.data) - FRAME_FIELDS.itemsize + 1,), f"V{FRAME_FIELDS.itemsize}", self.records, 0, (1,)
         )
-        return every_byte[self.starts].view(FRAME_HEADER)
+        return every_byte[self.starts].view(FRAME_FIELDS)
 
     def field(self, name: str) -> Positions:
         """One numeric field of every frame header."""
@@ -244,7 +244,8 @@ def _numbers(kind: Any, values: NDArray[Any]) -> Any:
 def _ids(frames: _Frames) -> Any:
     count = len(frames.starts)
     bounds = np.arange(0, 16 * count + 1, 16, dtype=np.int32)
-    ids = np.ascontiguousarray(frames.headers["id"])
+    ids = np.empty((count, 2), "<u8")
+    ids[:, 0], ids[:, 1] = frames.headers["id_low"], frames.headers["id_high"]
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(ids)])
 
 

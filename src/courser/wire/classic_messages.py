@@ -16,8 +16,14 @@ from courser.errors import ErrorCode, InvalidBatch
 from courser.model.identifiers import Identifier
 from courser.model.messaging import Partitioning
 from courser.records.batch import Batch
-from courser.records.classic import ClassicLimits, Dialect, decode_classic, encode_classic, header_size_of
-from courser.records.classic_encoding import drop_user_headers
+from courser.records.classic import (
+    ClassicLimits,
+    Dialect,
+    decode_classic,
+    drop_user_headers,
+    encode_classic,
+    header_size_of,
+)
 from courser.records.frame_walk import take_classic_send
 from courser.records.frames import FrameLayout
 from courser.records.layout import BATCH_HEADER_SIZE, FRAME_HEADER_SIZE, WIRE_HEADER
