@@ -35,8 +35,8 @@ def copy_of(walk: ModuleType, **replacements: object) -> ModuleType:
 
 @pytest.fixture
 def compiled() -> ModuleType:
-    found: ModuleType = pytest.importorskip(frame_walk.COMPILED_NAME)
-    return found
+    found = frame_walk.find_compiled()
+    return pytest.skip("it was not compiled") if found is None else found
 
 
 def test_the_compiled_functions_return_the_results(compiled: ModuleType) -> None:
@@ -85,6 +85,13 @@ def test_a_library_that_cannot_be_loaded_is_reported_and_not_used(
     monkeypatch.delenv("COURSER_PURE", raising=False)
     with pytest.warns(RuntimeWarning, match="does not work, using Python code.*file too short"):
         assert frame_walk.choose() is frame_walk_pure
+
+
+def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = copy_of(frame_walk_pure, INTERFACE=frame_walk_pure.INTERFACE - 1)
+    monkeypatch.setitem(sys.modules, frame_walk.COMPILED_NAME, other)
+    monkeypatch.delenv("COURSER_PURE", raising=False)
+    assert frame_walk.choose() is frame_walk_pure
 
 
 def test_without_a_library_nothing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

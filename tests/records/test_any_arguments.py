@@ -18,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from courser.records import frame_walk_pure
-from courser.records.batch import NewMessage, build_batch, encode_batch
+from courser.records.batch import NewMessage, build_batch, sent_header
 from courser.records.checksum import xxh3
+from courser.records.producers import BatchProducer
 from courser.records.stored_header import PartitionIdentity, blank_header, stamp
 from tests.test_compiled_part import COMPILED_ONLY
 
@@ -154,8 +155,14 @@ def arguments_of_first_in_cells(dice: Dice) -> Arguments:
     )
 
 
+def sent_batch(dice: Dice) -> bytes:
+    batch = build_batch(dice.messages())
+    batch.producer = BatchProducer(5, 1, 2, batch.count) if dice.choice(0, 1) else None
+    return bytes(sent_header(batch) + batch.body)
+
+
 def arguments_of_check_batch(dice: Dice) -> Arguments:
-    return (dice.readable(bytes(encode_batch(build_batch(dice.messages())))),)
+    return (dice.readable(sent_batch(dice)),)
 
 
 def arguments_of_stamp_header(dice: Dice) -> Arguments:
@@ -190,7 +197,7 @@ def arguments_of_take_classic_send(dice: Dice) -> Arguments:
 
 
 def arguments_of_take_vsr_send(dice: Dice) -> Arguments:
-    batch = bytes(encode_batch(build_batch(dice.messages())))
+    batch = sent_batch(dice)
     body = struct.pack("<I5s", dice.choice(5, 5, 5, 4, 800, 2**32 - 1), b"where") + batch
     checksum = dice.choice(0, 0, xxh3(body), 5)
     fields = 256 + len(body), dice.choice(5, 5, 5, 8), b"client", checksum, 9, dice.choice(160, 160, 2), 8
@@ -282,4 +289,4 @@ def test_any_arguments_are_answered_or_refused(walk: ModuleType, name: str, numb
 
 def test_every_function_is_tried(walk: ModuleType) -> None:
     if walk is not frame_walk_pure:
-        assert {name for name in dir(walk) if not name.startswith("_")} == {*FUNCTIONS, "xxh3"}
+        assert {name for name in dir(walk) if not name.startswith("_")} == {*FUNCTIONS, "xxh3", "INTERFACE"}

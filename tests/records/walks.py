@@ -3,7 +3,6 @@
 A module without such a mark runs twice: with the compiled walk, if it was built, and with Python's.
 """
 
-from importlib import import_module
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -23,7 +22,7 @@ _NAMES = (
 
 compiled: ModuleType | None
 try:
-    compiled = import_module(frame_walk.COMPILED_NAME)
+    compiled = frame_walk.find_compiled()
 except ImportError:
     compiled = None
 

@@ -1,6 +1,6 @@
 """Settings of the broker, each with the key of the configuration that sets it. Durations are in microseconds."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import msgspec
 
@@ -15,6 +15,7 @@ from courser.model.topic_options import COMPRESSIONS, TOPIC_OPTIONS, TopicOption
 from courser.records.encryption import NO_KEYS, KeyRing
 from courser.records.stored_body import Encryption
 from courser.storage.message_window import Deduplication
+from courser.storage.producer_table import ProducerLimits
 from courser.storage.segment_index import IndexCache
 from courser.storage.settings import DEFAULT_LIMITS, EngineLimits
 
@@ -315,7 +316,9 @@ class BrokerSettings:
     keys: KeyRing = NO_KEYS
     """The keys for reading, that of ``encryption`` included."""
     deduplication: Deduplication | None = None
-    """None: messages that are sent again are stored again."""
+    """None: messages that are sent again are stored again, unless their producer is idempotent."""
+    producers: ProducerLimits = field(default_factory=ProducerLimits)
+    """What is remembered of idempotent producers."""
     series_count_max: int = setting(
         "http.metrics.max_series",
         kinds.integer(0, 100_000),
@@ -336,7 +339,7 @@ def broker_settings(
 ) -> BrokerSettings:
     """The settings that the configuration makes."""
     defaults = asdict(configuration.fill(TopicDefaults))
-    others: dict[str, object] = {}
+    others: dict[str, object] = {"producers": configuration.fill(ProducerLimits)}
     if not configuration[SAVER_ENABLED]:
         others["saver_interval"] = None
     if not configuration[SCRUBBER_ENABLED]:

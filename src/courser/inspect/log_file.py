@@ -12,7 +12,14 @@ from courser.records.compression import CodecMissing
 from courser.records.encryption import NO_KEYS, KeyMissing, KeyRing, key_name
 from courser.records.frames import Frame, checksum_fields, iterate_frames, wrong_frame_checksums
 from courser.records.stored_body import decode
-from courser.records.stored_header import NO_PRODUCER, BadBatch, PartitionIdentity, frames_of, has_valid_batch_checksum
+from courser.records.stored_header import (
+    NO_PRODUCER,
+    BadBatch,
+    PartitionIdentity,
+    StoredHeader,
+    frames_of,
+    has_valid_batch_checksum,
+)
 from courser.records.user_headers import iterate_user_headers
 from courser.storage.files import FileSystem
 from courser.storage.identity_search import first_header, owner_of
@@ -81,6 +88,7 @@ class BatchRow:
     """The id of the key."""
     frame_size: int
     producer: str | None
+    """A publish, or a client's idempotent producer."""
     sequence: int | None
     batch_checksum: str
     body_hash: str
@@ -215,7 +223,7 @@ class LogInspection:
 
 def _batch_row(batch: GoodBatch, check: BatchCheck) -> BatchRow:
     header = batch.header
-    has_producer = header.producer != NO_PRODUCER
+    producer, sequence = _producer_of(header)
     problems = list(check.problems)
     if check.lying_frames:
         problems.append(f"messages sent with a wrong checksum: {len(check.lying_frames)}")
@@ -232,12 +240,20 @@ def _batch_row(batch: GoodBatch, check: BatchCheck) -> BatchRow:
         codec=layout.Compression(header.codec).name.lower(),
         encryption_key=key_name(header.encryption_key_id) if header.encryption_key_id else None,
         frame_size=header.frame_size,
-        producer=header.producer.hex() if has_producer else None,
-        sequence=header.sequence if has_producer else None,
+        producer=producer,
+        sequence=sequence,
         batch_checksum=f"{header.batch_checksum:016x}",
         body_hash=f"{header.body_hash:016x}",
         checksums="; ".join(problems) or "ok",
     )
+
+
+def _producer_of(header: StoredHeader) -> tuple[str | None, int | None]:
+    """Who appended a batch, and its number: a publish in hexadecimal digits, or id and epoch of a client's producer."""
+    sent_by = header.batch_producer
+    if sent_by is not None:
+        return f"{sent_by.producer_id} epoch {sent_by.epoch}", sent_by.sequence
+    return (None, None) if header.producer == NO_PRODUCER else (header.producer.hex(), header.sequence)
 
 
 def _message_rows(

@@ -19,6 +19,7 @@ from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import Balanced, ByKey, Partitioning, PollingKind, ToPartition
 from courser.records.batch import Batch
 from courser.records.frames import FrameLayout
+from courser.records.producers import BatchProducer
 
 CALL, NOTE, ANSWER, FAILURE, CANCELLED, INTERRUPT = range(6)
 """What a message is: its first value. Plain numbers: looking up members of an enum takes long."""
@@ -81,6 +82,7 @@ def _encoded_send(
     batch = command.batches[0]
     frames = batch.frames
     facts = batch.origin_timestamp, batch.count, batch.checksums, frames.frame_size, frames.packed_starts
+    producer = None if batch.producer is None else tuple(batch.producer)
     partitioning = command.partitioning
     # A number is a partition, bytes are a key, and None is neither.
     where = (
@@ -91,19 +93,20 @@ def _encoded_send(
         else None
     )
     place = command.stream, command.topic, where, command.incarnation
-    parts = (_SEND, call_id, client, user_id, *place, *facts)
+    parts = (_SEND, call_id, client, user_id, *place, producer, *facts)
     return marshal.dumps(parts), (batch.body,)
 
 
 def _decoded_send(parts: tuple[Any, ...], body: memoryview) -> SendMessages:
-    _, _, _, _, stream, topic, where, incarnation, origin_timestamp, count, checksums, frame_size, packed_starts = parts
+    _, _, _, _, stream, topic, where, incarnation, producer, origin_timestamp, count, checksums, *layout = parts
     partitioning: Partitioning = _BALANCED
     if type(where) is int:
         partitioning = ToPartition(where)
     elif where is not None:
         partitioning = ByKey(where)
-    frames = FrameLayout(count, frame_size, packed_starts, len(body))
-    batch = Batch(origin_timestamp, count, body, frames, checksums)
+    frames = FrameLayout(count, *layout, len(body))
+    who = None if producer is None else BatchProducer(*producer)
+    batch = Batch(origin_timestamp, count, body, frames, checksums, who)
     return SendMessages(stream, topic, partitioning, [batch], incarnation)
 
 

@@ -16,6 +16,7 @@
 #endif
 
 enum {
+    INTERFACE = 2, /* as in frame_walk_pure.py: changes with arguments and results */
     BATCH_HEADER_SIZE = 256,
     BATCH_SIZE_MAX = 64 * 1024 * 1024,
     BASE_OFFSET_POSITION = 8, /* base_timestamp and origin_timestamp follow */
@@ -29,6 +30,13 @@ enum {
     BODY_HASH_POSITION = 240,
     HEADER_CHECKSUM_POSITION = 248,
     CHECKSUMMED_SIZE = 44, /* of the header: all before the extension but the checksum itself */
+    PRODUCER_POSITION = 56, /* of a send from an idempotent producer: its id, epoch, and the number of its first message */
+    EPOCH_POSITION = 64,
+    SEQUENCE_POSITION = 68,
+    PRODUCER_END = 72,
+    PRODUCER_SIZE = PRODUCER_END - PRODUCER_POSITION,
+    PRODUCER_FLAG = 1, /* the first four bytes of the extension: there is a producer */
+    COVERED_PRODUCER_SIZE = 15, /* what the checksum covers of it: flag, id, epoch, number */
     FRAME_HEADER_SIZE = 48,
     CHECKSUM_SIZE = 8, /* at the beginning of a frame, of all that follows */
     OFFSET_DELTA_POSITION = 24,
@@ -245,17 +253,50 @@ done:
 
 /* --- a whole batch --- */
 
+static int
+has_producer(const uint8_t *header)
+{
+    return load32(header + EXTENSION_POSITION) == PRODUCER_FLAG;
+}
+
+/* Whether there is no producer, or one whose numbers are in range. */
+static int
+has_right_producer(const uint8_t *header)
+{
+    const uint64_t id = load64(header + PRODUCER_POSITION), rest = load64(header + EPOCH_POSITION);
+    if (!has_producer(header))
+        return !(load32(header + EXTENSION_POSITION) | id | rest);
+    /* Epoch, two bytes that are zero, and the number of the first message. */
+    return id <= INT64_MAX && !(rest & 0x80000000FFFF8000);
+}
+
+/* What the checksum of a batch covers of its header. Returns the size. */
+static size_t
+cover_header(const uint8_t *header, uint8_t *covered)
+{
+    memcpy(covered, header, BATCH_CHECKSUM_POSITION);
+    memcpy(covered + BATCH_CHECKSUM_POSITION, header + MESSAGE_COUNT_POSITION, 4);
+    if (!has_producer(header))
+        return CHECKSUMMED_SIZE;
+    uint8_t *const producer = covered + CHECKSUMMED_SIZE;
+    producer[0] = PRODUCER_FLAG;
+    memcpy(producer + 1, header + PRODUCER_POSITION, 10); /* and the epoch */
+    memcpy(producer + 11, header + SEQUENCE_POSITION, 4);
+    return CHECKSUMMED_SIZE + COVERED_PRODUCER_SIZE;
+}
+
 /* Whether the header of a batch is that of a send; the frames and the checksum are not looked at. */
 static int
 is_sent_header(const uint8_t *header, uint64_t size)
 {
     if (size < BATCH_HEADER_SIZE || size > BATCH_SIZE_MAX || load64(header + BATCH_LENGTH_POSITION) != size)
         return 0;
-    uint64_t extension = load32(header + EXTENSION_POSITION);
-    for (int position = EXTENSION_POSITION + 4; position < BATCH_HEADER_SIZE; position += 8)
+    uint64_t extension = 0;
+    for (int position = PRODUCER_END; position < BATCH_HEADER_SIZE; position += 8)
         extension |= load64(header + position);
     const uint64_t count = load32(header + MESSAGE_COUNT_POSITION);
-    return !extension && count && count <= (size - BATCH_HEADER_SIZE) / FRAME_HEADER_SIZE;
+    return !extension && has_right_producer(header) && count &&
+           count <= (size - BATCH_HEADER_SIZE) / FRAME_HEADER_SIZE;
 }
 
 /* What a send needs to know of a batch that is good. */
@@ -265,6 +306,7 @@ typedef struct {
     uint64_t frame_size;
     PyObject *starts;
     PyObject *checksums;
+    PyObject *producer; /* NULL if there is none */
 } Checked;
 
 /* Check a batch from a producer. Return whether it is good; if not, there may be an error. */
@@ -275,32 +317,36 @@ check(const uint8_t *header, uint64_t size, Checked *checked)
         return 0;
     /* Where the only frame begins, and what the checksum covers then: a single message needs no memory. */
     int64_t one_start;
-    uint8_t one_covered[CHECKSUMMED_SIZE + 8];
+    uint8_t one_covered[CHECKSUMMED_SIZE + COVERED_PRODUCER_SIZE + 8];
     int64_t *starts = &one_start;
     uint8_t *covered = one_covered;
     const uint64_t count = load32(header + MESSAGE_COUNT_POSITION), body_size = size - BATCH_HEADER_SIZE;
-    checked->starts = checked->checksums = NULL;
+    checked->starts = checked->checksums = checked->producer = NULL;
     if (count > 1) {
         starts = PyMem_Malloc(count * sizeof *starts);
-        covered = PyMem_Malloc(CHECKSUMMED_SIZE + count * 8);
+        covered = PyMem_Malloc(CHECKSUMMED_SIZE + COVERED_PRODUCER_SIZE + count * 8);
         if (starts == NULL || covered == NULL) {
             PyErr_NoMemory();
             goto done;
         }
     }
-    memcpy(covered, header, BATCH_CHECKSUM_POSITION);
-    memcpy(covered + BATCH_CHECKSUM_POSITION, header + MESSAGE_COUNT_POSITION, 4);
-    uint8_t *const checksums = covered + CHECKSUMMED_SIZE;
+    const size_t header_size = cover_header(header, covered);
+    uint8_t *const checksums = covered + header_size;
     Facts facts = {.reserved = 0, .is_numbered = 1, .is_uniform = 1};
     if (!walk(header + BATCH_HEADER_SIZE, body_size, count, starts, checksums, &facts) || facts.reserved ||
         !facts.is_numbered ||
-        xxh3_64(covered, CHECKSUMMED_SIZE + count * 8) != load64(header + BATCH_CHECKSUM_POSITION))
+        xxh3_64(covered, header_size + count * 8) != load64(header + BATCH_CHECKSUM_POSITION))
         goto done;
     checked->origin_timestamp = load64(header + ORIGIN_TIMESTAMP_POSITION);
     checked->count = count;
     checked->frame_size = facts.is_uniform ? body_size / count : 0;
     checked->starts = bytes_of(starts, facts.is_uniform ? 0 : (Py_ssize_t)(count * sizeof *starts));
     checked->checksums = checked->starts == NULL ? NULL : bytes_of(checksums, (Py_ssize_t)count * 8);
+    if (checked->checksums != NULL && has_producer(header)) {
+        checked->producer = bytes_of(header + PRODUCER_POSITION, PRODUCER_SIZE);
+        if (checked->producer == NULL)
+            Py_CLEAR(checked->checksums);
+    }
     if (checked->checksums == NULL)
         Py_CLEAR(checked->starts);
 done:
@@ -328,8 +374,9 @@ check_batch(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_co
     Checked found;
     PyObject *const result =
         check(batch.buf, (uint64_t)batch.len, &found)
-            ? Py_BuildValue("KKKNN", (unsigned long long)found.origin_timestamp, (unsigned long long)found.count,
-                            (unsigned long long)found.frame_size, found.starts, found.checksums)
+            ? Py_BuildValue(found.producer == NULL ? "KKKNN" : "KKKNNN", (unsigned long long)found.origin_timestamp,
+                            (unsigned long long)found.count, (unsigned long long)found.frame_size, found.starts,
+                            found.checksums, found.producer)
             : none_without_error();
     PyBuffer_Release(&batch);
     return result;
@@ -452,7 +499,13 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
+static int
+state_interface(PyObject *module)
+{
+    return PyModule_AddIntConstant(module, "INTERFACE", INTERFACE);
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)state_interface}, {0, NULL}};
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_courser_frame_walk", NULL, 0, methods, slots, NULL, NULL, NULL,

@@ -161,13 +161,13 @@ take_vsr_send(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_
     Checked found;
     if (start && check(frame + start, size - start, &found))
         result = Py_BuildValue(
-            "NNKNNKKNKNN", bytes_of(frame + VSR_CLIENT_POSITION, 16), bytes_of(frame + VSR_CHECKSUM_POSITION, 16),
+            found.producer == NULL ? "NNKNNKKNKNN" : "NNKNNKKNKNNN", bytes_of(frame + VSR_CLIENT_POSITION, 16), bytes_of(frame + VSR_CHECKSUM_POSITION, 16),
             (unsigned long long)load64(frame + VSR_REQUEST_POSITION),
             bytes_of(frame + VSR_HEADER_SIZE, (Py_ssize_t)(start + EXTENSION_POSITION - VSR_HEADER_SIZE)),
             bytes_of(frame + VSR_METADATA_POSITION, (Py_ssize_t)(start - VSR_METADATA_POSITION)),
             (unsigned long long)found.origin_timestamp, (unsigned long long)found.count,
             PySequence_GetSlice(arguments[0], (Py_ssize_t)(start + BATCH_HEADER_SIZE), (Py_ssize_t)size),
-            (unsigned long long)found.frame_size, found.starts, found.checksums);
+            (unsigned long long)found.frame_size, found.starts, found.checksums, found.producer);
     else
         result = none_without_error();
     PyBuffer_Release(&view);

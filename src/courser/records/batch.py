@@ -24,12 +24,15 @@ from courser.records.frames import (
     uniform_layout,
     wrong_frame_checksums,
 )
+from courser.records.producers import BatchProducer, checksummed, read_section, section_of, write_section
 
 _CHECKSUMMED = struct.Struct("<QQQQQI")
 """The wire fields that the batch checksum covers, in order."""
 _U32 = struct.Struct("<I")
 _DELTAS = struct.Struct("<II")
 """offset_delta, timestamp_delta"""
+_FACT_COUNT = 5
+"""What ``check_batch`` says of a batch without an idempotent producer."""
 
 
 class Batch(msgspec.Struct, gc=False):
@@ -42,6 +45,8 @@ class Batch(msgspec.Struct, gc=False):
     frames: FrameLayout
     checksums: bytes
     """The checksum fields of the frames, in order."""
+    producer: BatchProducer | None = None
+    """The idempotent producer that sent it, if any."""
 
     @property
     def size(self) -> int:
@@ -63,27 +68,29 @@ def checksum_of_wire_fields(
     return xxh3(fields + checksums)
 
 
-def parse_batch(data: Buffer, verify_frames: bool = False) -> Batch:
+def parse_batch(data: Buffer, verify_frames: bool = False, may_be_idempotent: bool = False) -> Batch:
     """Check a batch from a producer.
 
-    The batch checksum is always checked. ``verify_frames`` also hashes every message.
+    The batch checksum is always checked. ``verify_frames`` also hashes every message. ``may_be_idempotent`` says
+    whether the header may name an idempotent producer.
 
     Raises:
         InvalidBatch: with the error number for the client.
     """
     view = data if isinstance(data, memoryview) else memoryview(data)
     found = check_batch(view)
-    if found is None:
-        raise _what_is_wrong(view)
-    origin_timestamp, count, frame_size, starts, checksums = found
+    if found is None or (len(found) > _FACT_COUNT and not may_be_idempotent):
+        raise _what_is_wrong(view, may_be_idempotent)
+    origin_timestamp, count, frame_size, starts, checksums, *section = found
     body = view[layout.BATCH_HEADER_SIZE :]
     frames = FrameLayout(count, frame_size, starts, len(body))
     if verify_frames and (wrong := wrong_frame_checksums(body, frames)):
         raise InvalidBatch(ErrorCode.INVALID_MESSAGE_CHECKSUM, f"the checksum of message {wrong[0]} does not match")
-    return Batch(origin_timestamp, count, body, frames, checksums)
+    producer = read_section(section[0], count) if section else None
+    return Batch(origin_timestamp, count, body, frames, checksums, producer)
 
 
-def _what_is_wrong(view: memoryview) -> InvalidBatch:
+def _what_is_wrong(view: memoryview, may_be_idempotent: bool) -> InvalidBatch:
     """The first error in a batch that ``check_batch`` refused."""
     if len(view) < layout.BATCH_HEADER_SIZE:
         return InvalidBatch(ErrorCode.INVALID_COMMAND, f"{len(view)} bytes are too few for a batch header")
@@ -94,7 +101,8 @@ def _what_is_wrong(view: memoryview) -> InvalidBatch:
     if batch_length > layout.BATCH_SIZE_MAX:
         reason = f"{batch_length} bytes are more than the limit of {layout.BATCH_SIZE_MAX}"
         return InvalidBatch(ErrorCode.INVALID_MESSAGES_SIZE, reason)
-    if view[layout.EXTENSION_POSITION : layout.BATCH_HEADER_SIZE] != layout.NO_EXTENSION:
+    section = section_of(view)
+    if section is None or (section and not may_be_idempotent):
         return InvalidBatch(ErrorCode.INVALID_RESERVED_FIELD, "reserved bytes of the batch header are not zero")
     try:
         _, _, has_reserved, is_numbered = survey_frames(view[layout.BATCH_HEADER_SIZE :], count)
@@ -171,6 +179,18 @@ def encode_batch(batch: Batch, *, partition_id: int = 0, base_offset: int = 0, b
         partition_id, base_offset, base_timestamp, batch.origin_timestamp, batch.size, batch.count, batch.checksums
     )
     return b"".join((header, batch.body))
+
+
+def sent_header(batch: Batch) -> bytearray:
+    """The header of a batch as its producer sends it."""
+    producer = batch.producer
+    if producer is None:
+        return wire_header(0, 0, 0, batch.origin_timestamp, batch.size, batch.count, batch.checksums)
+    section = write_section(producer)
+    covered = checksummed(section[layout.PRODUCER_POSITION - layout.EXTENSION_POSITION :]) + batch.checksums
+    header = wire_header(0, 0, 0, batch.origin_timestamp, batch.size, batch.count, covered)
+    header[layout.EXTENSION_POSITION : layout.PRODUCER_END] = section
+    return header
 
 
 def wire_header(

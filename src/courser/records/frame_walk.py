@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from courser.model.buffers import Buffer
 from courser.records import frame_walk_pure
@@ -17,7 +17,9 @@ from courser.records.known_batch import find_failure
 
 Survey: TypeAlias = Callable[[Buffer, int], tuple[int, bytes, bytes, bool, bool] | None]
 FirstInCells: TypeAlias = Callable[[Buffer, int, int, int, int, int, int], tuple[bytes, bytes, int]]
-CheckBatch: TypeAlias = Callable[[Buffer], tuple[int, int, int, bytes, bytes] | None]
+CheckBatch: TypeAlias = Callable[
+    [Buffer], tuple[int, int, int, bytes, bytes] | tuple[int, int, int, bytes, bytes, bytes] | None
+]
 StampHeader: TypeAlias = Callable[[bytes, Buffer, Buffer, int, int, int, int, int], bytearray]
 SurveyClassic: TypeAlias = Callable[[Buffer, int, int, int, int], tuple[int, int, int] | None]
 FramesFromClassic: TypeAlias = Callable[[Buffer, Buffer, memoryview, int, int, int], tuple[int, bytes, bytes] | None]
@@ -26,7 +28,7 @@ TakeClassicSend: TypeAlias = Callable[
     [memoryview, Callable[[int], bytes], int, int, int, int],
     tuple[bytes, int, int, memoryview, int, bytes, bytes] | None,
 ]
-TakenSend: TypeAlias = tuple[bytes, bytes, int, bytes, bytes, int, int, memoryview, int, bytes, bytes]
+TakenSend: TypeAlias = tuple[Any, ...]
 TakeVsrSend: TypeAlias = Callable[[memoryview], TakenSend | None]
 SpreadIds: TypeAlias = Callable[[bytes, int, int], bytes]
 WriteFrames: TypeAlias = Callable[[list[Buffer], list[Buffer] | None, Buffer, memoryview], None]
@@ -39,15 +41,28 @@ COMPILED_NAME = "_courser_frame_walk"
 """The compiled module. It is outside the package because an installation writes nothing into a checkout."""
 
 
+def find_compiled() -> ModuleType | None:
+    """The compiled functions; None if they were not compiled, or from other sources than these, as after a checkout.
+
+    Raises:
+        ImportError: they cannot be loaded.
+    """
+    try:
+        compiled = import_module(COMPILED_NAME)
+    except ModuleNotFoundError:
+        return None
+    return compiled if getattr(compiled, "INTERFACE", 1) == frame_walk_pure.INTERFACE else None
+
+
 def choose() -> ModuleType:
     """The compiled functions if they are there and work, otherwise those in Python."""
     if os.environ.get("COURSER_PURE"):
         return frame_walk_pure
     try:
-        compiled = import_module(COMPILED_NAME)
+        compiled = find_compiled()
+        if compiled is None:
+            return frame_walk_pure
         failure = find_failure(compiled)
-    except ModuleNotFoundError:
-        return frame_walk_pure  # It was not compiled.
     except ImportError as error:
         failure = str(error)
     else:

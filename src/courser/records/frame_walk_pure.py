@@ -7,6 +7,7 @@ and read with strided views; mixed sizes need one walk over the length fields.
 import struct
 from collections.abc import Callable
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,10 @@ from numpy.typing import NDArray
 from courser.model.buffers import Buffer
 from courser.records import layout
 from courser.records.checksum import xxh3
+from courser.records.producers import checksummed, section_of
+
+INTERFACE = 2
+"""Changes with the arguments and results of the functions that are compiled too."""
 
 _unpack_header = layout.FRAME_HEADER.unpack_from
 _unpack_lengths = layout.FRAME_LENGTHS.unpack_from
@@ -161,25 +166,30 @@ def first_in_cells(
     return (numbers + np.uint32(offset)).tobytes(), places.tobytes(), cell
 
 
-def check_batch(data: Buffer) -> tuple[int, int, int, bytes, bytes] | None:
+def check_batch(
+    data: Buffer,
+) -> tuple[int, int, int, bytes, bytes] | tuple[int, int, int, bytes, bytes, bytes] | None:
     """Check a batch from a producer; None if it is invalid. Messages are not hashed.
 
     Returns the smallest creation time, the number of messages, the size of every frame or 0, their starts and their
-    checksum fields: the last three as in ``survey``.
+    checksum fields: the last three as in ``survey``. If the producer is idempotent, its section follows.
     """
     view = memoryview(data)
     size = len(view)
     if not layout.BATCH_HEADER_SIZE <= size <= layout.BATCH_SIZE_MAX:
         return None
     _, _, _, origin_timestamp, batch_length, checksum, count = layout.WIRE_HEADER.unpack_from(view)
-    if batch_length != size or view[layout.EXTENSION_POSITION : layout.BATCH_HEADER_SIZE] != layout.NO_EXTENSION:
+    section = section_of(view)
+    if batch_length != size or section is None:
         return None
     found = survey(view[layout.BATCH_HEADER_SIZE :], count)
     if found is None:
         return None
     frame_size, starts, checksums, has_reserved, is_numbered = found
-    if has_reserved or not is_numbered or batch_checksum(view, checksums) != checksum:
+    if has_reserved or not is_numbered or batch_checksum(view, checksummed(section) + checksums) != checksum:
         return None
+    if section:
+        return origin_timestamp, count, frame_size, starts, checksums, section
     return origin_timestamp, count, frame_size, starts, checksums
 
 
@@ -209,7 +219,10 @@ def stamp_header(
 
 
 def batch_checksum(header: Buffer, checksums: Buffer) -> int:
-    """XXH3-64 of the wire header without its checksum field, followed by the checksum fields of the frames."""
+    """XXH3-64 of the wire header without its checksum field, followed by the checksum fields of the frames.
+
+    If a send has an idempotent producer, what is ``checksummed`` of it comes before those of the frames.
+    """
     head = header[: layout.BATCH_CHECKSUM_POSITION]
     count = header[layout.MESSAGE_COUNT_POSITION : layout.EXTENSION_POSITION]
     return xxh3(b"".join((head, count, checksums)))
@@ -390,14 +403,12 @@ def take_classic_send(
     return None
 
 
-def take_vsr_send(
-    frame: memoryview,
-) -> tuple[bytes, bytes, int, bytes, bytes, int, int, memoryview, int, bytes, bytes] | None:
+def take_vsr_send(frame: memoryview) -> tuple[Any, ...] | None:
     """``check_batch`` for a whole send of SDK 0.9; None if it says so, or if anything else is unusual or wrong.
 
     Returns the client, the checksum and the number of the request, all bytes from its destination to the checksum of
     its batch, and the destination; then the smallest creation time, the number of messages, the frames, and their size,
-    starts and checksum fields like ``survey``. Frames are not hashed.
+    starts and checksum fields like ``survey``; then the section of an idempotent producer. Frames are not hashed.
     """
     del frame
     return None

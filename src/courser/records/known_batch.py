@@ -27,6 +27,9 @@ _BODY = b"".join(
 )
 _STARTS = struct.pack("<2q", 0, _FRAME_HEADER.size + len(_PAYLOADS[0]))
 _BATCH = _BATCH_HEADER.pack(0, 0, 0, _ORIGIN, _BATCH_HEADER.size + len(_BODY), 0x5F3BA542A133B479, 2) + _BODY
+_PRODUCER = struct.pack("<QHxxI", 7, 8, 9)
+_SENT_BATCH = _BATCH[:40] + struct.pack("<QII", 0x9308C0F49820835D, 2, 1) + _PRODUCER + _BATCH[72:]
+"""The same from an idempotent producer."""
 
 
 def _write_frames(walk: ModuleType) -> object:
@@ -91,7 +94,10 @@ KNOWN: dict[str, tuple[Callable[[ModuleType], object], object]] = {
     "write_frames": (_write_frames, _BODY),
     "fill_checksums": (_fill_checksums, _BODY),
     "survey": (lambda walk: walk.survey(_BODY, 2), (0, _STARTS, _CHECKSUMS, False, True)),
-    "check_batch": (lambda walk: walk.check_batch(_BATCH), (_ORIGIN, 2, 0, _STARTS, _CHECKSUMS)),
+    "check_batch": (
+        lambda walk: (walk.check_batch(_BATCH), walk.check_batch(_SENT_BATCH)),
+        ((_ORIGIN, 2, 0, _STARTS, _CHECKSUMS), (_ORIGIN, 2, 0, _STARTS, _CHECKSUMS, _PRODUCER)),
+    ),
     "stamp_header": (_stamp_header, 0xEA598861),
     "first_in_cells": (
         lambda walk: walk.first_in_cells(_STARTS, 0, 2, 256, 7, 1024, -1),

@@ -1,8 +1,9 @@
 """The layout of a batch: the only place that knows the positions of its fields.
 
 All numbers are little-endian, all times are microseconds since 1970. A batch is a 256-byte header followed by frames; a
-frame is a 48-byte header, the payload, and the user headers. On the wire the header's bytes from 52 on are zero. On
-disk they are the *extension*, and a poll clears them again. ``docs/formats/batch.md`` has the tables.
+frame is a 48-byte header, the payload, and the user headers. On the wire the header's bytes from 52 on are zero, or
+name the idempotent producer of a send. On disk they are the *extension*, and a poll clears them again.
+``docs/formats/batch.md`` has the tables.
 """
 
 import struct
@@ -33,7 +34,9 @@ STORED_HEADER = struct.Struct(
     "Q"  # incarnation: the journal op that made the partition; a batch of its predecessor is recognised
     "16s"  # producer: zero is "none"
     "Q"  # sequence: of that producer
-    "112x"  # of an encrypted batch, NONCE_POSITION and HEADER_TAG_POSITION; else zero
+    "24x"  # of an encrypted batch, the nonce; else zero
+    "B"  # producer_kind: what the two fields above mean
+    "87x"  # of an encrypted batch, HEADER_TAG_POSITION; else zero
     "Q"  # body_hash: XXH3-64 of the stored body
     "Q"  # header_checksum: XXH3-64 of the 248 bytes before it
 )
@@ -46,6 +49,18 @@ EXTENSION_POSITION = WIRE_HEADER.size
 EXTENSION_SIZE = BATCH_HEADER_SIZE - EXTENSION_POSITION
 NO_EXTENSION = bytes(EXTENSION_SIZE)
 
+PRODUCER_FLAG = b"\1\0\0\0"
+"""At the start of the extension of a sent batch: its idempotent producer follows."""
+PRODUCER_POSITION = 56
+PRODUCER = struct.Struct(
+    "<"
+    "Q"  # producer_id
+    "H"  # epoch
+    "2x"
+    "I"  # sequence of the first message; in the ``producer`` of a stored header, first_number
+)
+PRODUCER_END = PRODUCER_POSITION + PRODUCER.size
+
 BASE_OFFSET_POSITION = 8
 BATCH_CHECKSUM_POSITION = 40
 MESSAGE_COUNT_POSITION = 48
@@ -53,8 +68,10 @@ MAGIC_POSITION = EXTENSION_POSITION
 FRAME_SIZE_POSITION = 60
 REMOVED_COUNT_POSITION = 68
 STORED_LENGTH_POSITION = 72
+STORED_PRODUCER_POSITION = 104
 NONCE_POSITION = 128
 NONCE_SIZE = 24
+PRODUCER_KIND_POSITION = 152
 HEADER_TAG_POSITION = 224
 TAG_SIZE = 16
 BODY_HASH_POSITION = 240
@@ -98,6 +115,15 @@ STORED_MESSAGE_SIZE_MIN = 8
 that compresses further is stored as it is; its checksum alone takes 8 bytes and does not compress."""
 TIMESTAMP_DELTA_MAX = 2**32 - 1
 """Maximum span of the creation times in one batch, in microseconds: the delta has 32 bits."""
+
+
+class ProducerKind(IntEnum):
+    """What the fields ``producer`` and ``sequence`` of a stored header mean."""
+
+    PUBLISH = 0
+    """A publish of staged messages, or nothing if they are zero."""
+    IDEMPOTENT = 1
+    """A client's producer, which may send a batch again (``records.producers``)."""
 
 
 class Compression(IntEnum):

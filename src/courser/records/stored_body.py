@@ -87,6 +87,7 @@ def encode(batch: Batch, encoding: Encoding) -> Batch:
         body,
         uniform_layout(1, len(body)),
         batch.checksums,
+        batch.producer,
         plain=batch,
         codec=codec,
         key_id=0 if encryption is None else encryption.key.key_id,

@@ -16,6 +16,8 @@ from courser.records.checksum import xxh3
 from courser.records.frame_walk import stamp_header
 from courser.records.frame_walk_pure import batch_checksum
 from courser.records.frames import FrameLayout, survey_frames, uniform_layout
+from courser.records.layout import ProducerKind
+from courser.records.producers import BatchProducer, stored_producer
 
 NO_PRODUCER = bytes(16)
 
@@ -60,6 +62,7 @@ class StoredHeader(NamedTuple):
     incarnation: int
     producer: bytes
     sequence: int
+    producer_kind: int
     body_hash: int
     header_checksum: int
 
@@ -73,6 +76,11 @@ class StoredHeader(NamedTuple):
         """Where the previous batch ended. Messages between it and this one were removed by ``condensing``."""
         return self.base_offset - self.removed_count
 
+    @property
+    def batch_producer(self) -> BatchProducer | None:
+        """The idempotent producer that sent the batch, if any."""
+        return stored_producer(self.producer_kind, self.producer, self.sequence)
+
 
 _NO_CODEC = int(layout.Compression.NONE)
 _CODECS = frozenset(map(int, layout.Compression))
@@ -84,10 +92,13 @@ _new_header = tuple.__new__
 def blank_header(
     identity: PartitionIdentity, producer: bytes = NO_PRODUCER, sequence: int = 0, removed_count: int = 0
 ) -> bytes:
-    """The fields that all headers of a partition's batches share; all other bytes are zero."""
+    """The fields that all headers of a partition's batches share; all other bytes are zero.
+
+    ``producer`` and ``sequence`` are those of a publish.
+    """
     owner = identity.topic_uuid, identity.incarnation
     encoding = layout.MAGIC, layout.FORMAT_VERSION, _NO_CODEC, 0, 0, 0
-    extension = *encoding, removed_count, 0, *owner, producer, sequence, 0, 0
+    extension = *encoding, removed_count, 0, *owner, producer, sequence, ProducerKind.PUBLISH, 0, 0
     return layout.STORED_HEADER.pack(identity.partition_id, 0, 0, 0, 0, 0, 0, *extension)
 
 
@@ -122,7 +133,7 @@ def read_header(data: memoryview, position: int, identity: PartitionIdentity) ->
     fields = _unpack_from(data, position)
     # fmt: off
     (partition_id, _, _, _, batch_length, _, count,
-     magic, version, codec, flags, _, key_id, _, stored_length, topic_uuid, incarnation, _, _, _, checksum) = fields
+     magic, version, codec, flags, _, key_id, _, stored_length, topic_uuid, incarnation, _, _, _, _, checksum) = fields
     # fmt: on
     if magic != layout.MAGIC:
         raise BadBatch("no batch starts here")

@@ -31,6 +31,7 @@ from courser.records.encryption import KeyMissing
 from courser.records.frames import FrameLayout, iterate_frames
 from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.message_keys import key_of
+from courser.records.producers import with_producer
 from courser.records.stored_body import EncodedBatch, decode, encode, stamp_encoded
 from courser.records.stored_header import BadBatch, StoredHeader, blank_header, stamp, with_removed_count
 from courser.storage.durable_files import heals, storage_failure, unlink_if_there
@@ -360,8 +361,14 @@ class CondensedCopy:
         base_offset = header.base_offset + numbers.start
         batch = encode(select_messages(whole, numbers), self._log.settings.encoding)
         removed_count = base_offset - self._end_offset
-        # Producer and sequence stay: a publish that is not finished looks for them.
-        blank = blank_header(self._log.identity, header.producer, header.sequence, removed_count)
+        # Producer and sequence stay: a publish that is not finished looks for them, and so may a batch's repeat.
+        producer, identity = header.batch_producer, self._log.identity
+        if producer is None:
+            blank = blank_header(identity, header.producer, header.sequence, removed_count)
+        else:
+            first_number = producer.first_number + numbers.start
+            blank = blank_header(identity, removed_count=removed_count)
+            blank = with_producer(blank, producer._replace(first_number=first_number))
         if isinstance(batch, EncodedBatch):
             head = stamp_encoded(batch, blank, base_offset, header.base_timestamp)
         else:

@@ -4,15 +4,19 @@
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
+from itertools import chain
 from operator import attrgetter
 from typing import ParamSpec, TypeVar
 
 from courser.model.durability import Durability
+from courser.records.layout import ProducerKind
+from courser.records.stored_header import StoredHeader
 from courser.storage.durable_files import storage_failure
 from courser.storage.partition_log import PartitionLog
 from courser.storage.paths import log_path
+from courser.storage.producer_table import StoredBatch
 from courser.storage.read_result import Collector, ReadBuffer, ReadResult, SkipReason
 from courser.storage.sealed_files import SegmentGone
 from courser.storage.segment import Segment
@@ -20,6 +24,12 @@ from courser.storage.segment_reader import ReadCounters, SegmentReader
 
 _base_offset = attrgetter("base_offset")
 _SYNCED = Durability.SYNCED
+_HEADER_PIECE_SIZE = 4 * 1024 * 1024
+"""Bytes of the log whose headers are read together, about."""
+_PRODUCER_HEADER_COUNT = 64 * 1024
+"""Headers that are read to learn the idempotent producers of a partition: a quarter of a second."""
+_PRODUCER_SIZE = 4 * 1024 * 1024 * 1024
+"""Bytes of the log in which they are: a read for each large batch, which a cold disk does thousands of in a second."""
 
 
 _P = ParamSpec("_P")
@@ -147,9 +157,9 @@ class LogReader:
 
     @_on_present_segments
     def last_sequence(self, producer: bytes, *, first_offset: int) -> int | None:
-        """The highest sequence of a producer's batches from ``first_offset`` on; None if there are none.
+        """The highest sequence of a publish's batches from ``first_offset`` on; None if there are none.
 
-        A start asks this to finish what the last session began. Damage is skipped: a producer's batches are in order,
+        A start asks this to finish what the last session began. Damage is skipped: a publish's batches are in order,
         so a later one proves that the earlier ones were written. May wait for the disk.
 
         Raises:
@@ -162,11 +172,63 @@ class LogReader:
                 continue
             try:
                 for header in self._segments.headers_from(segment, max(first_offset, segment.base_offset)):
-                    if header.producer == producer:
+                    if header.producer == producer and header.producer_kind == ProducerKind.PUBLISH:
                         found = header.sequence
             except OSError as error:
                 raise storage_failure("read", log_path(log.directory, segment.base_offset), error) from error
         return found
+
+    @_on_present_segments
+    def newest_of_producers(self, stored_after: int) -> list[StoredBatch]:
+        """The batches of idempotent producers among the newest batches, in the order of their offsets.
+
+        Headers are read from the end back, until batches are older or enough were read. May wait for the disk.
+
+        Raises:
+            StorageFailure: a file cannot be read.
+        """
+        pieces: list[list[StoredBatch]] = []
+        count = size = 0
+        for segment, headers in self._headers_from_the_end():
+            if headers[-1].base_timestamp + segment.correction < stored_after:
+                break
+            pieces.append(
+                [
+                    StoredBatch(
+                        producer,
+                        header.base_offset - producer.first_number,
+                        header.base_timestamp + segment.correction,
+                    )
+                    for header in headers
+                    if (producer := header.batch_producer) is not None
+                ]
+            )
+            count += len(headers)
+            size += sum(header.stored_length for header in headers)
+            if count >= _PRODUCER_HEADER_COUNT or size >= _PRODUCER_SIZE:
+                break
+        return list(chain.from_iterable(reversed(pieces)))
+
+    def _headers_from_the_end(self) -> Iterator[tuple[Segment, list[StoredHeader]]]:
+        """The headers of all batches, in pieces: the newest first, but each in the order of the offsets."""
+        for segment in reversed(self._log.segments):
+            end = segment.end_offset
+            message_size = max(segment.size // max(end - segment.base_offset, 1), 1)
+            while end > segment.base_offset:
+                start = max(end - max(_HEADER_PIECE_SIZE // message_size, 1), segment.base_offset)
+                headers: list[StoredHeader] = []
+                try:
+                    for header in self._segments.headers_from(segment, start):
+                        if header.base_offset >= end:
+                            break
+                        headers.append(header)
+                except OSError as error:
+                    path = log_path(self._log.directory, segment.base_offset)
+                    raise storage_failure("read", path, error) from error
+                end = start
+                if headers:
+                    end = min(start, headers[0].base_offset)
+                    yield segment, headers
 
     @_on_present_segments
     def offset_of_last(self, count: int, *, wait: bool = True) -> int:

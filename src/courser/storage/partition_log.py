@@ -17,6 +17,7 @@ from courser.model.clock import CLOCK_LEAD_MAX, Clock
 from courser.model.durability import Durability
 from courser.records.batch import Batch
 from courser.records.layout import BATCH_HEADER_SIZE
+from courser.records.producers import with_producer
 from courser.records.stored_body import EncodedBatch, stamp_encoded
 from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, blank_header, stamp
 from courser.storage.durable_files import SyncGuard, heals, make_directories, storage_failure
@@ -344,7 +345,7 @@ class PartitionLog:
     def append(self, batch: Batch, producer: bytes = NO_PRODUCER, sequence: int = 0, timestamp: int = 0) -> Appended:
         """Write a batch. On return it survives a kill, and a power cut once ``marks.synced`` has passed it.
 
-        Without a ``timestamp``, it gets the current time.
+        ``producer`` and ``sequence`` are those of a publish. Without a ``timestamp``, it gets the current time.
 
         Raises:
             DiskFull: nothing was written. Later appends may succeed.
@@ -376,7 +377,9 @@ class PartitionLog:
         assert file is not None
         entries = segment.index.entries_of(base_offset, position, frames)
         blank = self._blank_header
-        if producer is not NO_PRODUCER:
+        if batch.producer is not None:
+            blank = with_producer(blank, batch.producer)
+        elif producer is not NO_PRODUCER:
             blank = blank_header(self.identity, producer, sequence)
         # Hash and write last: a large body evicts everything else from the CPU cache.
         if isinstance(batch, EncodedBatch):
@@ -447,6 +450,8 @@ class PartitionLog:
         assert file is not None
         entries = segment.index.entries_of(base_offset, position, batch.frames)
         blank = blank_header(self.identity, producer, sequence)
+        if batch.producer is not None:
+            blank = with_producer(blank, batch.producer)
         self.is_appending = True
 
         def run() -> None:

@@ -8,6 +8,7 @@ from courser.records.layout import STORED_SIZE_MAX
 from courser.records.stored_body import PLAIN, Encoding
 from courser.storage.index_file import BLOCK_SIZE
 from courser.storage.message_window import Deduplication
+from courser.storage.producer_table import ProducerLimits
 from courser.storage.segment_index import IndexCache
 
 _KIB = 1024
@@ -105,6 +106,8 @@ class LogSettings:
     """The keys for reading batches that are encrypted."""
     deduplication: Deduplication | None = None
     """How long ids are remembered, so that a message that is sent again is not stored again. None: not at all."""
+    producers: ProducerLimits = field(default_factory=ProducerLimits)
+    """What is remembered of idempotent producers."""
     open_file_count_max: int = 8
     """Sealed segments that a partition keeps open for reading."""
 

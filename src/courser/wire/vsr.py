@@ -238,6 +238,11 @@ class VsrCodec:
             incoming.answer, incoming.reason = self._refuse(incoming, error.code, str(error)), str(error)
         return incoming
 
+    @property
+    def _may_be_idempotent(self) -> bool:
+        """Whether the client may number the messages of its producers."""
+        return self._is_own or self._dialect.has_producers
+
     def _usual_send(self, frame: memoryview) -> VsrIncoming | None:
         """A send in one compiled step; None if anything about it is unusual or wrong, or if it is repeated."""
         taken = take_vsr_send(frame)
@@ -246,6 +251,8 @@ class VsrCodec:
         incarnation = headers.incarnation_of(frame) if self._dialect.has_incarnations else 0
         command = read_usual_send(taken, incarnation)
         if command is None:
+            return None
+        if command.batches[0].producer is not None and not self._may_be_idempotent:
             return None
         client, checksum, request, content = taken[:4]
         if self._duplicates.recall_write(request, SEND_MESSAGES, content) is not None:
@@ -304,7 +311,7 @@ class VsrCodec:
         if answer is not None:
             raise _Refusal((answer,), _REPEATED)
         incarnation = headers.incarnation_of(frame) if self._dialect.has_incarnations else 0
-        incoming.command = read_send(head, body, self._verify_frames, incarnation)
+        incoming.command = read_send(head, body, self._verify_frames, incarnation, self._may_be_idempotent)
 
     def _read_offset_change(self, incoming: VsrIncoming, frame: memoryview, body: memoryview) -> None:
         incoming.content = read_offset_content(body)

@@ -10,7 +10,7 @@ from courser.api import commands as c
 from courser.api.replies import LoggedIn, Reply
 from courser.errors import AuthenticationFailed, CourserError, ErrorCode, InvalidRequest, NotFound, RequestFailed
 from courser.model.buffers import Buffer
-from courser.records.batch import wire_header
+from courser.records.batch import sent_header
 from courser.records.checksum import xxh3
 from courser.wire import vsr_headers as headers
 from courser.wire.layouts import layout_of
@@ -87,13 +87,12 @@ class VsrClientCodec:
 
     def _encode_send(self, command: c.SendMessages) -> Sequence[Buffer]:
         (batch,) = command.batches
-        target = write_send_target(command, batch.count)
-        header = wire_header(0, 0, 0, batch.origin_timestamp, batch.size, batch.count, batch.checksums)
+        target, header = write_send_target(command, batch.count), sent_header(batch)
         return self._header(SEND_MESSAGES, len(target) + batch.size) + target + header, batch.body
 
     def _encode_stage(self, command: c.StageMessages) -> Sequence[Buffer]:
         batch, head = command.batch, _write_stage_head(command)
-        header = wire_header(0, 0, 0, batch.origin_timestamp, batch.size, batch.count, batch.checksums)
+        header = sent_header(batch)
         return self._header(NON_REPLICATED, len(head) + batch.size, code=command.row.code) + head + header, batch.body
 
     def _header(self, operation: int, body_size: int, *, code: int = 0, checksum: int = 0) -> bytes:

@@ -33,6 +33,8 @@ class VsrDialect:
     """Whether headers have the checksum of the body. Otherwise it is a random number, the same for every repeat."""
     has_incarnations: bool
     """Whether requests for a partition say which incarnation of it the client means."""
+    has_producers: bool
+    """Whether batches may say which idempotent producer sent them."""
     secret_size: int
     """Bytes of the secret in a login."""
     polled_head: Callable[..., bytes]
@@ -63,6 +65,7 @@ SDK_0_9 = VsrDialect(
     repeats_version=False,
     has_request_checksums=True,
     has_incarnations=False,
+    has_producers=False,
     secret_size=0,
     polled_head=headers.polled_head,
     reads=vsr_requests.READERS_OF_CODES,
@@ -104,7 +107,9 @@ PROTOCOL_0_12_0 = replace(
 )
 """The first builds of SDK 0.10."""
 PROTOCOL_0_12_1 = PROTOCOL_0_12_0
-PROTOCOL_0_12_2 = replace(PROTOCOL_0_12_1, writers={**SDK_0_9.writers, **vsr_records.WRITERS_WITH_COPIES})
+PROTOCOL_0_12_2 = replace(
+    PROTOCOL_0_12_1, has_producers=True, writers={**SDK_0_9.writers, **vsr_records.WRITERS_WITH_COPIES}
+)
 
 _LINE_0_11, _LINE_0_12 = 11, 12
 """Major and minor version in one number."""

@@ -18,6 +18,7 @@ from courser.records.batch import Batch, parse_batch
 from courser.records.frame_walk import TakenSend
 from courser.records.frames import FrameLayout
 from courser.records.layout import EXTENSION_POSITION
+from courser.records.producers import read_section
 from courser.wire import writing
 from courser.wire.layouts import layout_of
 from courser.wire.reading import (
@@ -99,8 +100,10 @@ def read_send_head(body: memoryview) -> bytes:
     return body[: size + EXTENSION_POSITION].tobytes()
 
 
-def read_send(head: bytes, body: memoryview, verify_frames: bool, incarnation: int = 0) -> c.SendMessages:
-    """Decode a send. The batch is not copied.
+def read_send(
+    head: bytes, body: memoryview, verify_frames: bool, incarnation: int = 0, may_be_idempotent: bool = False
+) -> c.SendMessages:
+    """Decode a send. The batch is not copied. ``may_be_idempotent``: its header may name an idempotent producer.
 
     Raises:
         Malformed: the destination cannot be decoded.
@@ -108,7 +111,7 @@ def read_send(head: bytes, body: memoryview, verify_frames: bool, incarnation: i
     """
     batch_start = _U32_SIZE + _unpack_u32(head)[0]
     stream, topic, partitioning, count = _route_of_send(head[_U32_SIZE:batch_start])
-    batch = parse_batch(body[batch_start:], verify_frames)
+    batch = parse_batch(body[batch_start:], verify_frames, may_be_idempotent)
     if count != batch.count:
         raise InvalidBatch(
             ErrorCode.INVALID_MESSAGES_COUNT, f"the request says {count} messages, but the batch has {batch.count}"
@@ -118,7 +121,7 @@ def read_send(head: bytes, body: memoryview, verify_frames: bool, incarnation: i
 
 def read_usual_send(taken: TakenSend, incarnation: int = 0) -> c.SendMessages | None:
     """The send that ``take_vsr_send`` found; None if its destination is invalid, or promises other messages."""
-    _, _, _, _, metadata, origin_timestamp, count, body, frame_size, starts, checksums = taken
+    _, _, _, _, metadata, origin_timestamp, count, body, frame_size, starts, checksums, *section = taken
     try:
         stream, topic, partitioning, promised_count = _route_of_send(metadata)
     except Malformed:
@@ -126,7 +129,8 @@ def read_usual_send(taken: TakenSend, incarnation: int = 0) -> c.SendMessages | 
     if promised_count != count:
         return None
     frames = FrameLayout(count, frame_size, starts, len(body))
-    batch = Batch(origin_timestamp, count, body, frames, checksums)
+    producer = read_section(section[0], count) if section else None
+    batch = Batch(origin_timestamp, count, body, frames, checksums, producer)
     return c.SendMessages(stream, topic, partitioning, [batch], incarnation)
 
 

@@ -101,6 +101,10 @@ class Sends:
     async def _append_prepared(self, topic: OpenTopic, command: SendMessages) -> Sent:
         """Append what needs something done first: a partition chosen, a key added, room made."""
         partitioning, batches = command.partitioning, command.batches
+        if type(partitioning) is not ToPartition and any(batch.producer is not None for batch in batches):
+            # Sent again, it might go to another partition, which would not recognise it.
+            reason = "an idempotent producer must name the partition of a batch"
+            raise CommandRejected(ErrorCode.PRODUCER_NEEDS_PARTITION, reason)
         partition_id = choose_partition(topic, partitioning)
         partition = topic.partition(partition_id)
         check_incarnation(partition, command.incarnation)

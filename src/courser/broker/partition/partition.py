@@ -113,11 +113,15 @@ class Partition:
     ) -> Appended | Waiting[Appended]:
         """Append a batch. Returns what was appended if it may be acknowledged now, else what has to be waited for.
 
+        ``producer`` and ``sequence`` are those of a publish. If the batch has an idempotent producer and was stored
+        before, it is not stored again: what is returned is where it is, as soon as it is durable enough.
+
         Without a ``timestamp`` the batch gets the current time. ``is_synced_later``: the caller appends more,
         acknowledges nothing before its own call of ``sync``, and does not wait for a sync of each batch.
         ``is_prepared``: the batch is a result of ``prepare``. ``is_new``: none of its messages was stored before.
 
         Raises:
+            CommandRejected: it is not the next batch of its idempotent producer.
             DiskFull: nothing was kept.
             PartitionReadOnly: it may or may not be kept; it was not acknowledged.
             CodecMissing: the partition compresses with a library that is not installed.
@@ -140,9 +144,12 @@ class Partition:
             or self._is_behind
             # As ``needs_reservation``.
             or (marks.written[0] + batch.count > log.reserved_end and level is not _SYNCED)
+            or (batch.producer is not None and not self._preparation.knows_producers)
         ):
             later = self._append_later(batch, producer, sequence, timestamp, is_synced_later, is_prepared=True)
             return Waiting(asyncio.get_running_loop().create_task(later))
+        if batch.producer is not None and (offset := self._preparation.find_repeat(batch.producer)) is not None:
+            return attempt(self._acknowledge_known(offset, batch.producer.message_count))
         if len(batch.body) > settings.limits.inline_size:
             return attempt(self._append_large(batch, producer, sequence, timestamp, is_synced_later))
         return self._acknowledge(batch, log.append(batch, producer, sequence, timestamp), is_synced_later, ids)
@@ -155,6 +162,8 @@ class Partition:
         marks, level = log.marks, settings.durability.level
         if settings.deduplication is not None:
             self._preparation.remember(batch, appended, ids)
+        if batch.producer is not None:
+            self._preparation.remember_producer(batch.producer, appended.base_offset)
         self.commits.append_count += 1
         sizes, size = self._append_sizes, len(batch.body) + BATCH_HEADER_SIZE
         sizes.counts[size.bit_length()] += 1
@@ -194,6 +203,8 @@ class Partition:
         with self._entrance.held():
             if not is_prepared:
                 batch = await self.prepare(batch)
+            if batch.producer is not None:
+                await self._preparation.learn_producers()
             await self._wait_to_append(batch.count)
         # Nothing was awaited since the last check: this attempt is not sent back.
         appended = self.try_append(batch, producer, sequence, timestamp, is_synced_later, True, True)
@@ -224,15 +235,22 @@ class Partition:
 
     async def _append_new(self, batch: Batch, timestamp: int, is_synced_later: bool) -> Appended:
         """Append those messages whose ids are not known yet. If all are known, return where the first one is."""
+        producer, preparation = batch.producer, self._preparation
         with self._entrance.held():
+            if producer is not None:
+                await preparation.learn_producers()
             while True:
                 prepared = await self.prepare(batch)
                 await self._wait_to_append(batch.count)
                 # Nothing is awaited between this and the append: a batch with the same ids comes before or after both.
-                known = self._preparation.look_up(batch)
+                if producer is not None and (offset := preparation.find_repeat(producer)) is not None:
+                    return await self._acknowledge_known(offset, producer.message_count)
+                known = preparation.look_up(batch)
                 if known.fresh is batch:
                     break
                 if known.fresh is None:
+                    if producer is not None:
+                        preparation.remember_producer(producer, known.first_offset)
                     return await self._acknowledge_known(known.first_offset, batch.count)
                 batch = known.fresh
         appended = self.try_append(prepared, NO_PRODUCER, 0, timestamp, is_synced_later, True, True)

@@ -1,7 +1,8 @@
 """What happens to a batch before it is appended: messages that are sent again are dropped, and bodies are encoded.
 
-A client that got no reply sends its messages again, with the same ids. A batch of which all messages are known is not
-stored again. Of one of which some are known, the others are.
+A client that got no reply sends its messages again. An idempotent producer gives them the same numbers, by which the
+partition always recognises the batch. If messages are deduplicated, it is recognised by their ids: a batch of which all
+messages are known is not stored again. Of one of which some are known, the others are.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ import numpy as np
 from courser.broker.partition.partition_reader import PartitionReader
 from courser.model.clock import Clock
 from courser.records.batch import Batch, select_messages
+from courser.records.producers import BatchProducer
 from courser.records.stored_body import PLAIN, EncodedBatch, encode
 from courser.storage.log_reader import LogReader
 from courser.storage.message_window import (
@@ -28,6 +30,7 @@ from courser.storage.message_window import (
     message_ids,
 )
 from courser.storage.partition_log import Appended, PartitionLog
+from courser.storage.producer_table import ProducerTable
 from courser.storage.read_result import ReadBuffer
 
 _READ_SIZE = 4 * 1024 * 1024
@@ -54,6 +57,8 @@ class Preparation:
         self._clock = clock
         self._window: MessageWindow | None = None
         """The ids of recent messages, from the first batch on, if messages are deduplicated."""
+        self._producers: ProducerTable | None = None
+        """Idempotent producers, from the first batch of one on."""
         self._loading = asyncio.Lock()
 
     def is_quick(self, batch: Batch) -> bool:
@@ -64,6 +69,42 @@ class Preparation:
     def is_loaded(self) -> bool:
         """Whether ``look_up`` can be used."""
         return self._window is not None
+
+    # --- idempotent producers ---
+
+    @property
+    def knows_producers(self) -> bool:
+        """Whether ``find_repeat`` can be used."""
+        return self._producers is not None
+
+    async def learn_producers(self) -> None:
+        """Look for producers in the log, at the first batch of one. Raises ``StorageFailure``.
+
+        Until then nobody stores such a batch, so the log says everything. A start need not read it for this.
+        """
+        if self._producers is None:
+            async with self._loading:
+                if self._producers is None:
+                    self._producers = await self._reader.run(self._load_producers)
+
+    def _load_producers(self) -> ProducerTable:
+        limits = self._log.settings.producers
+        table, now = ProducerTable(limits), self._clock.now()
+        found = self._reader.disk.newest_of_producers(max(now - limits.age_max, 0))
+        table.rebuild(found, now, self._clock.monotonic())
+        return table
+
+    def find_repeat(self, producer: BatchProducer) -> int | None:
+        """See ``ProducerTable``. Nothing may be awaited between this and the append."""
+        assert self._producers is not None, "they were loaded"
+        return self._producers.find_repeat(producer, self._clock.monotonic())
+
+    def remember_producer(self, producer: BatchProducer, base_offset: int) -> None:
+        """A batch was stored, or all of its messages were stored before."""
+        assert self._producers is not None, "they were loaded"
+        self._producers.remember(producer, base_offset, self._clock.monotonic())
+
+    # --- what is stored ---
 
     def encode(self, batch: Batch) -> Batch:
         """The batch as the partition stores it. Raises ``CodecMissing``."""
@@ -107,7 +148,9 @@ class Preparation:
         found = self._window.find(message_ids(batch.body, batch.frames), now, start_offset)
         fresh = np.flatnonzero(found == NEW)
         if len(fresh):
-            return KnownMessages(select_messages(batch, fresh.tolist()))
+            selected = select_messages(batch, fresh.tolist())
+            selected.producer = batch.producer
+            return KnownMessages(selected)
         return KnownMessages(None, int(found[0]))
 
     def remember(self, batch: Batch, appended: Appended, ids: MessageIds | FewIds | None = None) -> None:

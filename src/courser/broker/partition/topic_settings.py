@@ -102,6 +102,7 @@ def log_settings(options: TopicOptions, partition_count: int, settings: BrokerSe
         encoding=_encoding(effective, settings),
         keys=settings.keys,
         deduplication=settings.deduplication,
+        producers=settings.producers,
         limits=settings.engine_limits,
     )
 

@@ -7,6 +7,7 @@ import courser.broker.access.access_token_settings
 import courser.broker.settings
 import courser.server.configuration.settings
 import courser.storage.message_window
+import courser.storage.producer_table
 import courser.transports.settings
 from courser.archive.settings import ARCHIVE_KEYS
 from courser.configuration import loading
@@ -25,7 +26,7 @@ _ORDER = (
     *("data_maintenance.scrubber", "system.partition", "consumer_group", "personal_access_token", "heartbeat"),
     *("tcp", "tcp.tls", "tcp.socket", "websocket", "websocket.tls", "quic", "quic.certificate"),
     *("system.logging.path", "system.logging.level", "system.logging.format", "system.logging"),
-    *("system.compression", "system.encryption", "system.message_deduplication"),
+    *("system.compression", "system.encryption", "system.message_deduplication", "system.producers"),
     *("http", "http.cors", "http.jwt", "http.jwt.trusted_issuers", "http.metrics.enabled", "http.metrics.endpoint"),
     *("http.metrics", "ui", "http.tls", "data_maintenance.archiver", "data_maintenance.archiver.request_timeout"),
     *("data_maintenance.archiver.restore_on_start", "data_maintenance.archiver.take_over"),
@@ -47,6 +48,7 @@ def _stated() -> Iterator[AnyKey]:
         courser.transports.settings,
         courser.broker.settings,
         courser.storage.message_window,
+        courser.storage.producer_table,
         courser.broker.access.access_token_settings,
     ):
         yield from keys_in(vars(module))

@@ -1,0 +1,103 @@
+"""What a batch says of the idempotent producer that sent it, on the wire and on disk.
+
+A producer numbers its messages per partition. So the partition recognises a batch that is sent again, because its
+first reply was lost (``storage.producer_table``). On the wire these numbers are a section of the batch header that the
+batch checksum covers. They are not kept there: no consumer reads them, and older ones refuse them.
+"""
+
+import struct
+from typing import NamedTuple
+
+from courser.records import layout
+
+_CHECKSUMMED = struct.Struct("<BQHI")
+"""What the batch checksum covers of the section: flag, producer_id, epoch, sequence."""
+_COUNT_SHIFT = 32
+_SEQUENCE_MASK = 2**_COUNT_SHIFT - 1
+_EXTENSION_END = layout.BATCH_HEADER_SIZE - layout.PRODUCER_END
+_NO_RESERVED = bytes(_EXTENSION_END)
+_IDEMPOTENT = bytes((layout.ProducerKind.IDEMPOTENT,))
+
+PRODUCER_ID_MAX = 2**63 - 1
+EPOCH_MAX = 2**15 - 1
+SEQUENCE_MAX = 2**31 - 1
+"""After it, numbers start at 0 again."""
+
+
+class BatchProducer(NamedTuple):
+    """Who sent a batch, and which of the producer's messages it contains."""
+
+    producer_id: int
+    epoch: int
+    """A producer that starts over, after a batch that was not stored, uses the next epoch."""
+    sequence: int
+    """The number of the first message that was sent."""
+    message_count: int
+    """How many messages were sent. Fewer are stored if some were known before, or were removed by condensing."""
+    first_number: int = 0
+    """How many of them were before the first one that is stored."""
+
+    @property
+    def next_sequence(self) -> int:
+        """The number of the first message of the next batch."""
+        return (self.sequence + self.message_count) & SEQUENCE_MAX
+
+
+# --- on the wire --------------------------------------------------------------------------------------
+
+
+def section_of(header: memoryview) -> bytes | None:
+    """The numbers in the header of a sent batch; no bytes if it has none, None if what is there is invalid."""
+    if header[layout.EXTENSION_POSITION : layout.BATCH_HEADER_SIZE] == layout.NO_EXTENSION:
+        return b""
+    if (
+        header[layout.EXTENSION_POSITION : layout.PRODUCER_POSITION] != layout.PRODUCER_FLAG
+        or header[layout.PRODUCER_END : layout.BATCH_HEADER_SIZE] != _NO_RESERVED
+    ):
+        return None
+    section = bytes(header[layout.PRODUCER_POSITION : layout.PRODUCER_END])
+    producer_id, epoch, sequence = fields = layout.PRODUCER.unpack(section)
+    is_right = producer_id <= PRODUCER_ID_MAX and epoch <= EPOCH_MAX and sequence <= SEQUENCE_MAX
+    # Packed again, it is the same if the bytes between the fields are zero.
+    return section if is_right and layout.PRODUCER.pack(*fields) == section else None
+
+
+def read_section(section: bytes, count: int) -> BatchProducer:
+    """The producer of a batch with ``count`` messages."""
+    producer_id, epoch, sequence = layout.PRODUCER.unpack(section)
+    return BatchProducer(producer_id, epoch, sequence, count)
+
+
+def write_section(producer: BatchProducer) -> bytes:
+    """The bytes of the header from the extension on, up to ``PRODUCER_END``."""
+    return layout.PRODUCER_FLAG + layout.PRODUCER.pack(producer.producer_id, producer.epoch, producer.sequence)
+
+
+def checksummed(section: bytes) -> bytes:
+    """What the batch checksum covers of a section, between the fields of the header and those of the messages."""
+    return _CHECKSUMMED.pack(1, *layout.PRODUCER.unpack(section)) if section else b""
+
+
+# --- on disk ------------------------------------------------------------------------------------------
+
+
+def with_producer(blank: bytes, producer: BatchProducer) -> bytes:
+    """A blank stored header that names the producer."""
+    return b"".join(
+        (
+            blank[: layout.STORED_PRODUCER_POSITION],
+            layout.PRODUCER.pack(producer.producer_id, producer.epoch, producer.first_number),
+            (producer.sequence | producer.message_count << _COUNT_SHIFT).to_bytes(8, "little"),
+            blank[layout.NONCE_POSITION : layout.PRODUCER_KIND_POSITION],
+            _IDEMPOTENT,
+            blank[layout.PRODUCER_KIND_POSITION + 1 :],
+        )
+    )
+
+
+def stored_producer(kind: int, producer: bytes, sequence: int) -> BatchProducer | None:
+    """The idempotent producer in a stored header; None if it has none."""
+    if kind != layout.ProducerKind.IDEMPOTENT:
+        return None
+    producer_id, epoch, first_number = layout.PRODUCER.unpack(producer)
+    return BatchProducer(producer_id, epoch, sequence & _SEQUENCE_MASK, sequence >> _COUNT_SHIFT, first_number)
