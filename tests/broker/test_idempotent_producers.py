@@ -19,11 +19,10 @@ from courser.records.encryption import EncryptionKey, KeyRing
 from courser.records.layout import Compression
 from courser.records.producers import BatchProducer
 from courser.records.stored_body import Encoding, Encryption
-from courser.storage.engine_limits import DEFAULT_LIMITS
 from courser.storage.message_window import Deduplication
 from courser.storage.partition_log import PartitionLog
 from courser.storage.recovery_cases import StopKind
-from courser.storage.settings import LogSettings
+from courser.storage.settings import DEFAULT_LIMITS, LogSettings
 from courser.testing.broker import TestBroker
 from tests.broker.open_partitions import DIRECTORY, IDENTITY, GatedFileSystem, opened, texts, until
 from tests.fakes.clocks import ManualClock

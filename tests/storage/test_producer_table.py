@@ -1,6 +1,7 @@
 """What a partition remembers of idempotent producers: the rules, and that nothing is lost that is in the log."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from courser.records.producers import SEQUENCE_MAX, BatchProducer
 from courser.storage.log_reader import LogReader
 from courser.storage.producer_table import ProducerLimits, ProducerTable, StoredBatch
 from courser.storage.recovery_cases import StopKind
+from courser.storage.settings import EngineLimits
 from tests.storage.condensed import condense, keyed
 from tests.storage.engine import ENCODINGS, SMALL, Engine, batch_of, encoded, numbered
 
@@ -175,20 +177,22 @@ def test_the_log_says_who_sent_what(encoding: str, stop: StopKind) -> None:
         assert judged(table, batch(following[producer], producer=producer)) is None
 
 
-def test_only_the_newest_part_of_a_log_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, expected = Engine(), []
+@pytest.mark.parametrize(
+    ("limits", "least", "most"),
+    [
+        (EngineLimits(header_piece_size=700), 100, 100),
+        (EngineLimits(header_piece_size=700, producer_header_count=10), 10, 13),
+        (EngineLimits(header_piece_size=700, producer_log_size=5000), 12, 20),
+    ],
+)
+def test_only_the_newest_part_of_a_log_is_read(limits: EngineLimits, least: int, most: int) -> None:
+    engine, expected = Engine(replace(SMALL, limits=limits)), []
     for number in range(100):
         sent = batch(2 * number)
         expected.append((sent, append(engine, sent)))
-    monkeypatch.setattr("courser.storage.log_reader._HEADER_PIECE_SIZE", 700)
-    assert found(engine) == expected
-    monkeypatch.setattr("courser.storage.log_reader._PRODUCER_HEADER_COUNT", 10)
     newest = found(engine)
-    assert 10 <= len(newest) < 20
+    assert least <= len(newest) <= most
     assert newest == expected[-len(newest) :]
-    monkeypatch.setattr("courser.storage.log_reader._PRODUCER_HEADER_COUNT", 1000)
-    monkeypatch.setattr("courser.storage.log_reader._PRODUCER_SIZE", 5000)
-    assert 5000 / 400 < len(found(engine)) < 30
 
 
 def test_old_batches_are_not_looked_at() -> None:

@@ -98,15 +98,16 @@ def _encoded_send(
 
 
 def _decoded_send(parts: tuple[Any, ...], body: memoryview) -> SendMessages:
-    _, _, _, _, stream, topic, where, incarnation, producer, origin_timestamp, count, checksums, *layout = parts
+    _, _, _, _, stream, topic, where, incarnation, producer, origin_timestamp, count, *rest = parts
     partitioning: Partitioning = _BALANCED
     if type(where) is int:
         partitioning = ToPartition(where)
     elif where is not None:
         partitioning = ByKey(where)
-    frames = FrameLayout(count, *layout, len(body))
-    who = None if producer is None else BatchProducer(*producer)
-    batch = Batch(origin_timestamp, count, body, frames, checksums, who)
+    checksums, frame_size, packed_starts = rest
+    frames = FrameLayout(count, frame_size, packed_starts, len(body))
+    sender = None if producer is None else BatchProducer(*producer)
+    batch = Batch(origin_timestamp, count, body, frames, checksums, sender)
     return SendMessages(stream, topic, partitioning, [batch], incarnation)
 
 

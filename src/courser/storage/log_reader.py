@@ -24,12 +24,6 @@ from courser.storage.segment_reader import ReadCounters, SegmentReader
 
 _base_offset = attrgetter("base_offset")
 _SYNCED = Durability.SYNCED
-_HEADER_PIECE_SIZE = 4 * 1024 * 1024
-"""Bytes of the log whose headers are read together, about."""
-_PRODUCER_HEADER_COUNT = 64 * 1024
-"""Headers that are read to learn the idempotent producers of a partition: a quarter of a second."""
-_PRODUCER_SIZE = 4 * 1024 * 1024 * 1024
-"""Bytes of the log in which they are: a read for each large batch, which a cold disk does thousands of in a second."""
 
 
 _P = ParamSpec("_P")
@@ -188,7 +182,7 @@ class LogReader:
             StorageFailure: a file cannot be read.
         """
         pieces: list[list[StoredBatch]] = []
-        count = size = 0
+        limits, count, size = self._log.settings.limits, 0, 0
         for segment, headers in self._headers_from_the_end():
             if headers[-1].base_timestamp + segment.correction < stored_after:
                 break
@@ -205,17 +199,18 @@ class LogReader:
             )
             count += len(headers)
             size += sum(header.stored_length for header in headers)
-            if count >= _PRODUCER_HEADER_COUNT or size >= _PRODUCER_SIZE:
+            if count >= limits.producer_header_count or size >= limits.producer_log_size:
                 break
         return list(chain.from_iterable(reversed(pieces)))
 
     def _headers_from_the_end(self) -> Iterator[tuple[Segment, list[StoredHeader]]]:
         """The headers of all batches, in pieces: the newest first, but each in the order of the offsets."""
+        piece_size = self._log.settings.limits.header_piece_size
         for segment in reversed(self._log.segments):
             end = segment.end_offset
             message_size = max(segment.size // max(end - segment.base_offset, 1), 1)
             while end > segment.base_offset:
-                start = max(end - max(_HEADER_PIECE_SIZE // message_size, 1), segment.base_offset)
+                start = max(end - max(piece_size // message_size, 1), segment.base_offset)
                 headers: list[StoredHeader] = []
                 try:
                     for header in self._segments.headers_from(segment, start):

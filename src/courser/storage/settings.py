@@ -61,6 +61,13 @@ class EngineLimits:
     condensed_key_count_max: int = 256 * _KIB
     """Keys in memory while segments are condensed: about 40 MiB. If there are more, they are condensed in several
     passes."""
+    header_piece_size: int = 4 * _MIB
+    """Bytes of the log, about, whose headers are read together where the newest are wanted."""
+    producer_header_count: int = 64 * 1024
+    """Headers that are read to learn the idempotent producers of a partition: takes a quarter of a second."""
+    producer_log_size: int = 4096 * _MIB
+    """Bytes of the log in which they are. If batches are large, each header is a read of its own, of which a cold disk
+    does thousands in a second."""
     copy_size: int = 1 * _MIB
     """Bytes read at a time when damaged data is copied to quarantine and the zeros behind it are left out."""
     staged_allocation_min: int = 1 * _MIB
