@@ -1,19 +1,16 @@
 """The base of all parts of a client: send a command and check the type of its reply."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from courser.api.commands import Command
-from courser.api.replies import Reply
-from courser.client.link import Link
+from courser.client.link import Answer, Link
 from courser.client.payload_encryption import Encryptor
 from courser.errors import AlreadyExists, TargetRefused, Uncertain
 from courser.model.identifiers import Identifier
 
 if TYPE_CHECKING:
     from courser.client.tracing import Tracing
-
-Answer = TypeVar("Answer", bound=Reply)
 
 
 class Asking:
@@ -25,9 +22,7 @@ class Asking:
         self._tracing = tracing
 
     async def _ask(self, command: Command, kind: type[Answer]) -> Answer:
-        reply = await self._link.request(command)
-        assert isinstance(reply, kind), f"{type(command).__name__} was answered with {reply!r}"
-        return reply
+        return await self._link.ask(command, kind)
 
     async def _ensure(self, command: Command, kind: type[Answer], find: Callable[[], Awaitable[Answer]]) -> Answer:
         """Create something, or return what ``find`` finds if it exists already."""

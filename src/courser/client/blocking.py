@@ -10,7 +10,6 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from functools import wraps
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from courser.errors import ClientClosed
@@ -91,10 +90,8 @@ class Blocking:
         self._thread.call(self._original.__aenter__())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._thread.call(self._original.__aexit__(kind, error, trace))
+    def __exit__(self, kind: type[BaseException] | None, *reason: object) -> None:
+        self._thread.call(self._original.__aexit__(kind, *reason))
 
     def _on_loop(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
         """Call a plain function on the event loop, and wait for its result."""

@@ -1,7 +1,6 @@
 """The client: one login, one method per server command, producers and consumers."""
 
 from collections.abc import Generator, Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 from courser.api.commands import Command
@@ -322,9 +321,7 @@ class Client(GroupResets, Accounts, Operating, SinkCommands):
             await self._link.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.close(failed=kind is not None)
 
 
@@ -352,9 +349,7 @@ class Connecting:
     async def __aenter__(self) -> Client:
         return await self._client.__aenter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self._client.close(failed=kind is not None)
 
 

@@ -104,8 +104,7 @@ class Connection(asyncio.BufferedProtocol):
             CourserError: the server rejected the command, or failed.
             ConnectionFailed: the connection broke. If the command was sent, it is not known whether it was processed.
         """
-        while self._writable is not None:
-            await asyncio.shield(self._writable)
+        await self.drained()
         return await self.begin(command)
 
     def greet(self, patience: float) -> "asyncio.Future[Reply | None]":

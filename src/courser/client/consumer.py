@@ -10,7 +10,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
-from types import TracebackType
 from typing import Self
 
 from courser.api import commands as c
@@ -91,7 +90,7 @@ class Consumer:
         """Whether to give up all partitions after a reconnect and read again from the last commit. For callers that
         hold messages which this consumer cannot take back."""
         self._positions = Positions()
-        self._ahead: tuple[int, int, asyncio.Task[r.Reply | None]] | None = None
+        self._ahead: tuple[int, int, asyncio.Task[r.Polled]] | None = None
         """The next poll, sent while the messages of the last one are processed: partition, offset and reply."""
         self._current: ConsumedMessage | None = None
         """The message that the body of the loop is processing."""
@@ -137,9 +136,7 @@ class Consumer:
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.close(failed=kind is not None)
 
     async def close(self, *, failed: bool = False) -> None:
@@ -268,14 +265,13 @@ class Consumer:
             reply = await task
         else:
             await self._drop_ahead()
-            reply = await self._link.request(self._poll(partition_id, offset), patient=True)
-        assert isinstance(reply, r.Polled)
+            reply = await self._link.ask(self._poll(partition_id, offset), r.Polled, patient=True)
         return reply
 
     def _look_ahead(self) -> None:
         """Send the next poll now: its messages arrive while the current ones are processed."""
         if (poll := self._positions.next_poll) is not None:
-            task = asyncio.ensure_future(self._link.request(self._poll(*poll), patient=True))
+            task = asyncio.ensure_future(self._link.ask(self._poll(*poll), r.Polled, patient=True))
             self._ahead = (*poll, task)
 
     async def _drop_ahead(self) -> None:
@@ -300,13 +296,12 @@ class Consumer:
         command = c.WaitForArrivals(reader, self._stream, self._topic, positions, generation, wait)
         self._is_waiting = True
         try:
-            reply = await self._link.request(command, patient=True)
+            reply = await self._link.ask(command, r.Arrivals, patient=True)
         except (NotAssigned, NotFound):
             await self._look_again()
             return
         finally:
             self._is_waiting = False
-        assert isinstance(reply, r.Arrivals)
         if reply.generation != generation or not reply.partition_ids:
             await self._look_again()
         self._positions.mark_readable(reply.partition_ids)

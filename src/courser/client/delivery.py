@@ -56,13 +56,12 @@ async def find_batch(
     while looked_at < _LOOK_SIZE_MAX:
         poll = c.PollMessages(_NOBODY, stream, topic, partition_id, PollingKind.OFFSET, offset, 2**32 - 1, False)
         try:
-            polled = await link.request(c.WaitForMessages(poll, 0, _READ_SIZE_MAX))
+            polled = await link.ask(c.WaitForMessages(poll, 0, _READ_SIZE_MAX), Polled)
         except OffsetsUnavailable as gap:
             offset = gap.end_offset
             continue
         except (NotAllowed, NotFound):
             return None
-        assert isinstance(polled, Polled)
         if not polled.message_count:
             return None
         for view in batches_of(polled):

@@ -10,6 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
 from courser import __version__
 from courser.api import commands as c
@@ -32,6 +33,7 @@ from courser.wire.vsr_headers import FRAME_SIZE_MAX, HEADER_SIZE
 
 _log = logging.getLogger(__name__)
 
+Answer = TypeVar("Answer", bound=Reply)
 Dial = Callable[[Target], Awaitable[Connection]]
 GroupName = tuple[Identifier, Identifier, Identifier]
 """Stream, topic and group, as given by the user."""
@@ -173,6 +175,12 @@ class Link:
                 continue
             self._note(command, reply)
             return reply
+
+    async def ask(self, command: c.Command, kind: type[Answer], *, patient: bool = False) -> Answer:
+        """Send a command and return its reply, which is of this kind. Raises what ``request`` raises."""
+        reply = await self.request(command, patient=patient)
+        assert isinstance(reply, kind), f"{type(command).__name__} was answered with {reply!r}"
+        return reply
 
     def logs_in_again(self, error: CourserError) -> bool:
         """Whether a request that failed with this error may be repeated after a new login."""

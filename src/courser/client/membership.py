@@ -74,9 +74,7 @@ class Membership:
 
     async def _confirm(self) -> r.Assignment:
         command = c.ConfirmAssignment(self._stream, self._topic, self._group, self.generation)
-        reply = await self._link.request(command, patient=True)
-        assert isinstance(reply, r.Assignment)
-        return reply
+        return await self._link.ask(command, r.Assignment, patient=True)
 
     async def leave(self) -> None:
         """Leave the group. Errors are ignored: the server notices a missing member itself."""

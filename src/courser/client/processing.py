@@ -8,7 +8,6 @@ gets the partition. After a reconnect all partitions are read again from the las
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from types import TracebackType
 from typing import Self, TypeAlias
 
 from courser.client.consumed import PartitionsCallback
@@ -88,9 +87,7 @@ class Processor:
             await self._background
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
         assert self._background is not None
         await self._background

@@ -6,7 +6,6 @@ module ``delivery`` sends batches that are full or have waited long enough.
 
 import asyncio
 from collections.abc import Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from courser.api import commands as c
@@ -127,11 +126,10 @@ class Producer:
     async def _look(self) -> None:
         """Get the number of partitions and their ends. Without permission for that, the server chooses partitions."""
         try:
-            details = await self._link.request(c.GetTopic(self._stream, self._topic))
+            details = await self._link.ask(c.GetTopic(self._stream, self._topic), TopicDetails)
         except NotAllowed:
             self._partition_count = None
             return
-        assert isinstance(details, TopicDetails)
         self._partition_count = details.topic.partition_count or None
         for partition in details.partitions:
             self._delivery.note_end(partition.partition_id, partition.current_offset)
@@ -140,9 +138,7 @@ class Producer:
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             await self.close()
         else:

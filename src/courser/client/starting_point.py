@@ -63,8 +63,8 @@ class StartingPoint:
 
     async def bounds(self) -> dict[int, r.PartitionBounds]:
         """First and next offset of every partition."""
-        reply = await self._link.request(c.GetPartitionBounds(self._stream, self._topic), patient=self._is_patient)
-        assert isinstance(reply, r.TopicBounds)
+        command = c.GetPartitionBounds(self._stream, self._topic)
+        reply = await self._link.ask(command, r.TopicBounds, patient=self._is_patient)
         return {row.partition_id: row for row in reply.partitions}
 
     async def offsets(self, partition_ids: Iterable[int]) -> dict[int, int]:
@@ -96,11 +96,9 @@ class StartingPoint:
             return None
         command = c.GetConsumerOffset(self._reader, self._stream, self._topic, partition_id)
         try:
-            reply = await self._link.request(command, patient=self._is_patient)
+            return (await self._link.ask(command, r.StoredOffset, patient=self._is_patient)).stored_offset
         except NotFound:
             return None
-        assert isinstance(reply, r.StoredOffset)
-        return reply.stored_offset
 
     async def _begin(self, bounds: r.PartitionBounds) -> int:
         match self._kind:
@@ -122,10 +120,9 @@ class StartingPoint:
         reader = Reader(ConsumerKind.CONSUMER, 0)
         poll = c.PollMessages(reader, self._stream, self._topic, bounds.partition_id, kind, value, count, False)
         try:
-            polled = await self._link.request(c.WaitForMessages(poll, 0, 1), patient=self._is_patient)
+            polled = await self._link.ask(c.WaitForMessages(poll, 0, 1), r.Polled, patient=self._is_patient)
         except OffsetsUnavailable as gap:
             return gap.first_offset
-        assert isinstance(polled, r.Polled)
         return next((view.first_offset for view in batches_of(polled)), bounds.next_offset)
 
 

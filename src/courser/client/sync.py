@@ -8,7 +8,6 @@ import asyncio
 import inspect
 from collections.abc import Iterator
 from concurrent.futures import wait
-from types import TracebackType
 from typing import Any
 
 from courser.client.blocking import Blocking, LoopThread, blocking_form, on_new_loop, with_parameters_of
@@ -50,9 +49,7 @@ class SyncClient(Blocking):
             if self._owns_thread:
                 self._thread.stop()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(failed=kind is not None)
 
     @with_parameters_of(Client.producer)
@@ -157,9 +154,7 @@ class SyncConsumer(Blocking):
         if not self._thread.loop.is_closed():
             self._thread.call(self._original.close(failed=failed))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(failed=kind is not None)
 
 

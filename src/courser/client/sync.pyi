@@ -1,7 +1,6 @@
 # Types for sync.py. Written by: make reference
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Unpack
 
 from courser.api import operating_replies as o
@@ -27,9 +26,7 @@ from courser.records.batch import Batch
 class SyncClient(Blocking):
     def __init__(self, original: Client, thread: LoopThread, *, owns_thread: bool = True) -> None: ...
     def close(self, *, failed: bool = False) -> None: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
     def producer(
         self,
         stream: Identifier,
@@ -334,9 +331,7 @@ class SyncConsumer(Blocking):
     @property
     def skipped_count(self) -> int: ...
     def close(self, *, failed: bool = False) -> None: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
     @property
     def partitions(self) -> tuple[int, ...]: ...
     @property

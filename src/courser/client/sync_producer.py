@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Iterable
-from types import TracebackType
 
 from courser.client.blocking import Blocking, LoopThread
 from courser.client.delivery import joined
@@ -62,9 +61,7 @@ class SyncProducer(Blocking):
         self._error: Exception | None = None
         """An error that has not been reported yet."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:

@@ -28,12 +28,11 @@ _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 algebra, which nothing here uses."""
 
 
+@dataclass(eq=False)
 class JavaMissing(CourserError):
     """No Java was found that can run Spark."""
 
-    def __init__(self, seen: tuple[str, ...]) -> None:
-        super().__init__(seen)
-        self.seen = seen
+    seen: tuple[str, ...]
 
     def __str__(self) -> str:
         looked = "; ".join(self.seen)

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,25 +51,23 @@ _LOOPBACK: Mapping[str, str] = {
 """On a single machine, nothing has to be reachable from outside."""
 
 
+@dataclass(eq=False)
 class PackageMissing(CourserError):
     """A package that Spark needs is not installed."""
 
-    def __init__(self, name: str, extra: str) -> None:
-        super().__init__(name, extra)
-        self.name = name
-        self.extra = extra
+    name: str
+    extra: str
 
     def __str__(self) -> str:
         return f"{self.name} is not installed; run: pip install 'courser[{self.extra}]'"
 
 
+@dataclass(eq=False)
 class JavaFailed(CourserError):
     """Java exited before Spark was running."""
 
-    def __init__(self, reason: str, log: Path) -> None:
-        super().__init__(reason, log)
-        self.reason = reason
-        self.log = log
+    reason: str
+    log: Path
 
     def __str__(self) -> str:
         return f"could not start Spark: {self.reason}; see Java's output in {self.log}"
