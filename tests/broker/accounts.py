@@ -1,6 +1,7 @@
 """What tests of logins share: a catalog in memory, passwords that are quick to hash, a sleep that only takes notes."""
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 from courser.broker.access.authentication import Authentication
 from courser.broker.access.credentials import Passwords
@@ -73,6 +74,7 @@ class Accounts:
             self.tokens,
             PasswordPool(self.passwords, pool),
             self.clock,
+            number_login=count(1).__next__,
             sleep=self._sleep,
         )
 

@@ -7,13 +7,17 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
 
 from courser.errors import ErrorCode, StartRefused
 from courser.storage.data_directory import DataDirectory
 from courser.storage.files import DirectoryIdentity
+from courser.storage.local_files import DirectoryLock
 from courser.storage.paths import SESSION
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session_file import (
@@ -26,11 +30,14 @@ from courser.storage.session_file import (
     how_it_stopped,
     read_session,
 )
+from tests.fakes.clocks import ManualClock
 from tests.fakes.files import FakeFileSystem
 from tests.storage.engine import flipped
 
 DATA = Path("/data")
 IDENTITY = DirectoryIdentity(bytes(range(1, 17)), 55, 66)
+JUMPS = st.integers(-(10**15), 10**12)
+"""Microseconds by which a clock is set."""
 
 
 @pytest.fixture
@@ -157,6 +164,73 @@ def test_a_session_survives_every_power_cut_as_the_old_one_or_the_new_one() -> N
         begin_session(disk, DATA)
         disk.power_cut()
         assert how_it_stopped(disk, DATA) is StopKind.CRASHED
+
+
+# --- numbers of logins --------------------------------------------------------------------------------
+
+
+class _NoLock:
+    def close(self) -> None:
+        """Nothing is locked."""
+
+
+def opened_at(disk: FakeFileSystem, clock: ManualClock, path: Path = DATA) -> DataDirectory:
+    directory = DataDirectory(path, disk, cast("DirectoryLock", _NoLock()), how_it_stopped(disk, path), clock)
+    directory.begin()
+    return directory
+
+
+@given(ends=st.lists(st.tuples(st.sampled_from(["clean", "kill", "cut", "restore"]), st.integers(0, 5), JUMPS)))
+def test_no_login_ever_gets_the_number_of_another(ends: list[tuple[str, int, int]]) -> None:
+    """A clock may be set, also back. Only where data is restored, without the file, it has to be right."""
+    disk, clock, numbers, wrong_by = FakeFileSystem(random.Random(1)), ManualClock(), list[int](), 0
+    disk.plant_directory(DATA)
+    ahead = 0
+    for end, count, jump in ends:
+        directory = opened_at(disk, clock)
+        numbers += [directory.number_login() for _ in range(count)]
+        clock.advance(1_000_000)
+        if end == "clean":
+            directory.close(is_clean=True)
+        elif end == "kill":
+            disk.kill()
+        elif end == "cut":
+            disk.power_cut()
+        else:
+            directory.close(is_clean=True)
+            disk.unlink(DATA / SESSION)
+            clock.jump(-wrong_by)
+            # Past the numbers that kills have passed over, and those of clocks that were ahead.
+            clock.advance(2**20 * 1000 * len(ends) + ahead)
+            wrong_by = 0
+            continue
+        clock.jump(jump)
+        wrong_by += jump
+        ahead += max(jump, 0)
+    assert sorted(set(numbers)) == numbers
+    assert all(0 < number < 2**43 for number in numbers)
+
+
+def test_copies_of_a_directory_go_on_with_different_numbers(disk: FakeFileSystem) -> None:
+    clock = ManualClock()
+    original = opened_at(disk, clock)
+    numbers = [original.number_login() for _ in range(3)]
+    original.close(is_clean=True)
+    disk.copy_directory(DATA, Path("/copy"))
+    for path in (DATA, Path("/copy")):
+        clock.advance(10_000)
+        directory = opened_at(disk, clock, path)
+        numbers += [directory.number_login() for _ in range(3)]
+    assert len(set(numbers)) == 9
+
+
+def test_a_clean_stop_passes_over_no_number(disk: FakeFileSystem) -> None:
+    clock = ManualClock()
+    first = opened_at(disk, clock)
+    number = first.number_login()
+    first.close(is_clean=True)
+    second = opened_at(disk, clock)
+    assert second.number_login() == number + 1
 
 
 # --- the lock, with a real second process ---------------------------------------------------------------

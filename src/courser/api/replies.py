@@ -334,7 +334,7 @@ class LoggedIn(Reply, frozen=True):
 
     user_id: int
     session: int
-    """Increases with every login."""
+    """Increases with every login, and is never repeated."""
     frame_size_max: int | None = None
     """Maximum bytes of a request, for Courser's own client. None: the server does not say."""
 

@@ -207,7 +207,16 @@ class Broker:
     def _make_authentication(self, draw: Callable[[int], bytes]) -> Authentication:
         tokens = Tokens(self.catalog, self.sessions, self.clock, count_max=self.settings.token_count_max)
         passwords = PasswordPool(Passwords(), self._password_threads)
-        return Authentication(self.catalog, self.sessions, self.groups, tokens, passwords, self.clock, draw=draw)
+        return Authentication(
+            self.catalog,
+            self.sessions,
+            self.groups,
+            tokens,
+            passwords,
+            self.clock,
+            number_login=self.data.number_login,
+            draw=draw,
+        )
 
     def _make_condenser(self) -> Condenser:
         return Condenser(

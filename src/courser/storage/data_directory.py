@@ -26,6 +26,12 @@ from courser.storage.session_file import (
 from courser.storage.settings import LogSettings
 from courser.storage.watched_clock import SystemClock, WatchedClock
 
+_MILLISECOND = 1000
+_LOGINS_RESERVED = 2**20
+"""Numbers that a start after a kill passes over, whether or not they were given: a million, a quarter of an hour of the
+clock. A session may give more. It is then the clock that keeps the numbers of the next one apart: only 1000 logins a
+second would be faster."""
+
 
 class DataDirectory:
     """Where a server keeps everything. One per process and path."""
@@ -37,6 +43,7 @@ class DataDirectory:
         self.stop = stop
         """How the last session ended."""
         session = read_session(file_system, path)
+        self._next_login = session.login_end if session is not None else 0
         self.unopened = session.unopened if session is not None else frozenset()
         """Partitions that the last session did not open; from ``begin`` on, those that this one did not."""
         self._lock = lock
@@ -85,11 +92,23 @@ class DataDirectory:
 
     def begin(self, unopened: frozenset[PartitionIdentity] = frozenset()) -> None:
         """All partitions are open but these: appends may begin."""
-        begin_session(self.file_system, self.path, self.clock.now(), unopened)
+        now = self.clock.now()
+        # Above all numbers of earlier sessions. Of those that a copy or a backup of this directory does not know, too.
+        self._next_login = max(self._next_login, now // _MILLISECOND, 1)
+        begin_session(self.file_system, self.path, now, unopened, self._next_login + _LOGINS_RESERVED)
         self.unopened = unopened
+
+    def number_login(self) -> int:
+        """The number of the next login. No login of this directory ever has the same one, after any kind of restart.
+
+        It is below 2^43, so that clients can make longer numbers of it (``records.producers``).
+        """
+        number = self._next_login
+        self._next_login += 1
+        return number
 
     def close(self, *, is_clean: bool) -> None:
         """Give the directory back. ``is_clean`` only if every partition was closed without a failure."""
         if is_clean:
-            end_session(self.file_system, self.path, self.clock.now(), self.unopened)
+            end_session(self.file_system, self.path, self.clock.now(), self.unopened, self._next_login)
         self._lock.close()

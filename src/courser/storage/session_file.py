@@ -29,14 +29,14 @@ _SESSION = struct.Struct(
     "16s"  # boot_id
     "Q"  # mount_id
     "Q"  # inode
-    "B"  # is_clean
-    "7x"
+    "Q"  # is_clean, and in the bits above the first 8: login_end
     "Q"  # time
 )
 _UNOPENED = struct.Struct("<16sQQ")
 """Repeated after the header: topic_uuid, partition_id and incarnation of each partition that was not opened."""
 _MAGIC = b"CRSS"
 _CHECKSUM_SIZE = 8
+_FLAGS_BITS = 8
 _SIZE_MAX = 16 * 1024 * 1024
 """Maximum size in bytes: enough for half a million partitions that were not opened."""
 
@@ -50,6 +50,8 @@ class SessionRecord:
     is_clean: bool
     time: int = 0
     """Wall clock time when it was written, in microseconds; 0 if an older version wrote it."""
+    login_end: int = 0
+    """All numbers that logins have got are below it."""
     unopened: frozenset[PartitionIdentity] = frozenset()
     """Partitions whose files were missing or belonged to another partition.
 
@@ -59,7 +61,8 @@ class SessionRecord:
         """Encode it for the file."""
         identity = self.identity
         place = identity.boot_id, identity.mount_id, identity.inode
-        rest = _SESSION.pack(0, _MAGIC, self.directory_format, *place, self.is_clean, self.time)[_CHECKSUM_SIZE:]
+        flags = self.is_clean | self.login_end << _FLAGS_BITS
+        rest = _SESSION.pack(0, _MAGIC, self.directory_format, *place, flags, self.time)[_CHECKSUM_SIZE:]
         rest += b"".join(sorted(_UNOPENED.pack(*astuple(partition)) for partition in self.unopened))
         return xxh3(rest).to_bytes(8, "little") + rest
 
@@ -69,7 +72,7 @@ def decode_session(data: bytes) -> SessionRecord | None:
     # The file may be longer: a newer version may have added fields, and its format must be recognized.
     if len(data) < _SESSION.size:
         return None
-    checksum, magic, directory_format, boot_id, mount_id, inode, is_clean, time = _SESSION.unpack_from(data)
+    checksum, magic, directory_format, boot_id, mount_id, inode, flags, time = _SESSION.unpack_from(data)
     if magic != _MAGIC or xxh3(data[_CHECKSUM_SIZE:]) != checksum:
         return None
     rest = data[_SESSION.size :]
@@ -77,7 +80,8 @@ def decode_session(data: bytes) -> SessionRecord | None:
         # Written by a newer version: this one does not understand the rest.
         rest = b""
     unopened = frozenset(PartitionIdentity(*fields) for fields in _UNOPENED.iter_unpack(rest))
-    return SessionRecord(directory_format, DirectoryIdentity(boot_id, mount_id, inode), bool(is_clean), time, unopened)
+    identity = DirectoryIdentity(boot_id, mount_id, inode)
+    return SessionRecord(directory_format, identity, bool(flags & 1), time, flags >> _FLAGS_BITS, unopened)
 
 
 def read_session(file_system: FileSystem, directory: Path) -> SessionRecord | None:
@@ -128,23 +132,37 @@ def last_known_time(file_system: FileSystem, directory: Path) -> int:
 
 
 def begin_session(
-    file_system: FileSystem, directory: Path, now: int = 0, unopened: frozenset[PartitionIdentity] = frozenset()
+    file_system: FileSystem,
+    directory: Path,
+    now: int = 0,
+    unopened: frozenset[PartitionIdentity] = frozenset(),
+    login_end: int = 0,
 ) -> None:
     """Record that a session has started: everything except ``unopened`` is recovered."""
-    _write(file_system, directory, now, unopened, is_clean=False)
+    _write(file_system, directory, now, unopened, login_end, is_clean=False)
 
 
 def end_session(
-    file_system: FileSystem, directory: Path, now: int = 0, unopened: frozenset[PartitionIdentity] = frozenset()
+    file_system: FileSystem,
+    directory: Path,
+    now: int = 0,
+    unopened: frozenset[PartitionIdentity] = frozenset(),
+    login_end: int = 0,
 ) -> None:
     """Record a clean stop: everything is synced and closed."""
-    _write(file_system, directory, now, unopened, is_clean=True)
+    _write(file_system, directory, now, unopened, login_end, is_clean=True)
 
 
 def _write(
-    file_system: FileSystem, directory: Path, now: int, unopened: frozenset[PartitionIdentity], *, is_clean: bool
+    file_system: FileSystem,
+    directory: Path,
+    now: int,
+    unopened: frozenset[PartitionIdentity],
+    login_end: int,
+    *,
+    is_clean: bool,
 ) -> None:
-    session = SessionRecord(DIRECTORY_FORMAT, file_system.identity(directory), is_clean, now, unopened)
+    session = SessionRecord(DIRECTORY_FORMAT, file_system.identity(directory), is_clean, now, login_end, unopened)
     path, data = directory / SESSION, session.encode()
     try:
         replace_file(file_system, path, data)

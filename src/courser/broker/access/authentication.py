@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from itertools import count
 
 from courser.api.replies import LoggedIn
 from courser.broker.access.access_tokens import Access
@@ -52,6 +51,7 @@ class Authentication:
         passwords: PasswordPool,
         clock: Clock,
         *,
+        number_login: Callable[[], int],
         sleep: Sleep = asyncio.sleep,
         draw: Callable[[int], bytes] = os.urandom,
     ) -> None:
@@ -65,7 +65,7 @@ class Authentication:
         self._clock = clock
         self._delays = LoginDelays(clock)
         self._sleep = sleep
-        self._numbers = count(1)
+        self._number_login = number_login
         self._changes = asyncio.Lock()
         """Held from reading a password hash until it is replaced."""
         self.kept_access: dict[int, tuple[bytes, bytes]] = {}
@@ -139,7 +139,7 @@ class Authentication:
             self._groups.drop_session(session)
         session.user_id, session.token_name = user.user_id, None if token is None else token.name
         session.login_hash = user.password_hash.encode() if token is None else token.token_hash
-        session.session_number = next(self._numbers)
+        session.session_number = self._number_login()
         return LoggedIn(user.user_id, session.session_number)
 
     # --- passwords ---

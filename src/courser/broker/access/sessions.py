@@ -84,7 +84,7 @@ class Session:
         self.sdk = NO_SDK
         """The client library that the last login named: one of ``SDKS``, ``OTHER`` or ``NO_SDK``."""
         self.session_number = 0
-        """Number of the last login; increases with every login to this server."""
+        """Number of the last login; increases with every login, over all restarts of the server."""
         self.move_count = 0
         """How often its connection was moved to another process of the server, as far as is known here."""
         self.has_failed_login = False
