@@ -8,7 +8,7 @@ from courser.records.batch import NewMessage, build_batch
 
 CONSUMER = Consumer(ConsumerKind.CONSUMER, 7)
 POLL = c.PollMessages(CONSUMER, "s", "t", 0, PollingKind.FIRST, 0, 10, False)
-
+TARGET = c.ReadTarget(0, PollingKind.OFFSET, 0, 1024)
 PART = c.StagedPartName("sink", 0, 0, 1)
 
 SAMPLES: tuple[c.Command, ...] = (
@@ -65,6 +65,9 @@ SAMPLES: tuple[c.Command, ...] = (
     c.WaitForMessages(POLL, 0, 1024),
     c.GetPartitionBounds("s", "t"),
     c.GetPartitionRoute("s", "t", 0),
+    c.ReadMessages(POLL, 1024),
+    c.AwaitMessages(POLL.consumer, "s", "t", (TARGET,), 1, 0),
+    c.FetchMessages(POLL.consumer, "s", "t", (TARGET,), 10, 1024, auto_commit=False),
     c.GetSegments("s", "t", 0),
     c.ConfirmAssignment("s", "t", "g", 0),
     c.GetTopicDurability("s", "t"),

@@ -33,6 +33,7 @@ class Loop(SessionLoop):
     """Of a connection that does nothing right now."""
 
     is_idle = True
+    has_parked_reads = False
     codec = cast("Any", None)
 
     def __init__(self) -> None:
@@ -185,6 +186,15 @@ async def test_all_that_know_a_session_hear_where_its_connection_is(world: World
     world.move()
     await until(lambda: bool(world.new.served) and world.homes() == [NEW] * PROCESS_COUNT)
     assert [process.left for process in world.processes] == [[], [], []]
+
+
+async def test_a_connection_stays_while_a_read_of_it_waits(world: World) -> None:
+    world.connection.loop.has_parked_reads = True
+    world.move()
+    assert world.old.moves.moved_count == 0
+    world.connection.loop.has_parked_reads = False
+    world.move()
+    assert world.old.moves.moved_count == 1
 
 
 def without_descriptors(world: World) -> None:

@@ -3,7 +3,7 @@
 Codecs create them, and the dispatcher passes them to their handlers. Ids count from 0 here in all releases.
 """
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -446,6 +446,65 @@ class WaitForMessages(Command, frozen=True):
     """How long to wait for messages, in microseconds; at most 20 seconds."""
     size_max: U32
     """Bytes of batch records in the reply. One message is returned if there is one, however large."""
+
+
+class ReadTarget(NamedTuple):
+    """Where to read in one partition."""
+
+    partition_id: int
+    kind: PollingKind
+    value: int
+    size_max: int = 0
+    """Bytes of batch records, if it is read."""
+    incarnation: int = 0
+    """Of the partition that the client means; 0 if it does not say."""
+
+
+@command(106, r.Polled, Action.POLL_MESSAGES, since=SDK_0_10)
+class ReadMessages(Command, frozen=True):
+    """A poll with a limit to the size of its reply, which comes after ``AwaitMessages`` if it waits."""
+
+    poll: PollMessages
+    size_max: U32
+    """Bytes of batch records in the reply. One message is returned if there is one, however large."""
+
+    @property
+    def stream(self) -> Identifier:
+        """That of the poll."""
+        return self.poll.stream
+
+    @property
+    def topic(self) -> Identifier:
+        """That of the poll."""
+        return self.poll.topic
+
+
+@command(107, r.ReadyPartitions, Action.POLL_MESSAGES, since=SDK_0_10)
+class AwaitMessages(Command, frozen=True):
+    """Wait until some partitions together have so many messages, until one of them cannot be read, or for a time."""
+
+    consumer: Consumer
+    stream: Identifier
+    topic: Identifier
+    targets: tuple[ReadTarget, ...]
+    min_count: int
+    wait: int
+    """Microseconds."""
+
+
+@command(109, r.Fetched, Action.POLL_MESSAGES, since=SDK_0_10)
+class FetchMessages(Command, frozen=True):
+    """Read messages of several partitions."""
+
+    consumer: Consumer
+    stream: Identifier
+    topic: Identifier
+    targets: tuple[ReadTarget, ...]
+    count: int
+    """Maximum messages of all partitions together."""
+    size_max: int
+    """Maximum bytes of batch records of all partitions together."""
+    auto_commit: bool
 
 
 @command(105, r.PartitionRoute, Action.SEND_MESSAGES, Action.POLL_MESSAGES, since=SDK_0_10)

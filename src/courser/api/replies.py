@@ -4,7 +4,7 @@ There is no reply for something that does not exist: the handler raises, and a c
 converts the error. Commands without a reply return None.
 """
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -122,6 +122,39 @@ class Polled(Reply, frozen=True):
     size: int
     incarnation: int = 0
     """Of the partition."""
+
+
+class ReadyPartitions(Reply, frozen=True):
+    """Partitions that can be read now, or whose read fails now."""
+
+    partition_ids: tuple[int, ...]
+
+
+class FetchedPartition(NamedTuple):
+    """What was read of one partition. There is nothing unless ``status`` is 0."""
+
+    partition_id: int
+    status: int
+    """0, or the number of an error."""
+    current_offset: int
+    message_count: int
+    incarnation: int
+    next_offset: int
+    """Where to read on."""
+    size: int
+    """Bytes of its batch records."""
+
+
+class Fetched(Reply, frozen=True):
+    """Messages of several partitions."""
+
+    partitions: tuple[FetchedPartition, ...]
+    """In the order of the request. Those that are left out were not read: the reply is full."""
+    pieces: tuple[memoryview, ...]
+    """The batch records of all of them, in this order."""
+    size: int
+    is_copied: bool
+    """Whether they are copies of the messages that were read."""
 
 
 class PartitionRoute(Reply, frozen=True):

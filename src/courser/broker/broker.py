@@ -46,6 +46,7 @@ from courser.broker.figures.statistics import Machine
 from courser.broker.figures.topic_figures import TopicFigureTable
 from courser.broker.groups.groups import ConsumerGroups
 from courser.broker.messages.consuming import Polls
+from courser.broker.messages.fetching import Fetches
 from courser.broker.messages.producing import Sends
 from courser.broker.messages.scan_pieces import ScanPieces
 from courser.broker.messages.stored_offsets import StoredOffsets
@@ -178,6 +179,7 @@ class Broker:
         """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
         self.polls = Polls(self.catalog.state, self.partitions, self.groups, self.buffers, settings)
         self.scan_pieces = ScanPieces(self.partitions)
+        self.fetches = Fetches(self.partitions, self.groups, self.polls, self.buffers, size_max=settings.poll_size_max)
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
         self.figures = Figures(self.partitions, self.retention, settings.topic_defaults, data.path)
         self.scrubber = self._make_scrubber()

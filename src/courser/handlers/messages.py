@@ -36,6 +36,25 @@ async def wait_for_messages(broker: Broker, session: Session, command: c.WaitFor
     return await broker.polls.wait(session, address, command, check_access)
 
 
+async def await_messages(broker: Broker, session: Session, command: c.AwaitMessages) -> r.ReadyPartitions:
+    """Which of several partitions can be read, once they have enough messages."""
+    address = broker.finder.address(session, command)
+    ready = await broker.fetches.wait(session, address, command)
+    # The wait may have been long, and the permission may have been revoked.
+    broker.finder.check(session, command, *address)
+    return ready
+
+
+def read_messages(broker: Broker, session: Session, command: c.ReadMessages) -> r.Polled | Waiting[r.Polled]:
+    """A poll with a limit to the size of its reply."""
+    return broker.polls.poll(session, broker.finder.address(session, command.poll), command.poll, command.size_max)
+
+
+async def fetch_messages(broker: Broker, session: Session, command: c.FetchMessages) -> r.Fetched:
+    """Messages of several partitions."""
+    return await broker.fetches.fetch(session, broker.finder.address(session, command), command)
+
+
 async def find_messages(broker: Broker, session: Session, command: c.FindMessages) -> r.FoundMessages:
     """Which messages may match: the client polls and checks them."""
     address = broker.finder.address(session, command)

@@ -40,6 +40,9 @@ OWNED: frozenset[type[c.Command]] = frozenset(
         c.SendMessages,
         c.PollMessages,
         c.WaitForMessages,
+        c.AwaitMessages,
+        c.ReadMessages,
+        c.FetchMessages,
         c.GetPartitionRoute,
         c.WaitForArrivals,
         c.FindMessages,
@@ -204,6 +207,8 @@ class Router(Dispatcher):
         future.add_done_callback(partial(self._answered, session, owner, command))
         if type(command) in _INTERRUPTIBLE:
             self._make_interruptible(session, peer, future)
+        elif type(command) is c.AwaitMessages:
+            future.add_done_callback(partial(_pass_cancellation, peer, peer.last_call_id))
         return Waiting(future)
 
     async def _forward_later(self, owner: int, session: Session, command: c.Command) -> Any:
@@ -371,6 +376,11 @@ class Router(Dispatcher):
         except Exception as error:  # noqa: BLE001 - the caller gets it
             call.fail(error)
             return
+        if type(answer) is Waiting and type(command) is c.AwaitMessages:
+            # Beside other requests of the session, which may be about to read: its memory is not touched.
+            call.on_interrupt = lambda _: answer.cancel()
+            answer.future.add_done_callback(lambda _: call.settle(answer))
+            return
         if type(answer) is Waiting:
             call.on_interrupt = partial(_interrupt, session)
             answer.future.add_done_callback(lambda _: self._settle(call, session, answer))
@@ -451,6 +461,12 @@ class Router(Dispatcher):
 
 def _too_busy() -> CommandRejected:
     return CommandRejected(ErrorCode.SERVER_BUSY, "a process of the server does not keep up; try again")
+
+
+def _pass_cancellation(peer: Peer, call_id: int, future: "asyncio.Future[Any]") -> None:
+    """Nobody needs the wait any more: it ends where it is carried out."""
+    if future.cancelled():
+        peer.interrupt(call_id, None)
 
 
 def _interrupt(session: Session, flag: bool | None) -> None:

@@ -12,13 +12,13 @@ from struct import Struct
 import msgspec
 
 from courser.api import commands as c
-from courser.api.replies import LoggedIn, Polled, Reply, Sent
+from courser.api.replies import Fetched, LoggedIn, Polled, Reply, Sent
 from courser.errors import CourserError, ErrorCode, InvalidBatch
 from courser.model.buffers import Buffer
 from courser.records.checksum import xxh3
 from courser.records.frame_walk import is_compiled, take_vsr_send
 from courser.wire import vsr_headers as headers
-from courser.wire.codec import FrameRefused, Incoming
+from courser.wire.codec import Cancellation, Deferral, FrameRefused, Incoming
 from courser.wire.reading import Malformed, Reader
 from courser.wire.vsr_dialect import SDK_0_9, SUPPORTED, VERSION_MAX, VERSION_MIN, dialect_of
 from courser.wire.vsr_duplicates import DuplicateTable, DuplicateVerdict
@@ -47,6 +47,7 @@ from courser.wire.vsr_requests import (
     read_send_head,
     read_usual_send,
 )
+from courser.wire.vsr_waiting import fetched_head
 
 _UNFRAMED = frozenset({NON_REPLICATED, LOGOUT, SEND_MESSAGES})
 """Operations whose replies have no result before the payload."""
@@ -215,6 +216,8 @@ class VsrCodec:
         body = frame[HEADER_SIZE:]
         try:
             if operation == NON_REPLICATED:
+                if code in self._dialect.deferred:
+                    return self._read_deferred(incoming, frame, code, body, is_logged_in=is_logged_in)
                 incoming.command = self._read_non_replicated(incoming, frame, code, body, is_logged_in=is_logged_in)
             elif operation == SEND_MESSAGES:
                 _check_change_is_allowed(incoming, session, is_logged_in)
@@ -231,11 +234,9 @@ class VsrCodec:
         except _Refusal as refusal:
             incoming.answer = refusal.answer if refusal.answer is not None else (self._status(incoming, refusal.code),)
             incoming.reason = str(refusal)
-        except Malformed as error:
+        except (Malformed, InvalidBatch) as error:
             code = error.code if self._is_own else _code_of_malformed(operation, error)
             incoming.answer, incoming.reason = self._refuse(incoming, code, str(error)), str(error)
-        except InvalidBatch as error:
-            incoming.answer, incoming.reason = self._refuse(incoming, error.code, str(error)), str(error)
         return incoming
 
     @property
@@ -302,6 +303,22 @@ class VsrCodec:
         if code in dialect.codes_of_changes:
             raise _refused(ErrorCode.FEATURE_UNAVAILABLE, f"command {code} has an operation of its own")
         raise _refused(ErrorCode.INVALID_COMMAND, f"unknown command {code}")
+
+    def _read_deferred(
+        self, incoming: VsrIncoming, frame: memoryview, code: int, body: memoryview, *, is_logged_in: bool
+    ) -> Incoming:
+        """A read that may wait, or its cancellation, which has its number."""
+        _check_client(incoming)
+        _check_read_is_allowed(incoming, code, is_logged_in)
+        reader = self._dialect.deferred[code]
+        if reader is None:
+            return Cancellation(None, number=incoming.request)
+        try:
+            wait, read = reader(body, headers.incarnation_of(frame))
+        except Malformed as error:
+            raise _refused(error.code, str(error)) from None
+        incoming.command = read or wait
+        return incoming if wait is None else Deferral(None, number=incoming.request, wait=wait, request=incoming)
 
     def _read_send(self, incoming: VsrIncoming, frame: memoryview, body: memoryview) -> None:
         if incoming.checksum != NO_CHECKSUM:
@@ -416,11 +433,26 @@ class VsrCodec:
             )
         command = incoming.command
         assert command is not None
+        if isinstance(reply, Fetched):
+            return self._fetched(incoming, reply)
         if isinstance(reply, LoggedIn):
             return (self._logged_in(incoming, reply),)
         answer = _reply(incoming, b"" if reply is None else self._payload(command, reply))
         self._remember(incoming, answer)
         return (answer,)
+
+    def _fetched(self, incoming: VsrIncoming, reply: Fetched) -> Sequence[Buffer]:
+        assert isinstance(incoming.command, c.FetchMessages), "no other command has this reply"
+        incoming.is_copied = reply.is_copied
+        head = fetched_head(reply, commits=incoming.command.auto_commit)
+        header = headers.reply_header(
+            incoming.client,
+            incoming.checksum,
+            incoming.request,
+            NON_REPLICATED,
+            body_size=len(head) + reply.size,
+        )
+        return (header + head, *reply.pieces)
 
     def _logged_in(self, incoming: VsrIncoming, reply: LoggedIn) -> bytes:
         self._duplicates.reset()
@@ -527,7 +559,9 @@ def _speaker(body: memoryview, version: int) -> str:
     return f"the client ({sdk_of(body)!a}) speaks protocol {version_text(version)}"
 
 
-def _code_of_malformed(operation: int, error: Malformed) -> ErrorCode:
+def _code_of_malformed(operation: int, error: Malformed | InvalidBatch) -> ErrorCode:
+    if isinstance(error, InvalidBatch):
+        return error.code
     if operation in WRITES:
         return ErrorCode.RESOURCE_NOT_FOUND
     return error.code if error.code in _CODES_OF_VALUES else ErrorCode.INVALID_COMMAND

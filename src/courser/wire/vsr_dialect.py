@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from courser.api import commands as c
+from courser.api import replies as r
 from courser.api.replies import Reply
-from courser.wire import vsr_failures, vsr_records, vsr_replies, vsr_requests
+from courser.wire import vsr_failures, vsr_records, vsr_replies, vsr_requests, vsr_waiting
 from courser.wire import vsr_headers as headers
 from courser.wire.layouts import layout_of
 from courser.wire.vsr_failures import FailureTable
@@ -41,6 +42,8 @@ class VsrDialect:
     """The reply to a poll up to its batches."""
     reads: Mapping[int, RequestReader]
     """The readers of requests that change nothing, by code; polls have their own."""
+    deferred: Mapping[int, vsr_waiting.DeferredReader | None]
+    """The readers of reads that may wait, by code. None is a cancellation of one."""
     changes: Mapping[int, RequestReader]
     """The readers of changes and stored offsets, by operation; sends have their own."""
     codes_of_changes: frozenset[int]
@@ -69,6 +72,7 @@ SDK_0_9 = VsrDialect(
     secret_size=0,
     polled_head=headers.polled_head,
     reads=vsr_requests.READERS_OF_CODES,
+    deferred={},
     changes=vsr_requests.READERS_OF_OPERATIONS,
     codes_of_changes=_codes_of(vsr_requests.READERS_OF_OPERATIONS) | {c.SendMessages.row.code},
     writers=vsr_replies.WRITERS,
@@ -99,16 +103,17 @@ PROTOCOL_0_12_0 = replace(
     secret_size=32,
     polled_head=headers.polled_head_with_context,
     reads=_without(SDK_0_9.reads, _GONE_CODES) | _NEW_READS,
+    deferred=vsr_waiting.READERS_0_12_0,
     changes=_CHANGES_0_12,
     codes_of_changes=_codes_of(_CHANGES_0_12) | {c.SendMessages.row.code},
-    writers={**SDK_0_9.writers, **vsr_records.WRITERS},
+    writers={**SDK_0_9.writers, **vsr_records.WRITERS, r.ReadyPartitions: vsr_waiting.write_ready},
     writers_of_commands={},
     failures=vsr_failures.SDK_0_10,
 )
 """The first builds of SDK 0.10."""
-PROTOCOL_0_12_1 = PROTOCOL_0_12_0
+PROTOCOL_0_12_1 = replace(PROTOCOL_0_12_0, deferred=vsr_waiting.READERS_0_12_1)
 PROTOCOL_0_12_2 = replace(
-    PROTOCOL_0_12_1, has_producers=True, writers={**SDK_0_9.writers, **vsr_records.WRITERS_WITH_COPIES}
+    PROTOCOL_0_12_1, has_producers=True, writers={**PROTOCOL_0_12_1.writers, **vsr_records.WRITERS_WITH_COPIES}
 )
 
 _LINE_0_11, _LINE_0_12 = 11, 12

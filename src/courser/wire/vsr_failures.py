@@ -100,6 +100,7 @@ _NOTHING_COMMITTED = frozenset(
         E.FEATURE_UNAVAILABLE,
         E.INVALID_IDENTIFIER,
         E.NOT_ACCEPTED,
+        E.READ_TOO_LARGE,
         E.HISTORY_UNAVAILABLE,
         E.TOO_MANY_WAITING_READS,
         E.STREAM_NOT_FOUND,
@@ -171,7 +172,11 @@ def _judge_read(table: FailureTable, command: c.Command, code: E) -> tuple[Failu
         return FailurePlace.NOTHING, 0
     if isinstance(command, c.GetTopics) and code is E.STREAM_NOT_FOUND:
         return FailurePlace.EMPTY_LIST, 0
-    if isinstance(command, c.PollMessages):
+    if isinstance(command, c.AwaitMessages | c.ReadMessages | c.FetchMessages) and code is E.SERVER_BUSY:
+        code = E.TOO_MANY_WAITING_READS
+    if isinstance(command, c.ReadMessages):
+        command = command.poll
+    if isinstance(command, c.PollMessages | c.FetchMessages):
         return _judge_poll(table, command.consumer, code, commits=command.auto_commit)
     return FailurePlace.STATUS, code
 

@@ -46,6 +46,7 @@ class Session:
         "login_hash",
         "move_count",
         "on_end",
+        "parked",
         "request_count",
         "request_id",
         "sdk",
@@ -98,6 +99,8 @@ class Session:
         self.waiting: asyncio.Future[bool] | None = None
         """What a long poll waits for: True means "check again", False "reply now". Cancelled when the connection
         closes. No other request is interrupted."""
+        self.parked: frozenset[asyncio.Future[bool]] = frozenset()
+        """What reads wait for that are parked beside the line of its requests; as ``waiting``."""
         self.on_end: Callable[[CourserError], None] | None = None
         """Set by the transport: closes the connection after the current reply is sent."""
 
@@ -107,12 +110,13 @@ class Session:
         self.access = access
 
     def wake(self) -> None:
-        """Wake a long poll, because something relevant happened."""
-        if self.waiting is not None and not self.waiting.done():
-            self.waiting.set_result(True)
+        """Wake long polls, because something relevant happened."""
+        for woken in (self.waiting, *self.parked):
+            if woken is not None and not woken.done():
+                woken.set_result(True)
 
     def hurry(self) -> None:
-        """The client sent another request: a long poll ends with the messages it has."""
+        """The client sent another request: a long poll ends with the messages it has. Parked reads go on."""
         if self.waiting is not None and not self.waiting.done():
             self.waiting.set_result(False)
 
@@ -121,9 +125,10 @@ class Session:
         if self.ended is None:
             self.ended = error
             self.user_id = None
-            if self.waiting is not None:
-                # A long poll must not deliver messages to a user who may not read them any more.
-                self.waiting.cancel()
+            for woken in (self.waiting, *self.parked):
+                if woken is not None:
+                    # A long poll must not deliver messages to a user who may not read them any more.
+                    woken.cancel()
             if self.on_end is not None:
                 self.on_end(error)
 

@@ -6,6 +6,7 @@ counted; Courser's own get an error that names the offsets, because they must no
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -148,9 +149,10 @@ class Polls:
             self._group_ids[place] = group.group_id
         return topic.stream_id, topic.topic_id, group.group_id
 
-    def _target(
+    def target(
         self, session: Session, topic: OpenTopic, consumer: Consumer, partition_id: int | None
     ) -> tuple[Partition, ConsumerKey]:
+        """The partition that a consumer reads, and the key of what it stores there. Raises as ``poll``."""
         if consumer.kind is _GROUP:
             group = self.group_of(topic, consumer.identifier)
             partition_id = self._groups.partition_for_poll(session, group, partition_id)
@@ -166,7 +168,9 @@ class Polls:
 
     # --- polls of SDKs ---
 
-    def poll(self, session: Session, address: TopicAddress, command: PollMessages) -> Polled | Waiting[Polled]:
+    def poll(
+        self, session: Session, address: TopicAddress, command: PollMessages, size_max: int = sys.maxsize
+    ) -> Polled | Waiting[Polled]:
         """Read for a client. What is gone or damaged is passed over and counted.
 
         Raises:
@@ -174,16 +178,18 @@ class Polls:
             not the member's (5006, 5009).
         """
         topic = self._partitions.topics.get(address) or self._partitions.at(address)
-        partition, key = self._target(session, topic, command.consumer, command.partition_id)
+        partition, key = self.target(session, topic, command.consumer, command.partition_id)
         if command.incarnation:
             check_incarnation(partition, command.incarnation)
         offset = start_of_poll(partition, key, command)
+        if size_max > self._size_max:
+            size_max = self._size_max
         if offset is None or command.auto_commit or command.kind is _LAST:
-            return attempt(self._poll_in_steps(session, topic, partition, key, command, offset))
-        found = self._try_read(session, partition, offset, command.count, self._size_max)
+            return attempt(self._poll_in_steps(session, topic, partition, key, command, offset, size_max))
+        found = self._try_read(session, partition, offset, command.count, size_max)
         if isinstance(found, Waiting):
-            return found.then(partial(self._polled, partition), _as_it_is)
-        return self._polled(partition, found)
+            return found.then(partial(self.polled, partition), _as_it_is)
+        return self.polled(partition, found)
 
     async def _poll_in_steps(
         self,
@@ -193,19 +199,20 @@ class Polls:
         key: ConsumerKey,
         command: PollMessages,
         offset: int | None,
+        size_max: int,
     ) -> Polled:
         """``poll`` with something to do before or after the read. ``offset`` is where it begins, if that is known."""
         if offset is None:
             offset = await find_start_of_poll(partition, command)
-        result = await self._read(session, partition, offset, command.count, self._size_max)
+        result = await self.read(session, partition, offset, command.count, size_max)
         if result is not None and command.kind is _LAST:
-            result = await self._read_newest(session, partition, command.count, result)
-        reply = self._polled(partition, result)
+            result = await self._read_newest(session, partition, command.count, size_max, result)
+        reply = self.polled(partition, result)
         if result is not None and command.auto_commit:
-            await self._commit(session, topic, partition, key, command, result)
+            await self.commit(session, topic, partition, key, command.consumer, result)
         return reply
 
-    def _polled(self, partition: Partition, result: ReadResult | None) -> Polled:
+    def polled(self, partition: Partition, result: ReadResult | None) -> Polled:
         """The reply to a poll. What was passed over is counted."""
         log, reader = partition.log, partition.reader
         current_offset = max(log.readable_end - 1, 0)
@@ -220,7 +227,7 @@ class Polls:
         return Polled(identity.partition_id, current_offset, count, result.pieces, size, identity.incarnation)
 
     async def _read_newest(
-        self, session: Session, partition: Partition, count: int, result: ReadResult
+        self, session: Session, partition: Partition, count: int, size_max: int, result: ReadResult
     ) -> ReadResult | None:
         """Who asks for the newest messages gets the newest: those that are left out of a limited reply are the older.
 
@@ -229,18 +236,17 @@ class Polls:
         found: ReadResult | None = result
         while found is not None and found.message_count < count and found.next_offset < partition.log.visible_end:
             count = max(found.message_count, 1)
-            found = await self._read(
-                session, partition, await partition.reader.offset_of_last(count), count, self._size_max
-            )
+            found = await self.read(session, partition, await partition.reader.offset_of_last(count), count, size_max)
             if count == 1:
                 break
         return found
 
     # --- reads into memory that is leased until the reply is sent ---
 
-    async def _read(
+    async def read(
         self, session: Session, partition: Partition, offset: int, count: int, size_max: int
     ) -> ReadResult | None:
+        """Messages from ``offset`` on, or None if there is nothing. The memory is the session's until its next read."""
         found = self._try_read(session, partition, offset, count, size_max)
         return await found if isinstance(found, Waiting) else found
 
@@ -357,18 +363,18 @@ class Polls:
                 buffer = await self._buffers.lease_later(session, needed_size)
                 _check_present(session, partition)
 
-    async def _commit(
+    async def commit(
         self,
         session: Session,
         topic: OpenTopic,
         partition: Partition,
         key: ConsumerKey,
-        command: PollMessages,
+        consumer: Consumer,
         result: ReadResult,
     ) -> None:
         """Store how far a poll got."""
         if result.message_count:
-            self._check_commit(session, topic, command.consumer, partition.log.identity.partition_id)
+            self._check_commit(session, topic, consumer, partition.log.identity.partition_id)
             await partition.store_offset(
                 key, result.next_offset - 1, persisted=topic.persists_offsets, only_forward=True
             )
@@ -403,7 +409,7 @@ class Polls:
         if named is None and poll.consumer.kind is _GROUP:
             return await self._wait_in_turn(session, topic, poll, size_max, deadline, check_access)
         while True:
-            partition, key = self._target(session, topic, poll.consumer, named)
+            partition, key = self.target(session, topic, poll.consumer, named)
             # If it has to wait: the same one again, if it is still the member's.
             named = partition.log.identity.partition_id
             seen_end = partition.log.visible_end
@@ -411,18 +417,18 @@ class Polls:
             check_access()
             if result is not None and result.message_count:
                 if poll.auto_commit:
-                    await self._commit(session, topic, partition, key, poll, result)
-                return self._polled(partition, result)
+                    await self.commit(session, topic, partition, key, poll.consumer, result)
+                return self.polled(partition, result)
             remaining = deadline - loop.time()
             if not poll.count or remaining <= 0:
-                return self._polled(partition, None)
+                return self.polled(partition, None)
             # Or for what is wanted, if that is further away: other messages need not wake it.
             awaited = max(seen_end, start_of_poll(partition, key, poll) or 0)
             if partition.log.visible_end == seen_end and not await wait_for_any(
                 session, [(partition, awaited)], remaining
             ):
                 check_access()
-                return self._polled(partition, None)
+                return self.polled(partition, None)
             if partition.is_deleted:
                 raise CommandRejected(ErrorCode.PARTITION_NOT_FOUND, f"partition {named} was deleted meanwhile")
 
@@ -444,14 +450,14 @@ class Polls:
             assignment = self._groups.assignment(session, group)
             awaited: list[tuple[Partition, int]] = []
             for _ in assignment.partition_ids:
-                partition, key = self._target(session, topic, poll.consumer, None)
+                partition, key = self.target(session, topic, poll.consumer, None)
                 seen_end = partition.log.visible_end
                 result = await self._read_strictly(session, partition, key, poll, size_max)
                 check_access()
                 if result is not None and result.message_count:
                     if poll.auto_commit:
-                        await self._commit(session, topic, partition, key, poll, result)
-                    return self._polled(partition, result)
+                        await self.commit(session, topic, partition, key, poll.consumer, result)
+                    return self.polled(partition, result)
                 awaited.append((partition, max(seen_end, start_of_poll(partition, key, poll) or 0)))
                 if self._groups.assignment(session, group).generation != assignment.generation:
                     break
@@ -570,7 +576,7 @@ class Polls:
             gone = SkippedRange(offset, start_offset, SkipReason.TRIMMED)
             self.counters.note(partition, gone)
             raise _unavailable(gone)
-        result = await self._read(session, partition, offset, poll.count, size_max)
+        result = await self.read(session, partition, offset, poll.count, size_max)
         for skipped in result.skipped if result is not None else ():
             self.counters.note(partition, skipped)
             if skipped.reason in _UNAVAILABLE:
@@ -601,13 +607,19 @@ def _as_it_is(error: BaseException) -> Exception:
     return error
 
 
-async def wait_for_any(session: Session, places: Sequence[tuple[Partition, int]], seconds: float | None) -> bool:
+async def wait_for_any(
+    session: Session, places: Sequence[tuple[Partition, int]], seconds: float | None, *, is_parked: bool = False
+) -> bool:
     """Wait until there may be a message at an offset of one of several partitions.
 
     ``seconds`` is None if there is no limit. Returns False if the time is over, or if the client asks for something
-    else meanwhile. Raises ``CommandRejected`` if the connection goes.
+    else meanwhile, unless the read is parked. Raises ``CommandRejected`` if the connection goes.
     """
-    session.waiting = woken = asyncio.get_running_loop().create_future()
+    woken = asyncio.get_running_loop().create_future()
+    if is_parked:
+        session.parked |= {woken}
+    else:
+        session.waiting = woken
     for partition, offset in places:
         partition.readers.wait_for(woken, offset)
     try:
@@ -616,7 +628,10 @@ async def wait_for_any(session: Session, places: Sequence[tuple[Partition, int]]
             raise CommandRejected(ErrorCode.DISCONNECTED, "the connection is closed")
         return woken.done() and woken.result()
     finally:
-        session.waiting = None
+        if is_parked:
+            session.parked -= {woken}
+        else:
+            session.waiting = None
         woken.cancel()
         for partition, _ in places:
             partition.readers.stop_waiting(woken)
