@@ -41,7 +41,9 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
         "sorted(name for name in sys.modules if name.startswith('courser.')))"
     )
     result = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
-    ours = [f"courser.cli{name}" for name in ("", ".failures", ".lazy", ".main", ".options", ".server_options", ".tree")]
+    ours = [
+        f"courser.cli{name}" for name in ("", ".failures", ".lazy", ".main", ".options", ".server_options", ".tree")
+    ]
     assert result.stdout.splitlines()[-1] == f"[] {ours}"
 
 

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from courser.cli.message_lines import MESSAGE_FIELDS, message_of_line, message_record
-from courser.cli.records import RecordWriter
+from courser.cli.output import RecordWriter
 from courser.client.messages import Headers, Message, write_headers
 from courser.records.user_headers import HeaderKind, UserHeader
 from tests.cli.commands import Cli, courser

@@ -66,7 +66,7 @@ def run(
     client = AnsweredOnce(reply)
     monkeypatch.setattr(requests, "ask_server", client.ask)
     written: list[str] = []
-    monkeypatch.setattr("courser.cli.records.write", written.append)
+    monkeypatch.setattr("courser.cli.output.write", written.append)
     requests.request_command("new", verb).main([*arguments, "-o", "json"], standalone_mode=False)
     return client.asked, json.loads("".join(written))
 

@@ -15,8 +15,8 @@ from courser.jobs.export import export
 from courser.jobs.export_manifest import BOOKS, STAGING, ManifestRefused
 from courser.jobs.merge import UNSETTLED_SECONDS, MergeReport, merge
 from courser.lake import staged_parquet
-from courser.lake.atomic_files import AtomicFile
 from courser.lake.file_names import range_file_name
+from courser.lake.parquet_files import StagingFolder
 from tests.jobs.topics import connected, fill_topic, make_topic, options_of
 from tests.lake.rows import SCHEMA, ask_duckdb, batch_of, offsets_by_duckdb, offsets_by_polars, write_parquet
 from tests.servers import RunningServer
@@ -31,7 +31,7 @@ def small_files(lake: Path, count: int, *, partition: int = 0) -> None:
         root = lake / f"partition={partition}"
         for file in write_parquet(root, name, [batch_of(number * STEP, STEP)], SCHEMA, folder_columns=["day"]):
             if number < count - 1:
-                age(file.path)
+                age(file)
 
 
 def age(path: Path) -> None:
@@ -95,7 +95,7 @@ def test_files_that_overlap_or_are_named_otherwise_are_left_alone(spark: SparkSe
     small_files(tmp_path, 1)
     for name in (range_file_name(5, 9), range_file_name(0, 4), "part-0.parquet", "part-1.parquet"):
         for file in write_parquet(tmp_path / "partition=0", name, [batch_of(0, 5)], SCHEMA, folder_columns=["day"]):
-            age(file.path)
+            age(file)
     before = names_below(tmp_path)
     # The two together would take the name of the one that holds other rows.
     age(next(tmp_path.rglob(range_file_name(0, 9))))
@@ -122,7 +122,7 @@ def killed_before(step: str) -> Callable[..., object]:
 
 
 STEPS = {
-    "before the new file is whole": (AtomicFile, "publish"),
+    "before the new file is whole": (StagingFolder, "finish"),
     "before the note": (merge_module, "write_atomically"),
     "before the new name": (merge_module, "_finish_note"),
     "before the old files go": (merge_module, "remove_files"),

@@ -9,7 +9,8 @@ import duckdb
 import polars
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from courser.lake.parquet_files import ParquetFolder, WrittenFile
+from courser.lake.parquet_files import StagingFolder
+from courser.lake.staged_parquet import clear, move_into_place
 
 SCHEMA = pa.schema(
     [
@@ -39,13 +40,17 @@ def batch_of(first: int, count: int, *, step: timedelta = timedelta(minutes=1)) 
 
 def write_parquet(
     root: Path, file_name: str, batches: Iterable[Any], schema: Any, *, folder_columns: Sequence[str] = (), **more: Any
-) -> list[WrittenFile]:
+) -> list[Path]:
     """Write all batches as files of this name below ``root``. Without rows, nothing is written."""
-    with ParquetFolder(root, file_name, schema, folder_columns=folder_columns, **more) as folder:
+    with StagingFolder(root / "staging", schema, folder_columns=folder_columns, **more) as folder:
         for batch in batches:
             if batch.num_rows:
                 folder.add(batch)
-        return folder.finish()
+        staged = folder.finish()
+    moves = {file.name_in_lake(file_name): Path(file.place) for file in staged}
+    move_into_place(root, moves)
+    clear(root / "staging")
+    return [root / name for name in moves]
 
 
 def ask_duckdb(root: Path, query: str) -> list[tuple[Any, ...]]:

@@ -7,7 +7,8 @@ import pytest
 
 from courser.lake import staged_parquet
 from courser.lake.file_names import range_file_name
-from courser.lake.staged_parquet import StagedParquet, StagingFolder, clear, move_into_place, remove_files
+from courser.lake.parquet_files import StagingFolder
+from courser.lake.staged_parquet import StagedParquet, clear, move_into_place, remove_files
 from tests.lake.rows import SCHEMA, batch_of, offsets_by_duckdb, write_parquet
 
 
@@ -25,6 +26,7 @@ def test_readers_of_parquet_files_see_only_what_was_moved(tmp_path: Path) -> Non
     write_parquet(tmp_path, range_file_name(0, 9), [batch_of(0, 10)], SCHEMA, folder_columns=["day"])
     staged = stage(tmp_path, 10, 110)
     assert [(file.folder, file.rows) for file in staged] == [("day=2026-11-14", 50), ("day=2026-11-15", 60)]
+    assert all(file.size == Path(file.place).stat().st_size for file in staged)
     assert offsets_by_duckdb(tmp_path) == list(range(10))
     move_into_place(tmp_path, moves_of(staged))
     assert offsets_by_duckdb(tmp_path) == list(range(120))

@@ -17,12 +17,12 @@ from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveTooNew
 from courser.archive.reader import ArchiveReader, choose_cluster, open_archive_store
 from courser.archive.restore_plan import RestorePlan, RestoreSelection, plan_restore
 from courser.archive.restoring import RestoreProgress, Restorer
-from courser.cli.cells import Record, as_time, fields, size_text
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.options import local_command, option, yes_option
+from courser.cli.output import emit_deed, emit_list
 from courser.cli.quantity_words import DURATION, parse_time
-from courser.cli.records import emit_deed, emit_list
+from courser.cli.tables import Record, as_time, fields, size_text
 from courser.cli.terminal import confirm, say
 from courser.errors import ConfigurationRefused, StartRefused, StorageFailure
 from courser.server.entry_point import Wishes, load_configuration

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from courser.cli.cells import Record, fields
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.options import local_command
-from courser.cli.records import emit_list, emit_thing
+from courser.cli.output import emit_list, emit_thing
+from courser.cli.tables import Record, fields
 from courser.cli.terminal import say, write
 from courser.configuration.loading import FROM_DEFAULT, Configuration
 from courser.errors import ConfigurationRefused

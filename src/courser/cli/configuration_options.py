@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from courser.cli.cells import harmless
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.options import option
+from courser.cli.terminal import harmless
 from courser.errors import ConfigurationRefused
 
 config_option = option(

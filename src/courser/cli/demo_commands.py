@@ -8,13 +8,11 @@ from pathlib import Path
 
 import click
 
-from courser.cli.cells import fields
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.options import local_command, option
-from courser.cli.output import to_json
-from courser.cli.records import emit_list
+from courser.cli.output import emit_list, to_json
 from courser.cli.spark_setup import prepare_spark, spark_failures, spark_log
-from courser.cli.tables import write_table
+from courser.cli.tables import fields, write_table
 from courser.cli.terminal import flush, say, write
 from courser.demo.demonstration import ORDER_COUNT, SEED, DemoResult, WindowSales, run_demo
 

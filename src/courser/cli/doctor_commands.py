@@ -11,12 +11,12 @@ import click
 from courser.cli import machine_checks as checks
 from courser.cli import machine_facts as facts
 from courser.cli import ports
-from courser.cli.cells import fields
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.failures import ExitCode
 from courser.cli.machine_checks import CheckResult, CheckState
 from courser.cli.options import local_command, option
 from courser.cli.output import Report, emit
+from courser.cli.tables import fields
 from courser.cli.terminal import say
 from courser.configuration.key import Key
 from courser.configuration.loading import Configuration

@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import click
 
-from courser.cli.cells import harmless
 from courser.cli.failures import ExitCode, Failure, closest
 from courser.cli.naming import TopicPath
+from courser.cli.terminal import harmless
 from courser.client.client import Client
 from courser.client.contexts import DEFAULT_SOURCE, Resolved
 from courser.client.targets import DEFAULT_NAME, DEFAULT_PASSWORD, DEFAULT_PORT

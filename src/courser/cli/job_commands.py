@@ -5,7 +5,6 @@ from pathlib import Path
 
 import click
 
-from courser.cli.cells import size_text
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.job_support import (
     JOB_EXITS,
@@ -25,8 +24,9 @@ from courser.cli.job_support import (
 )
 from courser.cli.lazy import completed_by
 from courser.cli.options import option
+from courser.cli.output import emit_deed
 from courser.cli.quantity_words import BYTE_SIZE
-from courser.cli.records import emit_deed
+from courser.cli.tables import size_text
 
 _COMPRESSION = option(
     "--compression",

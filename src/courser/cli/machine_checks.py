@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from courser.cli.cells import size_text
 from courser.cli.machine_facts import DiskSpace, Mount, SyncTimes
+from courser.cli.tables import size_text
 
 PYTHON_MIN = (3, 11)
 _FILES_MIN = 4096

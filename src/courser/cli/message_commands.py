@@ -6,8 +6,8 @@ from courser.cli.connecting import ask_server
 from courser.cli.message_printing import MessagePrinter, Style
 from courser.cli.naming import PARTITION, TopicPath, identifier, topic_argument
 from courser.cli.options import option
+from courser.cli.output import emit_deed
 from courser.cli.payloads import payload_kind_option
-from courser.cli.records import emit_deed
 from courser.cli.send_commands import send_command
 from courser.cli.server_options import server_command
 from courser.client.messages import PollingStrategy

@@ -9,12 +9,11 @@ from uuid import UUID
 
 import click
 
-from courser.cli.cells import harmless
 from courser.cli.failures import OutputClosed
 from courser.cli.message_lines import MESSAGE_FIELDS, message_record
+from courser.cli.output import RecordWriter
 from courser.cli.payloads import header_values, key_text, payload_text
-from courser.cli.records import RecordWriter
-from courser.cli.terminal import flush, unwritable, write
+from courser.cli.terminal import flush, harmless, unwritable, write
 from courser.client.messages import Message
 
 TEMPLATE_NAMES = ("partition", "offset", "time", "timestamp", "id", "key", "headers", "payload")

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from courser.cli.options import option
-from courser.cli.records import JsonText
+from courser.cli.output import JsonText
 from courser.client.messages import Headers, Message
 from courser.records.message_keys import text_of_key
 from courser.records.user_headers import HeaderKind, HeaderValue, UserHeader

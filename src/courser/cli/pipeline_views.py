@@ -8,9 +8,8 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Self
 
-from courser.cli.cells import Record, fields, harmless
-from courser.cli.tables import fitting
-from courser.cli.terminal import flush, write
+from courser.cli.tables import Record, fields, fitting
+from courser.cli.terminal import flush, harmless, write
 from courser.pipelines.state_folder import Status
 
 STATUS_LIST_FIELDS = fields(

@@ -18,7 +18,7 @@ from courser.cli.connecting import ask_server
 from courser.cli.lazy import Verb, completed_by
 from courser.cli.naming import TopicPath, Word, identifier, sought, stream_argument, topic_argument
 from courser.cli.options import yes_option
-from courser.cli.records import Section, emit_deed, emit_list, emit_thing
+from courser.cli.output import Section, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command
 from courser.cli.terminal import confirm
 from courser.model.identifiers import Identifier

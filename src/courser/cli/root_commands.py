@@ -5,12 +5,11 @@ from pathlib import Path
 
 import click
 
-from courser.cli.cells import harmless
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.failures import ExitCode, Failure, unreadable
 from courser.cli.options import local_command, option
-from courser.cli.records import emit_deed
-from courser.cli.terminal import ask_new_password, write
+from courser.cli.output import emit_deed
+from courser.cli.terminal import ask_new_password, harmless, write
 from courser.errors import CommandRejected, ConfigurationRefused, CourserError, StartRefused
 from courser.server.configuration.settings import PATH
 from courser.server.entry_point import Wishes, load_configuration

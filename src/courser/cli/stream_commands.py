@@ -8,7 +8,7 @@ from courser.cli.columns import columns_of
 from courser.cli.connecting import ask_server
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.naming import TopicPath, stream_argument
-from courser.cli.records import Section, emit_deed, emit_thing
+from courser.cli.output import Section, emit_deed, emit_thing
 from courser.cli.server_options import server_command
 from courser.cli.topic_records import TOPIC_FIELDS, topic_record
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 from msgspec.structs import asdict
 
-from courser.cli.cells import Record, fields, plain, size_text
 from courser.cli.connecting import ask_server, find_target
 from courser.cli.explaining import explain
 from courser.cli.failures import Failure
 from courser.cli.options import option
-from courser.cli.records import emit_deed, emit_list
+from courser.cli.output import emit_deed, emit_list
 from courser.cli.server_options import server_command
+from courser.cli.tables import Record, fields, plain, size_text
 from courser.client.connection import open_connection
 from courser.client.targets import Target
 from courser.errors import CourserError

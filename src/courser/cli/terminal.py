@@ -5,7 +5,6 @@ import sys
 
 import click
 
-from courser.cli.cells import harmless
 from courser.cli.failures import ExitCode, Failure, OutputClosed
 
 _NEW_PASSWORD_VARIABLE = "COURSER_NEW_PASSWORD"
@@ -34,6 +33,17 @@ def flush() -> None:
 def unwritable(error: OSError) -> Failure:
     """The failure for output that cannot be written."""
     return Failure(f"cannot write the output: {error.strerror or error}", "free disk space, or write it elsewhere")
+
+
+def harmless(text: str) -> str:
+    """Text without control characters: a payload or a file name must not control the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
+
+
+def _escape(letter: str) -> str:
+    return letter.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 def say(text: str) -> None:

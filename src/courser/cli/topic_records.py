@@ -14,10 +14,10 @@ from courser.api.replies import (
     TopicInfo,
     TopicMaintenance,
 )
-from courser.cli.cells import Field, Record, fields, plain
 from courser.cli.columns import columns_of
 from courser.cli.naming import TopicPath
-from courser.cli.records import Section
+from courser.cli.output import Section
+from courser.cli.tables import Field, Record, fields, plain
 from courser.client.client import Client
 from courser.errors import ErrorCode, NotFound, ServerFailure
 from courser.model.durability import Durability

@@ -6,7 +6,7 @@ import webbrowser
 from courser.cli.connecting import ask_server, find_target
 from courser.cli.failures import Failure
 from courser.cli.options import option
-from courser.cli.records import emit_deed
+from courser.cli.output import emit_deed
 from courser.cli.server_options import server_command
 from courser.cli.terminal import write
 from courser.client.client import Client

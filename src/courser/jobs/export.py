@@ -29,8 +29,8 @@ from courser.jobs.tasks import run_in_tasks, steps_of
 from courser.lake.atomic_files import remove_partial_files
 from courser.lake.file_names import folder_path, range_file_name
 from courser.lake.locks import only_writer
-from courser.lake.parquet_files import ParquetOptions
-from courser.lake.staged_parquet import StagedParquet, StagingFolder, clear, move_into_place
+from courser.lake.parquet_files import ParquetOptions, StagingFolder
+from courser.lake.staged_parquet import StagedParquet, clear, move_into_place
 from courser.spark.decoding import Decoder
 from courser.spark.read_options import ReadOptions
 from courser.spark.sources import OffsetRange

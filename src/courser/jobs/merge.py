@@ -28,8 +28,8 @@ from courser.jobs.tasks import run_in_tasks, steps_of
 from courser.lake.atomic_files import sync_folder, write_atomically
 from courser.lake.file_names import PARTIAL_SUFFIX, range_file_name, range_of_name, value_of_folder
 from courser.lake.locks import only_writer
-from courser.lake.parquet_files import ParquetOptions
-from courser.lake.staged_parquet import StagedParquet, StagingFolder, clear, move_into_place, remove_files
+from courser.lake.parquet_files import ParquetOptions, StagingFolder
+from courser.lake.staged_parquet import StagedParquet, clear, move_into_place, remove_files
 
 SMALL_SIZE = 64 * 1024 * 1024
 """Bytes below which a file is worth merging."""

@@ -1,21 +1,20 @@
-"""Writes Arrow batches as Parquet files below a root folder, one file in each folder that rows belong to.
+"""Writes Arrow batches to Parquet files aside, in tasks: one file for each folder of the lake that gets rows."""
 
-The files of one range of offsets have the same name (``file_names.range_file_name``) in every folder. Writing the range
-again writes the same files, so a repetition overwrites and never duplicates.
-"""
-
+import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from uuid import uuid4
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from courser.lake.atomic_files import AtomicFile
 from courser.lake.file_names import folder_path
+from courser.lake.staged_parquet import StagedParquet
 
 ROW_GROUP_SIZE = 32 * 1024 * 1024
 """Bytes of Arrow data per row group: enough for fast scans. Each open file buffers up to this much."""
@@ -23,6 +22,8 @@ OPEN_FILES_MAX = 64
 """Files that one writer keeps open, each with up to a row group in memory. If more are needed, folders are too fine."""
 COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
 
+_FILE_NAME = "rows.staged"
+"""Readers that are told to read ``*.parquet`` do not see it, wherever it is."""
 _COUNTING_TYPES = (pa.types.is_integer, pa.types.is_timestamp)
 
 
@@ -34,15 +35,6 @@ class ParquetOptions:
     row_group_size: int = ROW_GROUP_SIZE
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Keys and values for the footer of each file."""
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """A file that is published and durable."""
-
-    path: Path
-    row_count: int
-    size: int
 
 
 class TooManyFolders(ValueError):
@@ -61,21 +53,18 @@ class TooManyFolders(ValueError):
 
 
 class _OpenFile:
-    """A Parquet file that is being written. Buffers batches until they fill a row group."""
+    """A Parquet file that is being written. It buffers batches until they fill a row group."""
 
     def __init__(self, path: Path, schema: Any, options: ParquetOptions) -> None:
-        self._whole = AtomicFile(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
         self._options = options
         self._pending: list[Any] = []
         self._pending_size = 0
         self.row_count = 0
         self.is_complete = False
-        """Whether nothing more can be added. The file is not visible yet."""
-        try:
-            self._writer = _parquet_writer(self._whole.partial, schema, options)
-        except BaseException:
-            self._whole.discard()
-            raise
+        """Whether nothing more can be added."""
+        self._writer = _parquet_writer(path, schema, options)
 
     def add(self, batch: Any) -> None:
         self._pending.append(batch)
@@ -97,16 +86,17 @@ class _OpenFile:
             self._writer.close()
             self.is_complete = True
 
-    def finish(self) -> WrittenFile:
+    def finish(self) -> int:
+        """Make the file durable. Returns its size in bytes."""
         self.complete()
-        return WrittenFile(self._whole.path, self.row_count, self._whole.publish())
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+            return os.fstat(file.fileno()).st_size
 
-    def discard(self) -> None:
-        try:
-            # Writes a footer that nobody will read, but reliably closes the file descriptor.
-            self._writer.close()
-        finally:
-            self._whole.discard()
+    def close(self) -> None:
+        """Close the file, whose contents are of no use."""
+        # Writes a footer that nobody will read, but reliably closes the file descriptor.
+        self._writer.close()
 
 
 def _parquet_writer(path: Path, schema: Any, options: ParquetOptions) -> Any:
@@ -127,27 +117,19 @@ def _parquet_writer(path: Path, schema: Any, options: ParquetOptions) -> Any:
     )
 
 
-class ParquetFolder:
-    """Writes batches below ``root`` as files named ``file_name``; ``folder_columns`` decide the folder of each row.
+class StagingFolder:
+    """Writes the rows of a task aside, in a new folder below ``root``. ``folder_columns`` decide the folder of a row.
 
-    Nothing is visible before ``finish``, which publishes file by file. A crash in between leaves some of them; writing
-    the same rows again adds the others. Not thread-safe.
+    A context manager, which removes what is not finished. Not thread-safe.
     """
 
     def __init__(
-        self,
-        root: Path,
-        file_name: str,
-        schema: Any,
-        *,
-        folder_columns: Sequence[str] = (),
-        options: ParquetOptions | None = None,
+        self, root: Path, schema: Any, *, folder_columns: Sequence[str] = (), options: ParquetOptions | None = None
     ) -> None:
         missing = [name for name in folder_columns if name not in schema.names]
         if missing:
             raise ValueError(f"the rows have no column {missing[0]}; their columns are {', '.join(schema.names)}")
-        self._root = root
-        self._file_name = file_name
+        self._root = root / uuid4().hex
         self._folder_columns = tuple(folder_columns)
         self._kept = [name for name in schema.names if name not in folder_columns]
         # The folder's name holds the value. A copy in the file would confuse readers that add columns from folders.
@@ -168,26 +150,24 @@ class ParquetFolder:
             if len(open_files) >= OPEN_FILES_MAX:
                 open_files[0].complete()
             folder = folder_path(self._root, self._folder_columns, values)
-            file = _OpenFile(folder / self._file_name, self._schema, self._options)
+            file = _OpenFile(folder / _FILE_NAME, self._schema, self._options)
         # Reinsert at the end, which keeps the dictionary in order of last use.
         self._files[values] = file
         if file.is_complete:
             raise TooManyFolders(self._folder_columns)
         return file
 
-    def finish(self) -> list[WrittenFile]:
-        """Publish the files one by one, each durable before the next."""
-        written = []
-        while self._files:
-            values = next(iter(self._files))
-            written.append(self._files[values].finish())
-            del self._files[values]
-        return written
-
-    def discard(self) -> None:
-        """Remove everything that is not published."""
-        while self._files:
-            self._files.popitem()[1].discard()
+    def finish(
+        self, *, task: int = 0, part: int | None = None, first: int | None = None, last: int | None = None
+    ) -> list[StagedParquet]:
+        """Complete the files, one for each folder that rows belong to."""
+        staged = []
+        for file in self._files.values():
+            folder = file.path.parent.relative_to(self._root)
+            place = "" if folder == Path() else folder.as_posix()
+            staged.append(StagedParquet(str(file.path), place, task, part, first, last, file.row_count, file.finish()))
+        self._files.clear()
+        return staged
 
     def __enter__(self) -> Self:
         return self
@@ -195,7 +175,10 @@ class ParquetFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.discard()
+        if self._files:
+            for file in self._files.values():
+                file.close()
+            shutil.rmtree(self._root, ignore_errors=True)
 
 
 def _split(batch: Any, columns: Sequence[str]) -> Iterable[tuple[tuple[str | None, ...], Any]]:

@@ -1,4 +1,4 @@
-"""The writer of lakes: tasks write files aside, and the driver moves them to where readers see them.
+"""The writer of lakes: tasks write files aside (``parquet_files``), the driver moves them to where readers see them.
 
 Only the process that holds the lock of a folder (``locks``, or that of a pipeline's checkpoint) moves files. A task
 that outlives its driver therefore shows nothing: it leaves files that ``clear`` removes. A driver writes down what it
@@ -7,21 +7,12 @@ first time: ``pipelines/lake_publishing`` a list for each batch, an export its r
 """
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
-from uuid import uuid4
 
 from courser.lake.atomic_files import make_folders, sync_folder
-
-if TYPE_CHECKING:
-    from courser.lake.parquet_files import ParquetOptions
-
-_FILE_NAME = "rows.staged"
-"""Readers that are told to read ``*.parquet`` do not see it, wherever it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,41 +35,6 @@ class StagedParquet:
     def name_in_lake(self, name: str) -> str:
         """The path below the lake of a file of this name."""
         return f"{self.folder}/{name}".lstrip("/")
-
-
-class StagingFolder:
-    """Writes the rows of a task aside, in a new folder below ``root``. Needs pyarrow. Not thread-safe."""
-
-    def __init__(
-        self, root: Path, schema: Any, *, folder_columns: Sequence[str] = (), options: "ParquetOptions | None" = None
-    ) -> None:
-        from courser.lake.parquet_files import ParquetFolder  # noqa: PLC0415 -- needs pyarrow
-
-        self._root = root / uuid4().hex
-        self._files = ParquetFolder(self._root, _FILE_NAME, schema, folder_columns=folder_columns, options=options)
-
-    def add(self, batch: Any) -> None:
-        """Add a record batch. Raises ``TooManyFolders``."""
-        self._files.add(batch)
-
-    def finish(
-        self, *, task: int = 0, part: int | None = None, first: int | None = None, last: int | None = None
-    ) -> list[StagedParquet]:
-        """Complete the files, one for each folder that rows belong to."""
-        staged = []
-        for file in self._files.finish():
-            folder = file.path.parent.relative_to(self._root)
-            place = "" if folder == Path() else folder.as_posix()
-            staged.append(StagedParquet(str(file.path), place, task, part, first, last, file.row_count, file.size))
-        return staged
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._files.discard()
 
 
 def move_into_place(lake: Path, moves: Mapping[str, Path]) -> None:

@@ -8,9 +8,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from courser.lake.staged_parquet import StagedParquet, StagingFolder
+from courser.lake.staged_parquet import StagedParquet
+
+if TYPE_CHECKING:
+    from courser.lake.parquet_files import StagingFolder
 
 REPORT_SCHEMA = "place STRING, folder STRING, task INT, part INT, first BIGINT, last BIGINT, rows BIGINT, size BIGINT"
 """The fields of ``StagedParquet``."""
@@ -75,12 +78,12 @@ class _Writer:
     schema: Any
     first: int | None = None
     last: int | None = None
-    folder: StagingFolder = field(init=False)
+    folder: "StagingFolder" = field(init=False)
 
     def __post_init__(self) -> None:
         import pyarrow as pa  # noqa: PLC0415
 
-        from courser.lake.parquet_files import ParquetOptions  # noqa: PLC0415 -- needs pyarrow
+        from courser.lake.parquet_files import ParquetOptions, StagingFolder  # noqa: PLC0415 -- needs pyarrow
 
         order = self.order
         self.schema = pa.schema([column for column in self.schema if column.name not in order.left_out])
