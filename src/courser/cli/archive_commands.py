@@ -17,15 +17,14 @@ from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveTooNew
 from courser.archive.reader import ArchiveReader, choose_cluster, open_archive_store
 from courser.archive.restore_plan import RestorePlan, RestoreSelection, plan_restore
 from courser.archive.restoring import RestoreProgress, Restorer
-from courser.cli.configuration_options import config_option, refused, set_option
+from courser.cli.configuration_options import config_option, configuration_of, refused, set_option
 from courser.cli.failures import ExitCode, Failure
+from courser.cli.fields import Record, as_time, fields, size_text
 from courser.cli.options import local_command, option, yes_option
 from courser.cli.output import emit_deed, emit_list
 from courser.cli.quantity_words import DURATION, parse_time
-from courser.cli.tables import Record, as_time, fields, size_text
 from courser.cli.terminal import confirm, say
 from courser.errors import ConfigurationRefused, StartRefused, StorageFailure
-from courser.server.entry_point import Wishes, load_configuration
 from courser.storage.local_files import LocalFileSystem, lock_directory
 
 _EXITS = "Exit codes: 0 done, 1 failed, 2 wrong usage or configuration."
@@ -67,8 +66,7 @@ def _explained() -> Iterator[None]:
 
 
 def _reader(path: Path | None, settings: tuple[str, ...], cluster: str) -> ArchiveReader:
-    configuration = load_configuration(Wishes(environment=os.environ, path=path, settings=settings))
-    store = open_archive_store(usable_store(configuration), LocalFileSystem(), os.urandom(16))
+    store = open_archive_store(usable_store(configuration_of(path, settings)), LocalFileSystem(), os.urandom(16))
     return ArchiveReader(store, choose_cluster(store, cluster))
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import click
 
+from courser.cli.fields import ABSENT, as_size, fields, size_text
 from courser.cli.inspect_commands import emit_findings, environment_keys
 from courser.cli.job_support import job_command, running_spark
 from courser.cli.options import option
 from courser.cli.output import emit_list, emit_thing
 from courser.cli.quantity_words import DURATION
-from courser.cli.tables import ABSENT, as_size, fields, size_text
 from courser.cli.terminal import say
 
 _AUDIT_EXITS = "Exit codes: 0 no damage, 1 a file cannot be read, 2 damage (or wrong usage), 5 not found."

@@ -32,10 +32,10 @@ from courser.cli.bench_options import mode_parameters, plan_of
 from courser.cli.connecting import find_target
 from courser.cli.explaining import explain
 from courser.cli.failures import Failure, unreadable
+from courser.cli.fields import ABSENT, Record, fields
 from courser.cli.options import local_command
 from courser.cli.output import emit_list, emit_thing
 from courser.cli.server_options import server_choice, server_command
-from courser.cli.tables import ABSENT, Record, fields
 from courser.cli.terminal import say
 from courser.client.contexts import Resolved
 from courser.errors import AlreadyExists, CourserError, NotFound

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import get_args, get_origin, get_type_hints
 
 from courser.api import replies as r
-from courser.cli.tables import Fields, fields
+from courser.cli.fields import Fields, fields
 
 
 def item_of(hint: object) -> type[r.Reply] | None:

@@ -1,16 +1,15 @@
 """``courser config``: show the configuration that a server would use. Does not start a server."""
 
-import os
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
 import click
 
-from courser.cli.configuration_options import config_option, refused, set_option
+from courser.cli.configuration_options import config_option, configuration_of, refused, set_option
+from courser.cli.fields import Record, fields
 from courser.cli.options import local_command
 from courser.cli.output import emit_list, emit_thing
-from courser.cli.tables import Record, fields
 from courser.cli.terminal import say, write
 from courser.configuration.loading import FROM_DEFAULT, Configuration
 from courser.errors import ConfigurationRefused
@@ -18,7 +17,6 @@ from courser.server.configuration.checks import check
 from courser.server.configuration.effective import list_settings, to_toml
 from courser.server.configuration.loading import all_keys
 from courser.server.configuration.reference import reference_markdown
-from courser.server.entry_point import Wishes, load_configuration
 
 PROFILES = {
     "production": "fsync in batches of 100 messages, a week of retention, checks on",
@@ -46,8 +44,8 @@ def show_command(*, path: Path | None, settings: tuple[str, ...], output: str) -
 
     A comment names the source of each value that is not the default. Warnings go to stderr.
     """
+    configuration = configuration_of(path, settings)
     try:
-        configuration = load_configuration(Wishes(environment=os.environ, path=path, settings=settings))
         if output == "table":
             write(to_toml(configuration, with_sources=True))
         else:

@@ -1,5 +1,6 @@
 """Options of the commands that read a server's configuration, and the failure for an invalid one."""
 
+import os
 from pathlib import Path
 
 import click
@@ -7,7 +8,9 @@ import click
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.options import option
 from courser.cli.terminal import harmless
+from courser.configuration.loading import Configuration
 from courser.errors import ConfigurationRefused
+from courser.server.entry_point import Wishes, load_configuration
 
 config_option = option(
     "-c, --config FILE",
@@ -32,6 +35,14 @@ set_option = option(
     multiple=True,
     callback=_check_settings,
 )
+
+
+def configuration_of(path: Path | None, settings: tuple[str, ...]) -> Configuration:
+    """The configuration of a server with these options, in this environment. Raises ``Failure``."""
+    try:
+        return load_configuration(Wishes(environment=os.environ, path=path, settings=settings))
+    except ConfigurationRefused as refusal:
+        raise refused(refusal) from refusal
 
 
 def refused(refusal: ConfigurationRefused) -> Failure:

@@ -9,11 +9,11 @@ import click
 
 from courser.cli.connecting import find_target, login_options, missing_context
 from courser.cli.failures import ExitCode, Failure
+from courser.cli.fields import Record, fields
 from courser.cli.lazy import completed_by
 from courser.cli.options import local_command, option, yes_option
 from courser.cli.output import emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_choice, server_parameters
-from courser.cli.tables import Record, fields
 from courser.cli.terminal import confirm
 from courser.client.contexts import Context, Contexts, load_contexts, resolve_target
 from courser.client.targets import DEFAULT_NAME, DEFAULT_PASSWORD, Target, is_certificate_option

@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 
 from courser.cli.failures import ExitCode, Failure
+from courser.cli.fields import fields
+from courser.cli.job_support import prepare_spark, spark_failures, spark_log
 from courser.cli.options import local_command, option
-from courser.cli.output import emit_list, to_json
-from courser.cli.spark_setup import prepare_spark, spark_failures, spark_log
-from courser.cli.tables import fields, write_table
+from courser.cli.output import emit_list, to_json, write_table
 from courser.cli.terminal import flush, say, write
 from courser.demo.demonstration import ORDER_COUNT, SEED, DemoResult, WindowSales, run_demo
 

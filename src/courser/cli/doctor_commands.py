@@ -11,21 +11,20 @@ import click
 from courser.cli import machine_checks as checks
 from courser.cli import machine_facts as facts
 from courser.cli import ports
-from courser.cli.configuration_options import config_option, refused, set_option
+from courser.cli.configuration_options import config_option, configuration_of, set_option
 from courser.cli.failures import ExitCode
+from courser.cli.fields import fields
 from courser.cli.machine_checks import CheckResult, CheckState
 from courser.cli.options import local_command, option
 from courser.cli.output import Report, emit
-from courser.cli.tables import fields
 from courser.cli.terminal import say
 from courser.configuration.key import Key
 from courser.configuration.loading import Configuration
-from courser.errors import AddressRefused, ConfigurationRefused
+from courser.errors import AddressRefused
 from courser.model.setting_kinds import Address
 from courser.records.frame_walk import is_compiled
 from courser.server.configuration.checks import warnings
 from courser.server.configuration.settings import PATH
-from courser.server.entry_point import Wishes, load_configuration
 from courser.server.system_limits import check_address
 from courser.spark.java import JavaMissing, find_java
 from courser.spark.preparing import installed_version, requirements_of
@@ -62,10 +61,7 @@ def doctor_command(*, path: Path | None, settings: tuple[str, ...], data: Path |
 
     Writes a small file next to the data, syncs it a few times and deletes it. Safe while a server is running.
     """
-    try:
-        configuration = load_configuration(Wishes(environment=os.environ, path=path, settings=settings))
-    except ConfigurationRefused as refusal:
-        raise refused(refusal) from refusal
+    configuration = configuration_of(path, settings)
     directory = data or configuration[PATH]
     findings = list(_examine(configuration, Path(directory)))
     worst = [CheckState.OK, CheckState.WARNING, CheckState.PROBLEM][max(_severity(finding) for finding in findings)]
@@ -120,9 +116,7 @@ def _examine(configuration: Configuration, directory: Path) -> Iterator[CheckRes
     yield from _examine_other_ports(configuration)
     yield from _examine_spark()
     for warning in (*configuration.warnings, *warnings(configuration)):
-        yield CheckResult(
-            "configuration", CheckState.WARNING, warning, "courser config show prints each value and its source"
-        )
+        yield checks.warning("configuration", warning, "courser config show prints each value and its source")
 
 
 def _examine_disk(directory: Path) -> Iterator[CheckResult]:
@@ -141,7 +135,7 @@ def _examine_disk(directory: Path) -> Iterator[CheckResult]:
         yield checks.check_syncs(facts.measure_syncs(place))
     except OSError as error:
         reason = f"cannot be measured in {place}: {error.strerror or error}"
-        yield CheckResult("fsync", CheckState.PROBLEM, reason, "run the command as the user that runs the server")
+        yield checks.problem("fsync", reason, "run the command as the user that runs the server")
 
 
 def _examine_spark() -> Iterator[CheckResult]:
@@ -189,9 +183,9 @@ def _examine_other_ports(configuration: Configuration) -> Iterator[CheckResult]:
 def _examine_other_port(name: str, configuration: Configuration, key: Key[Address]) -> CheckResult:
     refusal = _refusal(configuration, key)
     if refusal is not None:
-        return CheckResult(name, CheckState.PROBLEM, refusal.reason, refusal.remedy)
+        return checks.problem(name, refusal.reason, refusal.remedy)
     address = configuration[key]
-    return CheckResult(name, CheckState.OK, f"{address}: free" if address.port else "any free port")
+    return checks.ok(name, f"{address}: free" if address.port else "any free port")
 
 
 def _refusal(configuration: Configuration, key: Key[Address]) -> AddressRefused | None:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 from rich.text import Text
 
-from courser.cli.tables import Fields
+from courser.cli.fields import Fields
 
 
 def draw_table(columns: Fields, lines: Sequence[tuple[str, ...]], alarms: Sequence[bool]) -> None:

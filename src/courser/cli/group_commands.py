@@ -8,13 +8,13 @@ from msgspec.structs import asdict
 from courser.api.replies import GroupInfo, GroupMember
 from courser.cli.columns import columns_of
 from courser.cli.connecting import ask_server
+from courser.cli.fields import Record, fields
 from courser.cli.lag import GROUP_LAG_FIELDS, group_lags
 from courser.cli.naming import TopicPath, Word, identifier, sought, topic_argument
 from courser.cli.options import option
 from courser.cli.output import Section, emit_deed, emit_thing
 from courser.cli.quantity_words import START
 from courser.cli.server_options import server_command
-from courser.cli.tables import Record, fields
 from courser.cli.terminal import say
 from courser.client.client import Client
 from courser.client.messages import PollingStrategy

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from courser.cli.fields import fields
 from courser.cli.options import local_command
 from courser.cli.output import emit_thing
-from courser.cli.tables import fields
 from courser.cli.terminal import write
 
 _SHELLS = ("bash", "zsh", "fish")

@@ -14,10 +14,10 @@ import click
 
 from courser.cli import inspect_rows as tables
 from courser.cli.failures import ExitCode, Failure, unreadable
+from courser.cli.fields import size_text, time_text
 from courser.cli.inspect_rows import RowTable, is_alarming
 from courser.cli.options import local_command, option
 from courser.cli.output import Report, emit
-from courser.cli.tables import size_text, time_text
 from courser.cli.terminal import harmless, say
 from courser.inspect.findings import Finding, VerifySummary
 from courser.inspect.index_file import IndexInspection, parse_identity

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from courser.cli.tables import ABSENT, Fields, fields, optional, range_text, time_text
+from courser.cli.fields import ABSENT, Fields, fields, optional, range_text, time_text
 from courser.inspect.findings import Finding, Severity
 from courser.inspect.index_file import BlockRow, EntryRow
 from courser.inspect.journal_file import ChangeRow

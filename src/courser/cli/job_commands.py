@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from courser.cli.failures import ExitCode, Failure
+from courser.cli.fields import size_text
 from courser.cli.job_support import (
     JOB_EXITS,
     archive_option,
@@ -26,7 +27,6 @@ from courser.cli.lazy import completed_by
 from courser.cli.options import option
 from courser.cli.output import emit_deed
 from courser.cli.quantity_words import BYTE_SIZE
-from courser.cli.tables import size_text
 
 _COMPRESSION = option(
     "--compression",

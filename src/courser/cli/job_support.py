@@ -1,11 +1,13 @@
-"""Shared code of the commands for ready-made jobs: options for Spark, sources and targets, and failures."""
+"""What commands that run Spark share: its installation, options for sources and targets, and failures."""
 
+import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import quote, urlencode
 
 import click
 
@@ -15,7 +17,7 @@ from courser.cli.failures import ExitCode, Failure
 from courser.cli.lazy import completed_by
 from courser.cli.options import examples, option, output_parameter
 from courser.cli.server_options import server_parameters
-from courser.cli.spark_setup import prepare_spark, spark_failures, spark_log
+from courser.cli.terminal import say
 from courser.client.contexts import Resolved
 from courser.client.targets import Target
 from courser.errors import (
@@ -26,8 +28,13 @@ from courser.errors import (
     NotFound,
     TargetRefused,
 )
+from courser.pipelines.source_frames import connection_url
 from courser.spark.errors import TargetMissing
+from courser.spark.failures import keep_trace, one_line
+from courser.spark.java import JavaMissing
 from courser.spark.option_kinds import topic_text
+from courser.spark.preparing import InstallationFailed, prepare
+from courser.spark.session import PackageMissing, default_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,23 +162,47 @@ def write_options(place: tuple[str, str], partitions: int | None) -> dict[str, s
 
 def server_options_of() -> dict[str, str]:
     """Options for the selected server. Spark masks options of these names when it shows plans."""
-    return {"url": _url(find_target().target)}
+    return {"url": connection_url(find_target().target)}
 
 
-def _url(target: Target) -> str:
-    if target.token is not None:
-        login = quote(target.token, safe="")
-    else:
-        login = f"{quote(target.username or '', safe='')}:{quote(target.password or '', safe='')}"
-    settings: dict[str, str] = {}
-    if target.tls:
-        settings = {"tls": "true", "tls_verify": str(target.tls_verify).lower()}
-        settings |= {
-            name: value
-            for name, value in (("tls_ca_file", target.tls_ca_file), ("tls_domain", target.tls_domain))
-            if value is not None
-        }
-    return f"iggy://{login}@{target.address}" + (f"?{urlencode(settings)}" if settings else "")
+def prepare_spark(*extras: str) -> None:
+    """Install missing packages for Spark and for extras of Courser (``lake``), and show what is installed.
+
+    Raises:
+        Failure: the installation failed.
+    """
+    # py4j logs the trace of every call that Ctrl-C interrupts, and installs a handler if there is none.
+    logging.getLogger().addHandler(logging.NullHandler())
+    try:
+        terminal = sys.stderr if sys.stderr.isatty() else None
+        prepare(os.environ, say, extras=("spark", *extras), terminal=terminal)
+    except (InstallationFailed, JavaMissing, PackageMissing) as error:
+        raise Failure(str(error), "courser doctor shows what is missing") from error
+
+
+def spark_log() -> Path:
+    """The log file for Java's output and for traces of failures."""
+    return default_log(os.environ)
+
+
+@contextmanager
+def spark_failures(log: Path) -> Iterator[None]:
+    """Turn errors of Spark into one line; the full trace goes to the log.
+
+    Raises:
+        Failure: replaces every error except failures of commands and interrupts.
+    """
+    try:
+        yield
+    except (Failure, OSError):
+        raise
+    except CourserError as error:
+        raise Failure(one_line(error), "courser doctor shows whether Spark is set up") from error
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark", "py4j")):
+            raise
+        keep_trace(error, log, datetime.now(UTC))
+        raise Failure(one_line(error), f"the full trace is in {log}") from error
 
 
 @contextmanager

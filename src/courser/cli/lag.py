@@ -3,8 +3,8 @@
 import asyncio
 
 from courser.api.replies import PartitionBounds
+from courser.cli.fields import Record, fields
 from courser.cli.naming import TopicPath
-from courser.cli.tables import Record, fields
 from courser.client.client import Client
 from courser.client.group_reset import count_messages
 from courser.model.identifiers import Identifier

@@ -4,13 +4,13 @@ import click
 
 from courser.cli.connecting import ask_server
 from courser.cli.failures import Failure
+from courser.cli.fields import Field, Record, fields
 from courser.cli.lag import as_age, group_lags, total_lag
 from courser.cli.naming import TopicPath, any_place_argument, identifier, sought
 from courser.cli.options import option
 from courser.cli.output import emit_list
 from courser.cli.quantity_words import DURATION
 from courser.cli.server_options import server_command
-from courser.cli.tables import Field, Record, fields
 from courser.client.client import Client
 from courser.model.identifiers import Identifier
 from courser.model.quantities import format_duration

@@ -9,10 +9,10 @@ import click
 
 from courser.cli.connecting import ask_server, find_target
 from courser.cli.failures import ExitCode, Failure
+from courser.cli.fields import fields
 from courser.cli.output import emit_deed, emit_thing
 from courser.cli.quantity_words import expiry_of
 from courser.cli.server_options import server_choice, server_command
-from courser.cli.tables import fields
 from courser.cli.terminal import say, write
 from courser.client.client import Client
 from courser.client.contexts import CONTEXT_VARIABLE, URL_VARIABLES, Context, Contexts, load_contexts

@@ -6,12 +6,12 @@ import click
 
 from courser.api.replies import StreamInfo, TopicInfo
 from courser.cli.connecting import ask_server
+from courser.cli.fields import Record, fields
 from courser.cli.lag import group_lags, max_lag
 from courser.cli.naming import TopicPath, any_place_argument
 from courser.cli.options import option
 from courser.cli.output import Section, emit_list, emit_thing
 from courser.cli.server_options import server_command
-from courser.cli.tables import Record, fields
 from courser.cli.topic_records import PARTITION_FIELDS, bounds_by_partition, partition_records
 from courser.client.client import Client
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from courser.cli.fields import size_text
 from courser.cli.machine_facts import DiskSpace, Mount, SyncTimes
-from courser.cli.tables import size_text
 
 PYTHON_MIN = (3, 11)
 _FILES_MIN = 4096
@@ -45,58 +45,68 @@ class CheckResult:
     advice: str = ""
 
 
+def ok(check: str, finding: str, advice: str = "") -> CheckResult:
+    """All is well; ``advice`` may say what would be better."""
+    return CheckResult(check, CheckState.OK, finding, advice)
+
+
+def warning(check: str, finding: str, advice: str) -> CheckResult:
+    """A server works, but something could be improved."""
+    return CheckResult(check, CheckState.WARNING, finding, advice)
+
+
+def problem(check: str, finding: str, advice: str) -> CheckResult:
+    """A server cannot run well."""
+    return CheckResult(check, CheckState.PROBLEM, finding, advice)
+
+
 def check_python(version: tuple[int, ...], implementation: str, *, is_64_bit: bool) -> CheckResult:
-    """The interpreter."""
+    """Check the version of Python, and whether it has 64 bits."""
     name = f"{implementation} {'.'.join(map(str, version[:3]))}, {'64' if is_64_bit else '32'} bit"
     if version[:2] < PYTHON_MIN:
-        return CheckResult("python", CheckState.PROBLEM, name, "install Python 3.11 or newer")
+        return problem("python", name, "install Python 3.11 or newer")
     if not is_64_bit:
-        return CheckResult(
-            "python", CheckState.WARNING, name, "use a 64-bit Python: 64-bit offsets are slow on 32 bits"
-        )
-    return CheckResult("python", CheckState.OK, name)
+        return warning("python", name, "use a 64-bit Python: 64-bit offsets are slow on 32 bits")
+    return ok("python", name)
 
 
 def check_compiled(*, is_compiled: bool) -> CheckResult:
     """The optional part in C."""
     if is_compiled:
-        return CheckResult("compiled part", CheckState.OK, "in use")
+        return ok("compiled part", "in use")
     advice = "install a C compiler and Python's headers, then reinstall courser: large sends become faster"
-    return CheckResult("compiled part", CheckState.WARNING, "not in use, using Python code instead", advice)
+    return warning("compiled part", "not in use, using Python code instead", advice)
 
 
 def check_directory(path: str, *, exists: bool, is_writable: bool, is_in_use: bool) -> CheckResult:
-    """The data directory."""
+    """Check whether the server can write its data directory."""
     if not is_writable:
         advice = "run as the user that owns it, or set system.path to a directory that this user can write"
-        return CheckResult("data directory", CheckState.PROBLEM, f"{path} is not writable", advice)
+        return problem("data directory", f"{path} is not writable", advice)
     if is_in_use:
-        return CheckResult("data directory", CheckState.OK, f"{path}, in use by a server")
-    return CheckResult(
-        "data directory", CheckState.OK, path if exists else f"{path}, will be created at the first start"
-    )
+        return ok("data directory", f"{path}, in use by a server")
+    return ok("data directory", path if exists else f"{path}, will be created at the first start")
 
 
 def check_file_system(mount: Mount | None) -> CheckResult:
     """Whether the file system is persistent, and tested with Courser."""
     if mount is None:
-        return CheckResult("file system", CheckState.WARNING, "unknown", "use ext4 or XFS on a local disk")
+        return warning("file system", "unknown", "use ext4 or XFS on a local disk")
     name = f"{mount.kind} on {mount.point}"
     if mount.kind in _VOLATILE:
-        return CheckResult(
+        return problem(
             "file system",
-            CheckState.PROBLEM,
             f"{name}: in memory",
             "move the data to a disk: a restart loses everything",
         )
     if mount.kind == "overlay":
         advice = "mount a volume for the data: this layer is deleted with its container"
-        return CheckResult("file system", CheckState.WARNING, f"{name}: a container's own layer", advice)
+        return warning("file system", f"{name}: a container's own layer", advice)
     if mount.kind in _REMOTE or mount.kind.startswith("fuse"):
         advice = "use a local disk: locks and fsync are not reliable over the network"
-        return CheckResult("file system", CheckState.WARNING, f"{name}: not a local disk", advice)
+        return warning("file system", f"{name}: not a local disk", advice)
     if mount.kind in _TESTED:
-        return CheckResult("file system", CheckState.OK, name)
+        return ok("file system", name)
     advice = "use ext4 or XFS: Courser is tested with power cuts on these"
     return CheckResult("file system", CheckState.OK if mount.kind in _LOCAL else CheckState.WARNING, name, advice)
 
@@ -110,8 +120,8 @@ def check_mount_options(mount: Mount | None) -> list[CheckResult]:
     findings = [CheckResult("mount options", state, shown, advice) for state, advice in found]
     if not {"noatime", "relatime"} & set(mount.options) and "ro" not in mount.options:
         advice = "mount it with noatime: otherwise every read causes a write"
-        findings.append(CheckResult("mount options", CheckState.WARNING, shown, advice))
-    return findings or [CheckResult("mount options", CheckState.OK, shown)]
+        findings.append(warning("mount options", shown, advice))
+    return findings or [ok("mount options", shown)]
 
 
 _FLUSHES = "mount it without this option: a power cut may lose synced data"
@@ -130,27 +140,25 @@ def check_syncs(times: SyncTimes) -> CheckResult:
     finding = f"median {_milliseconds(times.median)}, longest {_milliseconds(times.longest)} of {times.count}"
     if times.median > _SYNC_BAD:
         advice = "check the disk's health and load (dmesg, iostat -x): each durable send waits that long"
-        return CheckResult("fsync", CheckState.PROBLEM, finding, advice)
+        return problem("fsync", finding, advice)
     if times.median > _SYNC_SLOW:
         advice = "use an SSD for durable topics, or the profile balanced (courser config example balanced)"
-        return CheckResult("fsync", CheckState.WARNING, finding, advice)
+        return warning("fsync", finding, advice)
     if times.median < _SYNC_UNBELIEVABLE:
         advice = "make sure that the disk's write cache is protected: no disk is that fast"
-        return CheckResult("fsync", CheckState.WARNING, finding, advice)
-    return CheckResult("fsync", CheckState.OK, finding)
+        return warning("fsync", finding, advice)
+    return ok("fsync", finding)
 
 
 def check_space(space: DiskSpace) -> CheckResult:
     """Whether the disk has enough free space."""
     finding = f"{size_text(space.free)} of {size_text(space.size)} free"
     if space.used_share > _SPACE_PROBLEM:
-        return CheckResult(
-            "disk space", CheckState.PROBLEM, finding, "free some space: sends fail when the disk is full"
-        )
+        return problem("disk space", finding, "free some space: sends fail when the disk is full")
     if space.used_share > _SPACE_WARNING:
         advice = "add space, or limit topics with message_expiry and max_topic_size"
-        return CheckResult("disk space", CheckState.WARNING, finding, advice)
-    return CheckResult("disk space", CheckState.OK, finding)
+        return warning("disk space", finding, advice)
+    return ok("disk space", finding)
 
 
 def check_file_limit(soft: int, hard: int) -> CheckResult:
@@ -158,8 +166,8 @@ def check_file_limit(soft: int, hard: int) -> CheckResult:
     finding = f"{hard} files at most (ulimit -n is {soft})"
     if hard < _FILES_MIN:
         advice = "raise it: LimitNOFILE=65536 in the systemd unit, or nofile in /etc/security/limits.conf"
-        return CheckResult("file limit", CheckState.WARNING, finding, advice)
-    return CheckResult("file limit", CheckState.OK, finding)
+        return warning("file limit", finding, advice)
+    return ok("file limit", finding)
 
 
 def check_write_back(dirty_ratio: int | None) -> list[CheckResult]:
@@ -167,52 +175,50 @@ def check_write_back(dirty_ratio: int | None) -> list[CheckResult]:
     if dirty_ratio is None or dirty_ratio <= _DIRTY_RATIO_MAX:
         return []
     advice = "set it to 20 or less: a larger value loses more unsynced data in a power cut and causes longer stalls"
-    return [CheckResult("vm.dirty_ratio", CheckState.WARNING, f"{dirty_ratio} percent of memory", advice)]
+    return [warning("vm.dirty_ratio", f"{dirty_ratio} percent of memory", advice)]
 
 
 def check_port(address: str, *, is_taken: bool, refusal: str | None, remedy: str, is_ours: bool) -> CheckResult:
     """Whether the server can listen on its address."""
     if is_ours:
-        return CheckResult("port", CheckState.OK, f"{address}: a Courser or Iggy server is running")
+        return ok("port", f"{address}: a Courser or Iggy server is running")
     if is_taken:
         advice = "stop the program that uses the port, or set tcp.address to another port"
-        return CheckResult("port", CheckState.PROBLEM, f"{address}: in use by another program", advice)
+        return problem("port", f"{address}: in use by another program", advice)
     if refusal is not None:
-        return CheckResult("port", CheckState.PROBLEM, refusal, remedy)
-    return CheckResult("port", CheckState.OK, f"{address}: free")
+        return problem("port", refusal, remedy)
+    return ok("port", f"{address}: free")
 
 
 def check_memory(available: int | None) -> CheckResult:
     """The memory that is available without swapping."""
     if available is None:
-        return CheckResult("memory", CheckState.OK, "unknown: the kernel does not report it")
+        return ok("memory", "unknown: the kernel does not report it")
     finding = f"{size_text(available)} available"
     if available < _MEMORY_MIN:
-        return CheckResult(
-            "memory", CheckState.WARNING, finding, "stop other programs or add memory: reads will be slow"
-        )
+        return warning("memory", finding, "stop other programs or add memory: reads will be slow")
     if available < _MEMORY_SPARK:
         advice = "enough for a server; Spark jobs need about 2.5 GB more, or another machine (--master)"
-        return CheckResult("memory", CheckState.OK, finding, advice)
-    return CheckResult("memory", CheckState.OK, f"{finding}, enough for Spark too")
+        return ok("memory", finding, advice)
+    return ok("memory", f"{finding}, enough for Spark too")
 
 
 def check_package(name: str, version: str | None, wanted: str, *, is_met: bool) -> CheckResult:
     """A package that Spark jobs need and a server does not."""
     if version is None:
         advice = "nothing to do: the commands that need it install it (courser demo, courser pipeline)"
-        return CheckResult(name, CheckState.OK, "not installed, needed only for Spark jobs", advice)
+        return ok(name, "not installed, needed only for Spark jobs", advice)
     if not is_met:
-        return CheckResult(name, CheckState.WARNING, f"{version} is too old for Spark jobs", f"pip install '{wanted}'")
-    return CheckResult(name, CheckState.OK, version)
+        return warning(name, f"{version} is too old for Spark jobs", f"pip install '{wanted}'")
+    return ok(name, version)
 
 
 def check_java(version: int | None, where: str) -> CheckResult:
     """The Java that runs Spark."""
     if version is None:
         advice = "nothing to do: the commands that need it install one (courser demo, courser pipeline)"
-        return CheckResult("java", CheckState.OK, f"no suitable Java for Spark jobs: {where}", advice)
-    return CheckResult("java", CheckState.OK, f"{version}: {where}")
+        return ok("java", f"no suitable Java for Spark jobs: {where}", advice)
+    return ok("java", f"{version}: {where}")
 
 
 def _milliseconds(seconds: float) -> str:

@@ -49,7 +49,7 @@ class DiskSpace:
 
     @property
     def used_share(self) -> float:
-        """0 to 1."""
+        """The share of the disk that is used, from 0 to 1."""
         return 1 - self.free / self.size if self.size else 0.0
 
 
@@ -111,7 +111,7 @@ def measure_syncs(directory: Path) -> SyncTimes:
 
 
 def measure_space(directory: Path) -> DiskSpace:
-    """Raises ``OSError``."""
+    """Measure the space of the file system. Raises ``OSError``."""
     figures = os.statvfs(directory)
     return DiskSpace(figures.f_blocks * figures.f_frsize, figures.f_bavail * figures.f_frsize)
 

@@ -10,8 +10,8 @@ from uuid import UUID
 import click
 import msgspec
 
+from courser.cli.fields import Record, fields
 from courser.cli.payloads import header_bytes, header_values, key_text, shown_payload
-from courser.cli.tables import Record, fields
 from courser.client.messages import Message, SendMessage
 from courser.records.message_keys import KEY_HEADER
 from courser.records.user_headers import HeaderKind, HeaderValue, UserHeader

@@ -4,12 +4,12 @@ import click
 
 from courser.cli.connecting import ask_server
 from courser.cli.failures import Failure
+from courser.cli.fields import Record, fields
 from courser.cli.lag import lag_of
 from courser.cli.naming import PARTITION, TopicPath, Word, identifier, sought, topic_argument
 from courser.cli.options import option, yes_option
 from courser.cli.output import emit_deed, emit_thing
 from courser.cli.server_options import server_command
-from courser.cli.tables import Record, fields
 from courser.cli.terminal import confirm
 from courser.cli.topic_records import bounds_by_partition
 from courser.client.client import Client

@@ -3,10 +3,10 @@
 import click
 
 from courser.cli.connecting import ask_server
+from courser.cli.fields import Record
 from courser.cli.naming import PARTITION, TopicPath, Word, topic_argument
 from courser.cli.output import emit_list, emit_thing
 from courser.cli.server_options import server_command
-from courser.cli.tables import Record
 from courser.cli.topic_records import (
     MAINTENANCE_SECTIONS,
     PARTITION_FIELDS,

@@ -13,11 +13,11 @@ from types import FrameType
 import click
 
 from courser.cli.failures import ExitCode, Failure, closest
+from courser.cli.fields import Record, fields
+from courser.cli.job_support import prepare_spark, spark_failures
 from courser.cli.options import local_command, option, yes_option
 from courser.cli.output import emit_deed, emit_list, emit_thing
 from courser.cli.pipeline_views import STATUS_FIELDS, STATUS_LIST_FIELDS, View, make_view, record_of
-from courser.cli.spark_setup import prepare_spark, spark_failures
-from courser.cli.tables import Record, fields
 from courser.cli.terminal import confirm, say
 from courser.errors import ConfigurationRefused, CourserError
 from courser.pipelines.checking import Findings, check_without_spark, plan_columns, refuse_endless_groups

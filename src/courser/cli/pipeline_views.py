@@ -8,7 +8,8 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Self
 
-from courser.cli.tables import Record, fields, fitting
+from courser.cli.fields import Record, fields
+from courser.cli.output import fitting
 from courser.cli.terminal import flush, harmless, write
 from courser.pipelines.state_folder import Status
 

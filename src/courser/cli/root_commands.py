@@ -1,18 +1,16 @@
 """``courser user reset-root``: set the root user's password while no server is running."""
 
-import os
 from pathlib import Path
 
 import click
 
-from courser.cli.configuration_options import config_option, refused, set_option
+from courser.cli.configuration_options import config_option, configuration_of, set_option
 from courser.cli.failures import ExitCode, Failure, unreadable
 from courser.cli.options import local_command, option
 from courser.cli.output import emit_deed
 from courser.cli.terminal import ask_new_password, harmless, write
-from courser.errors import CommandRejected, ConfigurationRefused, CourserError, StartRefused
+from courser.errors import CommandRejected, CourserError, StartRefused
 from courser.server.configuration.settings import PATH
-from courser.server.entry_point import Wishes, load_configuration
 from courser.server.root_user import generate_password, reset_root_password
 
 
@@ -37,7 +35,7 @@ def reset_root_command(
     For a password that is lost; "courser user password" changes one that is known. Without --generate, the new password
     is taken from COURSER_NEW_PASSWORD, or asked for at a terminal. Tokens of the root user stay valid.
     """
-    directory = data or _configured(path, settings)
+    directory = data or Path(configuration_of(path, settings)[PATH])
     generated = generate_password() if generate else None
     try:
         name = reset_root_password(
@@ -55,10 +53,3 @@ def reset_root_command(
     emit_deed(f'changed the password of the root user "{name}" in {directory}', record, output)
     if generated is not None and output == "table":
         write(f"{generated}\n")
-
-
-def _configured(path: Path | None, settings: tuple[str, ...]) -> Path:
-    try:
-        return Path(load_configuration(Wishes(environment=os.environ, path=path, settings=settings))[PATH])
-    except ConfigurationRefused as refusal:
-        raise refused(refusal) from refusal

@@ -11,13 +11,13 @@ import click
 
 from courser.cli.connecting import ask_server
 from courser.cli.failures import ExitCode, Failure
+from courser.cli.fields import fields
 from courser.cli.message_input import InputForm, batches_of_stdin, contents_of
 from courser.cli.naming import TopicPath, Word, topic_argument
 from courser.cli.options import option
 from courser.cli.output import RecordWriter
 from courser.cli.payloads import INPUT_KINDS, headers_of
 from courser.cli.server_options import server_command
-from courser.cli.tables import fields
 from courser.cli.terminal import flush, say
 from courser.client.client import Client
 from courser.client.messages import SendMessage

@@ -10,10 +10,10 @@ import click
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.dev_context import DEV_CONTEXT, forget_dev_context, save_dev_context
 from courser.cli.failures import ExitCode, Failure
+from courser.cli.fields import Field, fields
 from courser.cli.options import local_command, option
 from courser.cli.output import RecordWriter
 from courser.cli.ports import listens
-from courser.cli.tables import Field, fields
 from courser.cli.terminal import flush, harmless, say, write
 from courser.client.contexts import CONTEXT_VARIABLE, URL_VARIABLES
 from courser.errors import (

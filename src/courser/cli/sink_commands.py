@@ -5,12 +5,12 @@ from msgspec.structs import asdict
 
 from courser.api.replies import SinkSummary
 from courser.cli.connecting import ask_server
+from courser.cli.fields import Record, as_time, fields
 from courser.cli.lazy import completed_by
 from courser.cli.naming import sought
 from courser.cli.options import option, yes_option
 from courser.cli.output import Section, emit_deed, emit_list, emit_thing
 from courser.cli.server_options import server_command
-from courser.cli.tables import Record, as_time, fields
 from courser.cli.terminal import confirm
 from courser.client.client import Client
 from courser.errors import ErrorCode, NotFound

@@ -10,10 +10,10 @@ from msgspec.structs import asdict
 from courser.cli.connecting import ask_server, find_target
 from courser.cli.explaining import explain
 from courser.cli.failures import Failure
+from courser.cli.fields import Record, fields, plain, size_text
 from courser.cli.options import option
 from courser.cli.output import emit_deed, emit_list
 from courser.cli.server_options import server_command
-from courser.cli.tables import Record, fields, plain, size_text
 from courser.client.connection import open_connection
 from courser.client.targets import Target
 from courser.errors import CourserError

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import click
 
 from courser.cli.connecting import ask_server
+from courser.cli.fields import ABSENT, Record, as_size, fields, size_text
 from courser.cli.lag import as_age
 from courser.cli.options import option
 from courser.cli.output import Section, emit_thing
 from courser.cli.server_options import server_command
-from courser.cli.tables import ABSENT, Record, as_size, fields, size_text
 from courser.cli.terminal import flush
 from courser.cli.top_figures import Comparison, Reading, figures
 from courser.client.client import Client

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from courser.cli.tables import Record
+from courser.cli.fields import Record
 from courser.model import metric_table as m
 from courser.model.metrics import Labels, Metric
 from courser.wire.prometheus import decode_series

@@ -6,11 +6,11 @@ from typing import Any, TypeVar, cast
 import click
 
 from courser.cli.connecting import ask_server
+from courser.cli.fields import Record
 from courser.cli.naming import TopicPath, Word, stream_argument, topic_argument
 from courser.cli.output import Section, emit_deed, emit_list, emit_thing
 from courser.cli.quantity_words import COMPRESSION, OptionChoice, Quantity, expiry_of
 from courser.cli.server_options import server_command
-from courser.cli.tables import Record
 from courser.cli.topic_records import (
     MAINTENANCE_SECTIONS,
     PARTITION_FIELDS,

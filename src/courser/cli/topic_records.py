@@ -15,9 +15,9 @@ from courser.api.replies import (
     TopicMaintenance,
 )
 from courser.cli.columns import columns_of
+from courser.cli.fields import Field, Record, fields, plain
 from courser.cli.naming import TopicPath
 from courser.cli.output import Section
-from courser.cli.tables import Field, Record, fields, plain
 from courser.client.client import Client
 from courser.errors import ErrorCode, NotFound, ServerFailure
 from courser.model.durability import Durability

@@ -12,13 +12,13 @@ from courser.broker.access.verdicts import Verdict, texts
 from courser.cli.allowing import ACTIONS, find_ids, judge, parse_allowances, with_allowances
 from courser.cli.connecting import ask_server
 from courser.cli.failures import ExitCode
+from courser.cli.fields import Record, fields
 from courser.cli.lazy import completed_by
 from courser.cli.naming import TopicPath, any_place_argument, identifier, sought
 from courser.cli.options import option
 from courser.cli.output import Section, emit_deed, emit_list, emit_thing
 from courser.cli.permission_words import Names, parse_permissions, permission_rows, permissions_record
 from courser.cli.server_options import server_command
-from courser.cli.tables import Record, fields
 from courser.cli.terminal import ask_new_password, ask_secret, harmless, write
 from courser.client.client import Client
 from courser.errors import CourserError
