@@ -175,6 +175,7 @@ def test_every_option_and_permission_survives() -> None:
         keep_latest_by_key=True,
         local_retention_time=7,
         local_retention_size=8,
+        partition_resize_policy="fixed",
     )
     assert None not in msgspec.structs.astuple(options)
     state = state_after(

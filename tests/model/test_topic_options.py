@@ -12,7 +12,7 @@ def test_every_option_but_the_replication_factor_has_a_row() -> None:
 
 def test_the_catalog_keeps_its_format() -> None:
     # Fields are stored by position: a new one comes last.
-    assert TopicOptions.__struct_fields__[:14] == (
+    assert TopicOptions.__struct_fields__[:15] == (
         "message_expiry",
         "max_topic_size",
         "compression",
@@ -27,6 +27,7 @@ def test_the_catalog_keeps_its_format() -> None:
         "keep_latest_by_key",
         "local_retention_time",
         "local_retention_size",
+        "partition_resize_policy",
     )
 
 

@@ -133,5 +133,5 @@ def channel_of(reply: bytes) -> tuple[str, int]:
     return "ok", 0
 
 
-_FRAMED = {1, *range(64, 69), *range(128, 138), *range(139, 150), 161, 162}
+_FRAMED = {1, *range(64, 69), *range(128, 138), *range(139, 151), 161, 162}
 """Operations of replies that begin with a result."""

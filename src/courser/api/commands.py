@@ -165,6 +165,8 @@ class UpdateUser(Command, frozen=True):
     user: Identifier
     name: OptionalName
     is_active: OptionalActive
+    protects_root: Annotated[bool, Kind.ABSENT] = False
+    """Whether an update of the root user is refused, as from SDK 0.10 on."""
 
 
 @command(36, None, Action.MANAGE_USERS, operation=145, is_audited=True, http="PUT /users/{user}/permissions")
@@ -325,7 +327,7 @@ class CreateTopic(Command, frozen=True):
 
 @command(304, None, Action.MANAGE_TOPIC, operation=133, is_audited=True, http=f"PUT {_TOPIC}")
 class UpdateTopic(Command, frozen=True):
-    """Change name and options."""
+    """Change name and options. An empty name, which only SDKs from 0.10 on can send, is unchanged."""
 
     stream: Identifier
     topic: Identifier
@@ -333,6 +335,8 @@ class UpdateTopic(Command, frozen=True):
     options: TopicOptions
     is_patch: bool
     """True: options that are None are unchanged (0.9). False: the four classic options are replaced."""
+    reset: Annotated[frozenset[str], Kind.ABSENT] = frozenset()
+    """The fields of ``options`` that get the server's default again."""
 
 
 @command(303, None, Action.MANAGE_TOPIC, operation=134, is_audited=True, http=f"DELETE {_TOPIC}")

@@ -10,6 +10,7 @@ from courser.catalog import changes
 from courser.catalog.entities import ID_MAX, Stream, Topic, UsedIds, User
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode
+from courser.model.topic_options import FIXED
 
 ROOT_USER_ID = 0
 """The first user. It cannot be deleted, and its permissions cannot be changed."""
@@ -155,14 +156,20 @@ def _check_count(count: int) -> None:
         )
 
 
+def _check_resizable(topic: Topic) -> None:
+    if topic.options.partition_resize_policy == FIXED:
+        _refuse(ErrorCode.PARTITION_RESIZE_DISABLED, "the number of partitions of this topic is fixed")
+
+
 def _create_partitions(state: CatalogState, change: changes.PartitionCreation) -> None:
     _check_count(change.count)
-    _topic(state, change.stream_id, change.topic_id)
+    _check_resizable(_topic(state, change.stream_id, change.topic_id))
 
 
 def _delete_partitions(state: CatalogState, change: changes.PartitionDeletion) -> None:
     _check_count(change.count)
     topic = _topic(state, change.stream_id, change.topic_id)
+    _check_resizable(topic)
     if change.count > len(topic.partitions):
         _refuse(
             ErrorCode.INVALID_PARTITIONS_COUNT,

@@ -51,9 +51,9 @@ async def update_topic(broker: Broker, session: Session, command: c.UpdateTopic)
 
     def make() -> changes.TopicUpdate:
         # Of two updates at the same time, the second changes what the first has left.
-        options = merged_options(topic.options, command.options, is_patch=command.is_patch)
+        options = merged_options(topic.options, command.options, command.reset, is_patch=command.is_patch)
         check_options(options)
-        return changes.TopicUpdate(stream.stream_id, topic.topic_id, command.name, options)
+        return changes.TopicUpdate(stream.stream_id, topic.topic_id, command.name or topic.name, options)
 
     await broker.catalog.submit_made(make)
 

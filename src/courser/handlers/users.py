@@ -57,6 +57,8 @@ async def update_user(broker: Broker, session: Session, command: c.UpdateUser) -
     if command.name is not None:
         check_user_name(command.name)
     user = broker.finder.user(session, command)
+    if command.protects_root and user.user_id == ROOT_USER_ID:
+        raise CommandRejected(ErrorCode.CANNOT_MODIFY_ROOT_USER, "the root user cannot be changed")
     await broker.catalog.submit(changes.UserUpdate(user.user_id, command.name, command.is_active))
     broker.user_updated(user)
 

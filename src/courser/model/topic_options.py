@@ -49,6 +49,7 @@ class TopicOptions(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     keep_latest_by_key: bool | None = None
     local_retention_time: int | None = None
     local_retention_size: int | None = None
+    partition_resize_policy: str | None = None
 
 
 # --- kinds --------------------------------------------------------------------------------------------
@@ -115,6 +116,8 @@ _COUNT = OptionKind("count", _count)
 _FLAG = OptionKind("flag", _flag)
 _DURABILITY = _choice({PERSISTED: PERSISTED, REPLICATED: REPLICATED}, REQUESTS)
 _COMPRESSION = _choice(COMPRESSIONS)
+MUTABLE, FIXED = "mutable", "fixed"
+_RESIZE_POLICY = _choice({MUTABLE: MUTABLE, FIXED: FIXED})
 
 
 # --- rows ---------------------------------------------------------------------------------------------
@@ -317,6 +320,17 @@ class TopicSettings(ChangeableTopicSettings, total=False):
             title="Allocate segments ahead",
             default=False,
             has_effect=False,
+        ),
+    ]
+    partition_resize_policy: Annotated[
+        str | None,
+        TopicOption(
+            kind=_RESIZE_POLICY,
+            meaning="whether partitions can be added and deleted later: mutable, the default, or fixed",
+            title="Number of partitions",
+            # SDKs before 0.10 do not know it.
+            default=None,
+            is_own=True,
         ),
     ]
 

@@ -65,11 +65,6 @@ _FIND_NOTHING_IF_MALFORMED = frozenset(
     kind.row.code for kind in (c.GetClient, c.GetConsumerOffset, c.SyncConsumerGroup)
 )
 """Reads that the original server answers with "not found" if it cannot decode the identifier."""
-_CODES_OF_VALUES = frozenset(
-    {ErrorCode.UNSUPPORTED_OPTION_KEY, ErrorCode.INVALID_OPTION_VALUE, ErrorCode.TOO_MANY_PARTITIONS}
-)
-"""Errors in a body that can be decoded; for all others the client gets only "malformed"."""
-
 _NO_REJECTION = bytes(4)
 """The result of a successful command: no rejections."""
 _REJECTION = Struct("<III")
@@ -235,7 +230,7 @@ class VsrCodec:
             incoming.answer = refusal.answer if refusal.answer is not None else (self._status(incoming, refusal.code),)
             incoming.reason = str(refusal)
         except (Malformed, InvalidBatch) as error:
-            code = error.code if self._is_own else _code_of_malformed(operation, error)
+            code = error.code if self._is_own else self._code_of_malformed(operation, error)
             incoming.answer, incoming.reason = self._refuse(incoming, code, str(error)), str(error)
         return incoming
 
@@ -243,6 +238,13 @@ class VsrCodec:
     def _may_be_idempotent(self) -> bool:
         """Whether the client may number the messages of its producers."""
         return self._is_own or self._dialect.has_producers
+
+    def _code_of_malformed(self, operation: int, error: Malformed | InvalidBatch) -> ErrorCode:
+        if isinstance(error, InvalidBatch):
+            return error.code
+        if operation in WRITES:
+            return self._dialect.failures.malformed_write
+        return error.code if error.code in self._dialect.codes_of_values else ErrorCode.INVALID_COMMAND
 
     def _usual_send(self, frame: memoryview) -> VsrIncoming | None:
         """A send in one compiled step; None if anything about it is unusual or wrong, or if it is repeated."""
@@ -557,14 +559,6 @@ def _with_incarnation(command: c.Command, incarnation: int) -> c.Command:
 
 def _speaker(body: memoryview, version: int) -> str:
     return f"the client ({sdk_of(body)!a}) speaks protocol {version_text(version)}"
-
-
-def _code_of_malformed(operation: int, error: Malformed | InvalidBatch) -> ErrorCode:
-    if isinstance(error, InvalidBatch):
-        return error.code
-    if operation in WRITES:
-        return ErrorCode.RESOURCE_NOT_FOUND
-    return error.code if error.code in _CODES_OF_VALUES else ErrorCode.INVALID_COMMAND
 
 
 # --- reply frames -------------------------------------------------------------------------------------

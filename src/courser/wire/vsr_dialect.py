@@ -11,7 +11,16 @@ from typing import Any, TypeAlias
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.api.replies import Reply
-from courser.wire import vsr_failures, vsr_records, vsr_replies, vsr_requests, vsr_waiting
+from courser.errors import ErrorCode as E
+from courser.wire import (
+    vsr_catalogue,
+    vsr_failures,
+    vsr_records,
+    vsr_replies,
+    vsr_requests,
+    vsr_updates,
+    vsr_waiting,
+)
 from courser.wire import vsr_headers as headers
 from courser.wire.layouts import layout_of
 from courser.wire.vsr_failures import FailureTable
@@ -48,6 +57,8 @@ class VsrDialect:
     """The readers of changes and stored offsets, by operation; sends have their own."""
     codes_of_changes: frozenset[int]
     """Codes that the classic wire has for these changes: they are not accepted here."""
+    codes_of_values: frozenset[int]
+    """Errors in a body that can be decoded; for all others the client gets only "malformed"."""
     writers: Mapping[type[Reply], ReplyWriter]
     writers_of_commands: Mapping[type[c.Command], WriterOfCommand]
     """For replies that depend on more than their type."""
@@ -75,6 +86,7 @@ SDK_0_9 = VsrDialect(
     deferred={},
     changes=vsr_requests.READERS_OF_OPERATIONS,
     codes_of_changes=_codes_of(vsr_requests.READERS_OF_OPERATIONS) | {c.SendMessages.row.code},
+    codes_of_values=frozenset({E.UNSUPPORTED_OPTION_KEY, E.INVALID_OPTION_VALUE, E.TOO_MANY_PARTITIONS}),
     writers=vsr_replies.WRITERS,
     writers_of_commands={c.CreateTopic: lambda _, reply: vsr_replies.write_new_topic(reply)},
     failures=vsr_failures.SDK_0_9,
@@ -92,7 +104,27 @@ def _without(readers: Mapping[int, RequestReader], gone: frozenset[int]) -> dict
     return {number: read for number, read in readers.items() if number not in gone}
 
 
-_CHANGES_0_12 = _without(SDK_0_9.changes, _GONE_OPERATIONS)
+_CHANGES_0_12 = _without(SDK_0_9.changes, _GONE_OPERATIONS) | {
+    c.CreateStream.row.operation: vsr_catalogue.create_stream,
+    c.CreateTopic.row.operation: vsr_catalogue.create_topic,
+    c.CreateUser.row.operation: vsr_catalogue.create_user,
+    vsr_updates.UPDATE_RESOURCE: vsr_updates.update_resource,
+}
+_NEW_CODES_OF_VALUES = frozenset(
+    {
+        E.OPTIONS_TOO_LARGE,
+        E.OPTION_NOT_UPDATABLE,
+        E.OPTION_NOT_RESETTABLE,
+        E.READ_ONLY_OPTION,
+        E.STREAM_ENCRYPTION_UNAVAILABLE,
+        E.INVALID_ENCRYPTION_KEY,
+        E.INVALID_REPLICATION_FACTOR,
+        E.INVALID_STREAM_NAME,
+        E.INVALID_TOPIC_NAME,
+        E.INVALID_USERNAME,
+        E.INVALID_USER_STATUS,
+    }
+)
 
 PROTOCOL_0_12_0 = replace(
     SDK_0_9,
@@ -105,9 +137,10 @@ PROTOCOL_0_12_0 = replace(
     reads=_without(SDK_0_9.reads, _GONE_CODES) | _NEW_READS,
     deferred=vsr_waiting.READERS_0_12_0,
     changes=_CHANGES_0_12,
-    codes_of_changes=_codes_of(_CHANGES_0_12) | {c.SendMessages.row.code},
+    codes_of_changes=_codes_of(_CHANGES_0_12) | {c.SendMessages.row.code, vsr_updates.UPDATE_RESOURCE_CODE},
+    codes_of_values=SDK_0_9.codes_of_values | _NEW_CODES_OF_VALUES,
     writers={**SDK_0_9.writers, **vsr_records.WRITERS, r.ReadyPartitions: vsr_waiting.write_ready},
-    writers_of_commands={},
+    writers_of_commands={c.DescribeOptions: vsr_catalogue.write_described},
     failures=vsr_failures.SDK_0_10,
 )
 """The first builds of SDK 0.10."""

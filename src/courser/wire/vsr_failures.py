@@ -123,14 +123,28 @@ class FailureTable:
     misses: Misses
     writes: Mapping[E, E]
     """Numbers of sends and stored offsets that are reported as others."""
+    malformed_write: E
+    """The number of sends and stored offsets that cannot be decoded."""
     has_empty_poll: bool
     """Whether a poll for a partition that is not the member's gets an empty reply, instead of a failure."""
     distrusts_commits: bool
     """Whether a poll with auto-commit may only fail with the numbers of ``_NOTHING_COMMITTED``."""
 
 
-SDK_0_9 = FailureTable(misses=_MISSES, writes=_WRITE_CODES, has_empty_poll=True, distrusts_commits=False)
-SDK_0_10 = FailureTable(misses=_MISSES_SINCE_0_10, writes={}, has_empty_poll=False, distrusts_commits=True)
+SDK_0_9 = FailureTable(
+    misses=_MISSES,
+    writes=_WRITE_CODES,
+    malformed_write=E.RESOURCE_NOT_FOUND,
+    has_empty_poll=True,
+    distrusts_commits=False,
+)
+SDK_0_10 = FailureTable(
+    misses=_MISSES_SINCE_0_10,
+    writes={},
+    malformed_write=E.INVALID_COMMAND,
+    has_empty_poll=False,
+    distrusts_commits=True,
+)
 
 WRITES = frozenset(kind.row.operation for kind in (c.SendMessages, c.StoreConsumerOffset, c.DeleteConsumerOffset))
 

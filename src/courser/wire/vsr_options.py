@@ -33,12 +33,12 @@ _KINDS: Mapping[str, HeaderKind] = {
 """How the values of each kind are sent."""
 
 
-class _WrongValue(Exception):
+class WrongValue(Exception):
     """A value that its key does not accept."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class OptionField:
     """A value as it was received."""
 
     kind: int
@@ -51,16 +51,16 @@ class _Field:
         try:
             return self.data.decode()
         except UnicodeDecodeError:
-            raise _WrongValue from None
+            raise WrongValue from None
 
     def number(self, kind: HeaderKind) -> int:
         """The value if it is a number of that kind."""
         if self.kind != kind or len(self.data) != kind.width:
-            raise _WrongValue
+            raise WrongValue
         return int.from_bytes(self.data, "little")
 
 
-def _read_value(option: TopicOption, field: _Field) -> OptionValue | None:
+def _read_value(option: TopicOption, field: OptionField) -> OptionValue | None:
     """The value to set. None is the server's default."""
     text = field.text()
     value: OptionValue | None
@@ -69,27 +69,27 @@ def _read_value(option: TopicOption, field: _Field) -> OptionValue | None:
     elif option.kind.words:
         value = option.kind.words.get(text)
         if value is None:
-            raise _WrongValue
+            raise WrongValue
     else:
         try:
             value = option.kind.parse(text)
         except ValueError:
-            raise _WrongValue from None
+            raise WrongValue from None
     if option.kind.unit and not value:
         return None
     if value is not None and not option.accepts(value):
-        raise _WrongValue
+        raise WrongValue
     return value
 
 
-def _read_number(option: TopicOption, field: _Field) -> OptionValue:
+def _read_number(option: TopicOption, field: OptionField) -> OptionValue:
     if option.field == "compression":
         return field.number(HeaderKind.UINT8)
     number = field.number(_KINDS[option.kind.name])
     if option.kind.is_number:
         return number
     if number > 1:
-        raise _WrongValue
+        raise WrongValue
     return number == 1
 
 
@@ -101,15 +101,16 @@ _SORTED_OPTIONS = sorted(TOPIC_OPTIONS.values(), key=lambda option: option.name)
 # --- reading ------------------------------------------------------------------------------------------
 
 
-def read_options(reader: Reader) -> dict[str, _Field]:
+def read_options(reader: Reader) -> dict[str, OptionField]:
     """The entries up to the end of the body, with any keys.
 
     Raises:
         Malformed: the bytes are not a block of options.
     """
     if reader.remaining > BLOCK_SIZE_MAX:
-        raise Malformed(f"{reader.remaining} bytes of options are more than the limit of {BLOCK_SIZE_MAX}")
-    entries: dict[str, _Field] = {}
+        reason = f"{reader.remaining} bytes of options are more than the limit of {BLOCK_SIZE_MAX}"
+        raise Malformed(reason, ErrorCode.OPTIONS_TOO_LARGE)
+    entries: dict[str, OptionField] = {}
     while reader.remaining:
         key = _read_field(reader)
         if key.kind != HeaderKind.STRING:
@@ -124,12 +125,12 @@ def read_options(reader: Reader) -> dict[str, _Field]:
     return entries
 
 
-def _read_field(reader: Reader) -> _Field:
+def _read_field(reader: Reader) -> OptionField:
     kind = reader.u8()
     length = reader.u32()
     if not kind or not 1 <= length <= _FIELD_SIZE_MAX:
         raise Malformed(f"an option has a field of kind {kind} with {length} bytes")
-    return _Field(kind, bytes(reader.take(length)))
+    return OptionField(kind, bytes(reader.take(length)))
 
 
 def read_no_options(reader: Reader) -> None:
@@ -153,22 +154,27 @@ def read_topic_options(reader: Reader, *, is_update: bool = False) -> TopicOptio
 
 def topic_options_of_texts(texts: Mapping[str, str], *, is_update: bool = False) -> TopicOptions:
     """Read options whose values are all text, as in JSON. Raises ``Malformed``."""
-    entries = {name: _Field(HeaderKind.STRING, text.encode()) for name, text in texts.items()}
+    entries = {name: OptionField(HeaderKind.STRING, text.encode()) for name, text in texts.items()}
     return _topic_options(entries, is_update=is_update)
 
 
-def _topic_options(entries: Mapping[str, _Field], *, is_update: bool) -> TopicOptions:
+def _topic_options(entries: Mapping[str, OptionField], *, is_update: bool) -> TopicOptions:
     # All keys are checked before any value, like in the original server.
     for name in entries:
         option = TOPIC_OPTIONS.get(name)
         if option is None or (is_update and not option.is_changeable):
             raise Malformed(f'option "{name}" cannot be set', ErrorCode.UNSUPPORTED_OPTION_KEY)
+    return topic_options_in(entries)
+
+
+def topic_options_in(entries: Mapping[str, OptionField]) -> TopicOptions:
+    """The values of options that may be set. Raises ``Malformed`` (4042) for one that its key does not accept."""
     values: dict[str, OptionValue | None] = {}
     for name, field in entries.items():
         option = TOPIC_OPTIONS[name]
         try:
             values[option.field] = _read_value(option, field)
-        except _WrongValue:
+        except WrongValue:
             reason = f'option "{name}" does not accept {field.data!r} of kind {field.kind}'
             raise Malformed(reason, ErrorCode.INVALID_OPTION_VALUE) from None
     return TopicOptions(**values)  # type: ignore[arg-type]  # each key's reader gives what its field takes
@@ -221,13 +227,21 @@ def write_wanted_options(options: TopicOptions) -> bytes:
 
 
 @lru_cache(_KNOWN_COUNT_MAX)
-def write_topic_options(options: TopicOptions, effective: TopicOptions, hidden: frozenset[str] = frozenset()) -> bytes:
-    """Two blocks: the options that were set, and the defaults of the others. Both without those that are hidden."""
+def write_topic_options(
+    options: TopicOptions,
+    effective: TopicOptions,
+    hidden: frozenset[str] = frozenset(),
+    known: frozenset[str] = frozenset(),
+) -> bytes:
+    """Two blocks: the options that were set, and the defaults of the others.
+
+    Both are without those that are ``hidden``. Options of Courser's own have no defaults here, unless they are known.
+    """
     derived = [
         (option, value)
         for option in _SORTED_OPTIONS
         if getattr(options, option.field) is None
-        and not option.is_own
+        and (not option.is_own or option.name in known)
         and option.name not in hidden
         and (value := getattr(effective, option.field)) is not None
     ]

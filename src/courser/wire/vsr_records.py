@@ -10,7 +10,7 @@ from struct import Struct
 import msgspec
 
 from courser.api import replies as r
-from courser.model.topic_options import compression_for_sdks
+from courser.model.topic_options import MUTABLE, compression_for_sdks
 from courser.wire import shared_replies as shared
 from courser.wire.layouts import layout_of
 from courser.wire.vsr_options import write_block_of_text, write_topic_options
@@ -23,6 +23,7 @@ _VIEW = 0
 """How often another server has taken over: never."""
 _HIDDEN_OPTIONS = frozenset({"enforce_fsync"})
 """Accepted from clients that send it, but SDK 0.10 does not have it any more."""
+_NEW_OPTIONS = frozenset({"partition_resize_policy"})
 
 _TOPIC = Struct(
     "<"
@@ -65,11 +66,15 @@ def _write_user(row: r.UserInfo) -> bytes:
 
 def _write_topic(row: r.TopicInfo) -> bytes:
     head = _TOPIC.pack(row.topic_id, row.created_at, row.partition_count, row.size, row.message_count)
-    effective = msgspec.structs.replace(row.effective, compression=compression_for_sdks(row.effective.compression))
-    options = row.options
+    effective, options = row.effective, row.options
+    effective = msgspec.structs.replace(
+        effective,
+        compression=compression_for_sdks(effective.compression),
+        partition_resize_policy=effective.partition_resize_policy or MUTABLE,
+    )
     if options.compression is not None:
-        options = msgspec.structs.replace(options, compression=effective.compression)
-    return head + text8(row.name) + write_topic_options(options, effective, _HIDDEN_OPTIONS)
+        options = msgspec.structs.replace(options, compression=compression_for_sdks(options.compression))
+    return head + text8(row.name) + write_topic_options(options, effective, _HIDDEN_OPTIONS, _NEW_OPTIONS)
 
 
 def _write_partition(row: r.PartitionInfo) -> bytes:

@@ -18,7 +18,8 @@ async def the_examples_of_the_core_concepts_work(sdk: Sdk) -> None:
     orders, events = sdk.fresh_name("orders"), "order-events"
     client = await sdk.client()
     await client.create_stream(name=orders)
-    await client.create_topic(
+    await sdk.create_topic(
+        client,
         stream=orders,
         name=events,
         partitions_count=4,
@@ -57,7 +58,7 @@ async def the_consumer_group_of_the_core_concepts_works(sdk: Sdk) -> None:
     orders, events = sdk.fresh_name("orders"), "order-events"
     client = await sdk.client()
     await client.create_stream(name=orders)
-    await client.create_topic(stream=orders, name=events, partitions_count=4)
+    await sdk.create_topic(client, stream=orders, name=events, partitions_count=4)
     await client.create_consumer_group(
         stream_id=orders,
         topic_id=events,
@@ -89,7 +90,7 @@ async def the_consumer_group_of_the_core_concepts_works_before_0_9(sdk: Sdk) -> 
     orders, events = sdk.fresh_name("orders"), "order-events"
     client = await sdk.client()
     await client.create_stream(name=orders)
-    await client.create_topic(stream=orders, name=events, partitions_count=4)
+    await sdk.create_topic(client, stream=orders, name=events, partitions_count=4)
     consumer = await sdk.group_consumer(client, "payment-service", orders, events)
     for index in range(4):
         await sdk.send(client, orders, events, [f"order {index}"], index=index)

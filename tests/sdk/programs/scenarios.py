@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from tests.sdk.programs.sdk import Sdk
+from tests.sdk.programs.sdk import Sdk, numbers
 
 Body = Callable[[Sdk], Awaitable[None]]
 
@@ -19,8 +19,7 @@ class Scenario:
 
     def concerns(self, release: str) -> bool:
         """Whether this release offers what the scenario needs."""
-        major, minor = map(int, release.split(".")[:2])
-        return self.since <= (major, minor) <= self.until
+        return self.since <= numbers(release) <= self.until
 
 
 class Register:
@@ -29,7 +28,7 @@ class Register:
     def __init__(self) -> None:
         self.scenarios: list[Scenario] = []
 
-    def scenario(self, since: str = "0.5", until: str = "0.9") -> Callable[[Body], Body]:
+    def scenario(self, since: str = "0.5", until: str = "0.10") -> Callable[[Body], Body]:
         """Enter a coroutine: it is run with the releases from ``since`` to ``until``."""
 
         def enter(body: Body) -> Body:
@@ -38,8 +37,3 @@ class Register:
             return body
 
         return enter
-
-
-def numbers(release: str) -> tuple[int, int]:
-    major, minor = release.split(".")
-    return int(major), int(minor)

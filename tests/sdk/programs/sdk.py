@@ -18,12 +18,18 @@ MOMENT = timedelta(milliseconds=10)
 """Between two polls of a high-level consumer, so that the tests need not wait for its usual second."""
 
 
+def numbers(release: str) -> tuple[int, int]:
+    """The numbers by which a release is compared. A build after 0.9.0 belongs to the release that comes next."""
+    major, minor, *rest = release.split(".")
+    return int(major), int(minor) + (len(rest) > 1 and rest[0] != "0")
+
+
 class Sdk:
     """What a scenario gets: the module of the release, and the server's address."""
 
     def __init__(self, release: str, address: str, module: Any, token: str = "") -> None:
         self.release = release
-        self.version = tuple(map(int, release.split(".")[:2]))
+        self.version = numbers(release)
         scheme, _, self.address = address.rpartition("://")
         self.scheme = scheme or "iggy"
         """Names the transport: ``iggy`` is TCP, ``iggy+ws`` WebSocket, ``iggy+quic`` QUIC, ``iggy+http`` HTTP."""
@@ -87,8 +93,19 @@ class Sdk:
         """Make a stream with one topic; return both names."""
         stream, topic = self.fresh_name("stream"), self.fresh_name("topic")
         await client.create_stream(stream)
-        await client.create_topic(stream, topic, partition_count)
+        await self.create_topic(client, stream, topic, partition_count)
         return stream, topic
+
+    async def create_topic(
+        self, client: Any, stream: str, name: str, partitions_count: int = 1, **settings: Any
+    ) -> None:
+        """Make a topic with these settings; 0.10 takes all of them as one value."""
+        if self.version < (0, 10):
+            await client.create_topic(stream, name, partitions_count, **settings)
+            return
+        raw = settings.pop("options", None)
+        options = self.iggy.TopicOptions(partitions_count=partitions_count, raw=raw, **settings)
+        await client.create_topic(stream, name, options)
 
     def partition(self, index: int) -> int:
         """The number by which this release knows the first (index 0), second ... partition."""
@@ -149,11 +166,13 @@ class Sdk:
     # --- consumers ---
 
     async def group_consumer(self, client: Any, group: str, stream: str, topic: str, **arguments: Any) -> Any:
-        """A member of a consumer group that polls without a pause.
+        """A member of a consumer group that polls without a pause. From 0.10 on, the server lets polls wait.
 
         Until 0.6 the call was not a coroutine, and the group is looked for, made and joined when consuming begins.
         """
-        arguments = {"poll_interval": MOMENT, "polling_strategy": self.iggy.PollingStrategy.Next()} | arguments
+        arguments = {"polling_strategy": self.iggy.PollingStrategy.Next()} | arguments
+        if self.version < (0, 10):
+            arguments.setdefault("poll_interval", MOMENT)
         made = client.consumer_group(group, stream, topic, **arguments)
         return made if self.version < (0, 7) else await made
 

@@ -60,7 +60,7 @@ class Steps:
 
     async def create(self, client: str, stream: str, topic: str, partitions: int) -> None:
         await self._clients[client].create_stream(stream)
-        await self._clients[client].create_topic(stream, topic, partitions)
+        await self._sdk.create_topic(self._clients[client], stream, topic, partitions)
 
     async def send(self, client: str, stream: str, topic: str, payloads: list[str], index: int = 0) -> Any:
         """Send; return where it landed if the release says so."""

@@ -57,7 +57,7 @@ async def a_name_is_taken_only_once(sdk: Sdk) -> None:
     client = await sdk.client()
     stream, topic = await sdk.topic(client)
     await refused(sdk, "stream name taken", client.create_stream(stream))
-    await refused(sdk, "topic name taken", client.create_topic(stream, topic, 1))
+    await refused(sdk, "topic name taken", sdk.create_topic(client, stream, topic, 1))
     assert (await client.get_stream(stream)).topics_count == 1
 
 
@@ -67,7 +67,7 @@ async def the_same_topic_name_may_stand_in_two_streams(sdk: Sdk) -> None:
     streams = [sdk.fresh_name("stream") for _ in range(2)]
     for stream in streams:
         await client.create_stream(stream)
-        await client.create_topic(stream, "same", 1)
+        await sdk.create_topic(client, stream, "same", 1)
         await sdk.send(client, stream, "same", [stream])
     for stream in streams:
         assert await sdk.payloads(client, stream, "same") == [stream]
@@ -79,8 +79,8 @@ async def a_topic_needs_its_stream_and_not_too_many_partitions(sdk: Sdk) -> None
     stream, _ = await sdk.topic(client)
     # Over HTTP, the answer is the same for all that a path does not find.
     what = "not found" if sdk.is_http else "stream missing"
-    await refused(sdk, what, client.create_topic(sdk.fresh_name("missing"), "topic", 1))
-    await refused(sdk, "too many partitions", client.create_topic(stream, sdk.fresh_name("topic"), 1001))
+    await refused(sdk, what, sdk.create_topic(client, sdk.fresh_name("missing"), "topic", 1))
+    await refused(sdk, "too many partitions", sdk.create_topic(client, stream, sdk.fresh_name("topic"), 1001))
 
 
 @register.scenario()
@@ -91,7 +91,7 @@ async def names_are_any_text_of_up_to_255_bytes(sdk: Sdk) -> None:
     separator = "-" if sdk.is_http else "/../"
     for name in (prefix + " with spaces", prefix + separator + "ü€🙂", prefix + "-" + "x" * (254 - len(prefix))):
         await client.create_stream(name)
-        await client.create_topic(name, name, 1)
+        await sdk.create_topic(client, name, name, 1)
         assert (await client.get_topic(name, name)).name == name
         assert await client.get_stream(name.upper()) is None, "capitals are other letters"
 
@@ -122,9 +122,9 @@ async def every_argument_of_create_topic_is_taken(sdk: Sdk) -> None:
         arguments |= {"message_expiry": timedelta(hours=1), "max_topic_size": 2 * GIBIBYTE}
     if sdk.version < (0, 6):
         arguments |= {"topic_id": 17}
-    await client.create_topic(stream=stream, name="with-all", partitions_count=5, **arguments)
+    await sdk.create_topic(client, stream=stream, name="with-all", partitions_count=5, **arguments)
     assert (await client.get_topic(stream, "with-all")).partitions_count == 5
-    await client.create_topic(stream=stream, name="uncompressed", partitions_count=1, compression_algorithm="none")
+    await sdk.create_topic(client, stream=stream, name="uncompressed", partitions_count=1, compression_algorithm="none")
     assert (await client.get_stream(stream)).topics_count == 2
 
 
@@ -134,5 +134,5 @@ async def a_topic_smaller_than_16_mebibytes_is_refused(sdk: Sdk) -> None:
     stream = sdk.fresh_name("stream")
     await client.create_stream(stream)
     size = 1024 if sdk.is_classic else sdk.iggy.MaxTopicSize.Custom(1024)
-    await refused(sdk, "topic size", client.create_topic(stream, "tiny", 1, max_topic_size=size))
+    await refused(sdk, "topic size", sdk.create_topic(client, stream, "tiny", 1, max_topic_size=size))
     assert await client.get_topic(stream, "tiny") is None

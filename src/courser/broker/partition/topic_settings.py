@@ -4,6 +4,7 @@ Pure. Options are checked before they are journaled. Journaled options are used 
 must not fail because of an option that an older version allowed.
 """
 
+from collections.abc import Collection
 from functools import lru_cache
 
 import msgspec
@@ -42,12 +43,15 @@ def stored_options(options: TopicOptions) -> TopicOptions:
     return msgspec.structs.replace(options, **unset) if unset else options
 
 
-def merged_options(present: TopicOptions, update: TopicOptions, *, is_patch: bool) -> TopicOptions:
+def merged_options(
+    present: TopicOptions, update: TopicOptions, reset: Collection[str] = (), *, is_patch: bool
+) -> TopicOptions:
     """The options after an update: a patch keeps options that it does not name, others replace the classic four."""
     names = TopicOptions.__struct_fields__ if is_patch else _CLASSIC_FIELDS
     changes = {name: getattr(update, name) for name in names}
     if is_patch:
         changes = {name: value for name, value in changes.items() if value is not None}
+    changes.update(dict.fromkeys(reset))
     return stored_options(msgspec.structs.replace(present, **changes))
 
 
