@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from courser.api import commands as c
 from courser.api.replies import LoggedIn, Reply
 from courser.errors import CommandRejected, ErrorCode
+from courser.model.buffers import Buffer
 from courser.wire.vsr import VsrCodec
 from courser.wire.writing import text8
 from tests.wire.vsr_captures import CLIENT, frame
@@ -56,14 +57,14 @@ class Client12:
     def answer(self, request: bytes, reply: Reply | ErrorCode | None = None) -> bytes:
         """The answer, if the command is carried out with this result, or refused with this number."""
         incoming = self.codec.decode(memoryview(request), is_logged_in=True)
-        parts: Sequence[object]
+        parts: Sequence[Buffer]
         if incoming.answer is not None:
             parts = incoming.answer
         elif isinstance(reply, ErrorCode):
             parts = self.codec.encode_failure(incoming, CommandRejected(reply, "for the test"))
         else:
             parts = self.codec.encode_reply(incoming, reply)
-        answer = b"".join(parts)  # type: ignore[arg-type]
+        answer = b"".join(parts)
         check_header(request, answer)
         return answer
 

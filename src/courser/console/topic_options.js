@@ -24,4 +24,5 @@ export const TOPIC_OPTIONS = [
   {"name": "enforce_fsync", "title": "Sync messages", "kind": "flag", "help": "Whether messages are synced to disk before they are acknowledged. Cannot be changed later.", "words": ["true", "false"], "isChangeable": false},
   {"name": "messages_required_to_save", "title": "Messages that a power cut may lose", "kind": "count", "help": "How many messages a power cut may lose if messages are synced; 1 loses none. Cannot be changed later.", "words": [], "isChangeable": false},
   {"name": "size_of_messages_required_to_save", "title": "Bytes that a power cut may lose", "kind": "size", "help": "How many bytes a power cut may lose if messages are synced. Write 256 MiB. Empty: the default of the server. Cannot be changed later.", "words": [], "isChangeable": false},
+  {"name": "partition_resize_policy", "title": "Number of partitions", "kind": "choice", "help": "Whether partitions can be added and deleted later: mutable, the default, or fixed. Cannot be changed later.", "words": ["mutable", "fixed"], "isChangeable": false},
 ];

@@ -157,7 +157,7 @@ def refuse_value(key: str, field: OptionField, code: ErrorCode = ErrorCode.INVAL
 
 def _read_new_options(reader: Reader, scope: int) -> dict[str, OptionField]:
     """The options that are set on creation; each has a key that may be set."""
-    entries = read_options(reader)
+    entries = read_options(reader, ErrorCode.OPTIONS_TOO_LARGE)
     columns = [entry for entry in [entry_of(scope, key) for key in entries] if entry.is_column]
     for entry in columns:
         refuse_value(entry.key, entries[entry.key])

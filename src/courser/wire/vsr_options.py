@@ -101,15 +101,15 @@ _SORTED_OPTIONS = sorted(TOPIC_OPTIONS.values(), key=lambda option: option.name)
 # --- reading ------------------------------------------------------------------------------------------
 
 
-def read_options(reader: Reader) -> dict[str, OptionField]:
-    """The entries up to the end of the body, with any keys.
+def read_options(reader: Reader, too_large: ErrorCode = ErrorCode.INVALID_COMMAND) -> dict[str, OptionField]:
+    """The entries up to the end of the body, with any keys. ``too_large`` is the number of a block that is too large.
 
     Raises:
         Malformed: the bytes are not a block of options.
     """
     if reader.remaining > BLOCK_SIZE_MAX:
         reason = f"{reader.remaining} bytes of options are more than the limit of {BLOCK_SIZE_MAX}"
-        raise Malformed(reason, ErrorCode.OPTIONS_TOO_LARGE)
+        raise Malformed(reason, too_large)
     entries: dict[str, OptionField] = {}
     while reader.remaining:
         key = _read_field(reader)

@@ -33,7 +33,7 @@ def update_resource(reader: Reader) -> c.Command:
     resource = reader.identifier()
     topic = reader.identifier() if scope == TOPIC else None
     reset = [reader.name() for _ in range(reader.u8())]
-    entries = read_options(reader)
+    entries = read_options(reader, ErrorCode.OPTIONS_TOO_LARGE)
     if not reset and not entries:
         raise Malformed("an update changes nothing")
     if len({*reset, *entries}) != len(reset) + len(entries):
