@@ -10,7 +10,7 @@ read once is kept as long as the newest root names it.
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import RLock
@@ -75,14 +75,13 @@ def _as_option(problem: str) -> str:
 class OpenArchive:
     """An archive. Calls may come from several threads. Every method may raise ``ArchiveFailure``."""
 
-    def __init__(self, access: ArchiveAccess, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, access: ArchiveAccess) -> None:
         self.store = open_archive_store(access.store, LocalFileSystem(), os.urandom(16))
         self._reader = ArchiveReader(self.store, choose_cluster(self.store, access.cluster))
-        self._clock = clock
         self._lock = RLock()
         self._root: FoundRoot | None = None
         self._looked_at = 0.0
-        """When the newest root was looked for, by the clock."""
+        """When the newest root was looked for, by the monotonic clock."""
         self._catalog: tuple[str, CatalogState] | None = None
         """With the key that it was read from."""
         self._partitions: dict[str, PartitionArchive] = {}
@@ -91,7 +90,7 @@ class OpenArchive:
     def refresh(self, age_max: float = 0.0) -> None:
         """Look for the newest root, unless that was done within the last ``age_max`` seconds."""
         with self._lock:
-            now = self._clock()
+            now = time.monotonic()
             known = self._root
             if known is not None and now - self._looked_at < age_max:
                 return
