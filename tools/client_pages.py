@@ -83,7 +83,6 @@ PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "Users and the server",
         (
             "courser.client.accounts:Accounts=Client",
-            "courser.client.operating:Operating=Client",
             "courser.model.permissions:Permissions",
             "courser.model.permissions:GlobalPermissions",
             "courser.model.permissions:StreamPermissions",

@@ -26,8 +26,8 @@ from courser.records.frame_walk import is_compiled
 from courser.server.configuration.checks import warnings
 from courser.server.configuration.settings import PATH
 from courser.server.system_limits import check_address
+from courser.spark.installing import installed_version, requirements_of
 from courser.spark.java import JavaMissing, find_java
-from courser.spark.preparing import installed_version, requirements_of
 from courser.storage.paths import LOCK
 from courser.transports.settings import (
     HTTP_ADDRESS,

@@ -31,9 +31,9 @@ from courser.errors import (
 from courser.pipelines.source_frames import connection_url
 from courser.spark.errors import TargetMissing
 from courser.spark.failures import keep_trace, one_line
+from courser.spark.installing import InstallationFailed, prepare
 from courser.spark.java import JavaMissing
 from courser.spark.option_kinds import topic_text
-from courser.spark.preparing import InstallationFailed, prepare
 from courser.spark.session import PackageMissing, default_log
 
 if TYPE_CHECKING:

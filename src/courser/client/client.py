@@ -17,7 +17,6 @@ from courser.client.group_reset import GroupResets
 from courser.client.handling import Handler, Handling, ProcessSettings, consumer_options, decoder_of
 from courser.client.link import Dial, Link
 from courser.client.messages import AnyPartitioning
-from courser.client.operating import Operating
 from courser.client.payload_encryption import Encryptor
 from courser.client.processing import Processor
 from courser.client.producer import Producer, ProducerSettings
@@ -85,7 +84,7 @@ def _tracing() -> "Tracing":
     return Tracing()
 
 
-class Client(GroupResets, Accounts, Operating, SinkCommands):
+class Client(GroupResets, Accounts, SinkCommands):
     """A connection to a server that reconnects automatically. Create it with ``connect``.
 
     Methods may be called from several tasks at once; requests are processed in the order in which they were made. A

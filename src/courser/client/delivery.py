@@ -108,7 +108,7 @@ class ProducerSettings:
             raise ValueError(f"a producer's delivery_timeout must be more than 0 seconds, not {self.delivery_timeout}")
 
 
-class Delivery:
+class BatchDelivery:
     """Sends the batches of a producer to one topic."""
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from courser.api import commands as c
 from courser.api.replies import TopicDetails
-from courser.client.delivery import Delivery, ProducerSettings, give_up, joined
+from courser.client.delivery import BatchDelivery, ProducerSettings, give_up, joined
 from courser.client.link import Link
 from courser.client.messages import (
     AnyPartitioning,
@@ -80,7 +80,7 @@ class Producer:
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._encryptor = encryptor
-        self._delivery = Delivery(link, (stream, topic), self.settings, encryptor, self._look_again)
+        self._delivery = BatchDelivery(link, (stream, topic), self.settings, encryptor, self._look_again)
         self._is_closed = False
         self._is_open = False
 

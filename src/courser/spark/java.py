@@ -1,6 +1,6 @@
 """Finds the Java that runs Spark: from JAVA_HOME, on the PATH, or from a Python wheel.
 
-This module only looks; ``preparing`` installs what is missing. The environment is passed in.
+This module only looks; ``installing`` installs what is missing. The environment is passed in.
 """
 
 import importlib.util

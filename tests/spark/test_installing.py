@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from courser.spark import java, preparing
-from courser.spark.java import JavaMissing
-from courser.spark.preparing import (
+from courser.spark import installing, java
+from courser.spark.installing import (
     InstallationFailed,
     install_with_pip,
     missing_requirements,
     prepare,
     requirements_of,
 )
+from courser.spark.java import JavaMissing
 
 LINES = [
     "click>=8.4",
@@ -64,7 +64,7 @@ def test_a_missing_package_is_announced_and_installed(
     without_java: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = {"pyarrow": "21.0", "pandas": "2.3.1"}
-    monkeypatch.setattr(preparing, "installed_version", installed.get)
+    monkeypatch.setattr(installing, "installed_version", installed.get)
     said: list[str] = []
     asked: list[Sequence[str]] = []
     prepare(without_java, said.append, install=asked.append)
