@@ -21,7 +21,7 @@ from courser.archive.object_store import ObjectStore
 from courser.archive.pacing import Pace
 from courser.archive.settings import StoreKind, StoreSettings
 from courser.archive.store import Creation, create, probe
-from courser.archive.uploading import Range, upload
+from courser.archive.transfers import Range, upload
 from courser.storage.local_files import LocalFileSystem
 from tests.archive.brokers import archiver_of, fill, partition_of, running, settings_of, texts
 from tests.archive.test_restore import digest, load, restore

@@ -7,7 +7,7 @@ import xxhash
 
 from courser.archive.checking import LocalDamage, check_batches
 from courser.archive.pacing import Pace
-from courser.archive.uploading import Range
+from courser.archive.transfers import Range
 from courser.records.batch import NewMessage, build_batch
 from courser.records.stored_header import PartitionIdentity, blank_header, stamp
 from courser.storage.ledger import SegmentFacts

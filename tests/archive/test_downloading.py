@@ -8,9 +8,9 @@ import pytest
 import xxhash
 
 from courser.archive.disk_store import DiskStore
-from courser.archive.downloading import hash_object, object_parts
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ObjectMissing
 from courser.archive.store import Store
+from courser.archive.transfers import hash_object, object_parts
 from courser.storage.local_files import LocalFileSystem
 from tests.fakes.object_store import FakeStore
 

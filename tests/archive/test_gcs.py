@@ -15,13 +15,12 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from courser.archive.configured import load_archiver, store_problems, store_settings
 from courser.archive.errors import ObjectMissing, StoreRefused
 from courser.archive.object_store import ObjectStore
 from courser.archive.pacing import Pace
-from courser.archive.settings import StoreSettings
+from courser.archive.settings import StoreSettings, load_archiver, store_problems, store_settings
 from courser.archive.store import Creation, create, probe
-from courser.archive.uploading import Range, upload
+from courser.archive.transfers import Range, upload
 from courser.storage.local_files import LocalFileSystem
 from tests.archive.brokers import archiver_of, fill, partition_of, running, settings_of, texts
 from tests.archive.gcs_front import Front, running_front

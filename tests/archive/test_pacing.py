@@ -5,10 +5,10 @@ from threading import Event
 import pytest
 
 from courser.archive.errors import ArchiveInterrupted
-from courser.archive.pacing import Pace
+from courser.archive.pacing import Pace, Times, WorkClock
 
 
-class Times(Event):
+class ManualTimes(Event, WorkClock):
     """All clocks, and the event that rests wait for: they pass when somebody works or waits."""
 
     def __init__(self) -> None:
@@ -26,17 +26,14 @@ class Times(Event):
         self.process_time += (own + clients) * seconds
         self.client_time += clients * seconds
 
+    def read(self) -> Times:
+        return Times(self.now, self.process_time, self.client_time)
+
     def pace(self) -> Pace:
-        return Pace(
-            0,
-            monotonic=lambda: self.now,
-            stop=self,
-            process_time=lambda: self.process_time,
-            client_time=lambda: self.client_time,
-        )
+        return Pace(0, self, self)
 
 
-def rest_after(times: Times, pace: Pace, seconds: float, own: float, clients: float) -> float:
+def rest_after(times: ManualTimes, pace: Pace, seconds: float, own: float, clients: float) -> float:
     times.work(seconds, own, clients)
     before = times.now
     pace.give_way("v1/a")
@@ -54,7 +51,7 @@ def rest_after(times: Times, pace: Pace, seconds: float, own: float, clients: fl
     ],
 )
 def test_rests_depend_on_the_work_and_on_the_clients(own: float, clients: float, rest: float) -> None:
-    times = Times()
+    times = ManualTimes()
     pace = times.pace()
     pace.is_patient = True
     assert rest_after(times, pace, 0.1, own, clients) == pytest.approx(rest)
@@ -62,7 +59,7 @@ def test_rests_depend_on_the_work_and_on_the_clients(own: float, clients: float,
 
 
 def test_nothing_rests_if_somebody_waits_for_the_archive() -> None:
-    times = Times()
+    times = ManualTimes()
     pace = times.pace()
     assert rest_after(times, pace, 0.1, 1.0, 1.0) == 0.0
     pace.is_patient = True
@@ -72,7 +69,7 @@ def test_nothing_rests_if_somebody_waits_for_the_archive() -> None:
 
 
 def test_short_pieces_are_added_up() -> None:
-    times = Times()
+    times = ManualTimes()
     pace = times.pace()
     pace.is_patient = True
     rests = [rest_after(times, pace, 0.001, 1.0, 1.0) for _ in range(4)]
@@ -80,14 +77,14 @@ def test_short_pieces_are_added_up() -> None:
 
 
 def test_a_rest_ends() -> None:
-    times = Times()
+    times = ManualTimes()
     pace = times.pace()
     pace.is_patient = True
     assert rest_after(times, pace, 60.0, 1.0, 1.0) == pytest.approx(0.5)
 
 
 def test_a_server_that_stops_does_not_wait_for_the_next_piece() -> None:
-    times = Times()
+    times = ManualTimes()
     pace = times.pace()
     times.set()
     with pytest.raises(ArchiveInterrupted):

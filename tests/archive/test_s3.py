@@ -18,7 +18,7 @@ from courser.archive.reader import ArchiveReader, find_clusters
 from courser.archive.restore_plan import RestoreSelection, plan_restore
 from courser.archive.restoring import Restorer
 from courser.archive.store import Creation, create, probe
-from courser.archive.uploading import Range, upload
+from courser.archive.transfers import Range, upload
 from courser.broker.archive.archive_share import Backlog
 from courser.storage.local_files import LocalFileSystem
 from tests.archive.brokers import HOUR, archiver_of, backlog_of, fill, partition_of, running, settings_of, texts

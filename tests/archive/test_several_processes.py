@@ -50,7 +50,7 @@ class Server:
         self.store = store
         self.file_system = file_system
         draw = random.Random(1).randbytes
-        self.roots = RootWriter(store, file_system, DATA, ArchiveState(CLUSTER), draw=draw)
+        self.roots = RootWriter(store, file_system, DATA, ArchiveState(CLUSTER), nonce=draw(16))
         self.first = self._writer(2)
         self.start_count = 0
         self.restart()
@@ -61,7 +61,7 @@ class Server:
         draw = random.Random(seed).randbytes
         pace = Pace(0)
         return ManifestWriter(
-            self.store, self.file_system, draw=draw, pace=pace, part_size=512, commit_size=commit_size
+            self.store, self.file_system, nonce=draw(16), pace=pace, part_size=512, commit_size=commit_size
         )
 
     def restart(self, commit_size: int = 1 << 20) -> None:
@@ -239,7 +239,7 @@ def test_a_process_that_is_started_after_another_server_has_taken_over_reads_wha
     server = server_of((0, 10))
     server.run(captured((0, 10)))
     other = RootWriter(
-        server.store, disk(2), DATA, ArchiveState(CLUSTER), draw=random.Random(9).randbytes, take_over=True
+        server.store, disk(2), DATA, ArchiveState(CLUSTER), nonce=random.Random(9).randbytes(16), take_over=True
     )
     other.begin()
     server.restart()

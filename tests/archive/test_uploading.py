@@ -8,8 +8,8 @@ import pytest
 import xxhash
 
 from courser.archive.errors import ArchiveFailure, ArchiveInterrupted
-from courser.archive.pacing import Pace
-from courser.archive.uploading import Range, is_stored, upload
+from courser.archive.pacing import Pace, Times, WorkClock
+from courser.archive.transfers import Range, is_stored, upload
 from tests.fakes.files import FakeFileSystem
 from tests.fakes.object_store import FakeStore, StoreFault
 
@@ -70,7 +70,12 @@ class PatientEvent(Event):
 
 def test_the_rate_is_limited_on_average(source: Range) -> None:
     stop = PatientEvent()
-    pace = Pace(500, monotonic=lambda: stop.now, stop=stop)
+
+    class StopClock(WorkClock):
+        def read(self) -> Times:
+            return Times(stop.now, 0.0, 0.0)
+
+    pace = Pace(500, StopClock(), stop)
     for key in ("v1/a", "v1/b"):
         upload(store_with(), key, source, 1000, pace)
     # Two times 2,500 bytes at 500 bytes per second; nothing waits behind the last part.

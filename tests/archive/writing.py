@@ -145,11 +145,11 @@ class Process:
             file_system,
             DATA,
             read_state(file_system, DATA) or ArchiveState(CLUSTER),
-            draw=draw,
+            nonce=draw(16),
             take_over=take_over,
         )
         self.writer = ManifestWriter(
-            store, file_system, draw=draw, pace=Pace(0), part_size=512, commit_size=1 << 20, may_lose=take_over
+            store, file_system, nonce=draw(16), pace=Pace(0), part_size=512, commit_size=1 << 20, may_lose=take_over
         )
 
     def begin(self, *partitions: PartitionIdentity) -> None:

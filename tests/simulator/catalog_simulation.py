@@ -16,12 +16,11 @@ from enum import Enum
 from pathlib import Path
 
 from courser.catalog import changes
-from courser.catalog.deleted_directories import DeletedDirectories
 from courser.catalog.descriptors import describe_stream, describe_topic
 from courser.catalog.directories import identity_of
 from courser.catalog.entities import Partition, Topic
 from courser.catalog.opening import OpenedCatalog, open_catalog
-from courser.catalog.state import CatalogState
+from courser.catalog.state import CatalogState, DeletedDirectories
 from courser.catalog.store import CatalogSettings
 from courser.catalog.transitions import apply
 from courser.errors import CommandRejected, DiskFull, JournalFull, MetadataReadOnly, StorageFailure

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 
-from courser.archive.downloading import hash_object
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ObjectMissing
 from courser.archive.keys import SegmentName, number_of_root, op_of_metadata, segment_name
 from courser.archive.objects import Manifest, PartitionRoot
 from courser.archive.reader import ArchiveReader, FoundRoot
+from courser.archive.transfers import hash_object
 
 _PART_SIZE = 16 * 1024 * 1024
 

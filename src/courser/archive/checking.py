@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 
 from courser.archive.pacing import Pace
-from courser.archive.uploading import Range, hash_file
+from courser.archive.transfers import Range, hash_file
 from courser.records import layout
 from courser.records.frame_walk import good_batches
 from courser.records.stored_header import PartitionIdentity, blank_header

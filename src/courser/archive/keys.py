@@ -6,6 +6,8 @@ nonce. So no key is ever written twice.
 
 from dataclasses import dataclass
 
+from xxhash import xxh3_64_hexdigest
+
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.paths import INDEX_SUFFIX, LOG_SUFFIX
 
@@ -40,9 +42,9 @@ class ArchiveKeys:
         """The object that says that there is such a cluster."""
         return f"{self.base}cluster"
 
-    def probe(self, nonce: bytes) -> str:
+    def probe(self, nonce: str) -> str:
         """An object that exists only for a moment."""
-        return f"{self.base}probe/{nonce.hex()}"
+        return f"{self.base}probe/{nonce}"
 
     @property
     def seals(self) -> str:
@@ -98,6 +100,20 @@ class ArchiveKeys:
     ) -> str:
         """A segment, a piece of one, or an index."""
         return f"{self.segments(identity)}{first_offset:020d}-{end_offset:020d}-{epoch:08x}-{nonce}{suffix}"
+
+
+class Nonces:
+    """What makes the keys and objects of one process its own."""
+
+    def __init__(self, own: bytes) -> None:
+        self.own = own
+        """16 random bytes: no other process has them."""
+        self._count = 0
+
+    def new(self) -> str:
+        """One for a key, different from all others."""
+        self._count += 1
+        return xxh3_64_hexdigest(self.own + self._count.to_bytes(8, "little"))
 
 
 def _partition(identity: PartitionIdentity) -> str:

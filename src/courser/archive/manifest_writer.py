@@ -16,7 +16,7 @@ All methods block. One thread uses a writer.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from courser.archive.capture import CapturedPartition, CapturedSegment, Step
 from courser.archive.checking import LocalDamage, check_batches
 from courser.archive.claiming import ArchiveState, check_claim
 from courser.archive.errors import ArchiveFailure, ArchiveGone, ArchiveTakenOver
-from courser.archive.keys import ArchiveKeys, segment_name
+from courser.archive.keys import ArchiveKeys, Nonces, segment_name
 from courser.archive.manifests import (
     empty_manifest,
     is_alike,
@@ -42,7 +42,7 @@ from courser.archive.objects import Manifest, Origin, PartitionRoot, Piece, Rela
 from courser.archive.pacing import Pace
 from courser.archive.reader import ArchiveReader, PartitionArchive
 from courser.archive.store import Store, create_checked
-from courser.archive.uploading import Range, hash_file, is_stored, upload
+from courser.archive.transfers import Range, hash_file, is_stored, upload
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.files import FileSystem
 from courser.storage.ledger import SegmentFacts
@@ -50,8 +50,6 @@ from courser.storage.paths import INDEX_SUFFIX, LOG_SUFFIX, index_path, log_path
 
 _log = logging.getLogger(__name__)
 
-_NONCE_SIZE = 8
-"""Bytes of the nonce in a key."""
 _FINISHED = object()
 
 
@@ -139,28 +137,37 @@ class _Head:
 
 
 class ManifestWriter:
-    """Of one process, for its own partitions. Call ``begin`` first; after a failure, a run may be repeated."""
+    """Archives the partitions of one process. Call ``begin`` first; after a failure, a run may be repeated."""
 
     def __init__(
         self,
         store: Store,
         file_system: FileSystem,
         *,
-        draw: Callable[[int], bytes],
+        nonce: bytes,
         pace: Pace,
         part_size: int,
         commit_size: int,
         may_lose: bool = False,
     ) -> None:
-        """``may_lose``: somebody has said that the server goes on without what only the archive has."""
+        """Make a writer that has archived nothing yet.
+
+        Args:
+            store: where the archive is.
+            file_system: where the segments are.
+            nonce: 16 random bytes, which are new for each process.
+            pace: how fast to work.
+            part_size: of uploads, in bytes.
+            commit_size: bytes after which a step ends, so that a root confirms them.
+            may_lose: somebody has said that the server goes on without what only the archive has.
+        """
         self._store = store
         self._file_system = file_system
-        self._draw = draw
         self._pace = pace
         self._part_size = part_size
         self._commit_size = commit_size
         self._may_lose = may_lose
-        self._nonce = draw(16)
+        self._nonces = Nonces(nonce)
         self._state = ArchiveState(bytes(16))
         """The claim of the server."""
         self._keys = ArchiveKeys(self._state.cluster)
@@ -541,8 +548,7 @@ class ManifestWriter:
             head.spent.append(self._relative(key))
         if attempt is None or self._store.find(attempt) is not None:
             # Never over an object that has other bytes.
-            nonce = self._draw(_NONCE_SIZE).hex()
-            attempt = self._keys.segment(identity, *place, self._state.epoch, nonce, suffix)
+            attempt = self._keys.segment(identity, *place, self._state.epoch, self._nonces.new(), suffix)
             head.attempts[*place, suffix, digest] = attempt
         if upload(self._store, attempt, source, self._part_size, self._pace) != digest:
             raise OSError(f"{source.file.path} was not the same when it was read again")
@@ -620,7 +626,7 @@ class ManifestWriter:
         origin = Origin(
             cluster=self._state.cluster,
             epoch=self._state.epoch,
-            nonce=self._nonce,
+            nonce=self._nonces.own,
             number=step.number,
             time=step.time,
             op=max(step.op, 0),

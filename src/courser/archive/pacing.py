@@ -6,8 +6,8 @@ store far away takes little of it, so it is hardly slowed down.
 """
 
 import time
-from collections.abc import Callable
 from threading import Event
+from typing import NamedTuple
 
 from courser.archive.errors import ArchiveInterrupted
 
@@ -21,33 +21,42 @@ _REST_MAX = 0.5
 """Seconds of one rest."""
 
 
+class Times(NamedTuple):
+    """What the clocks say that a pace goes by, in seconds."""
+
+    now: float
+    process: float
+    """The processor time of all threads."""
+    clients: float
+    """The processor time of the thread that serves clients."""
+
+
+class WorkClock:
+    """The clocks of this process."""
+
+    def __init__(self, client_clock: int | None = None) -> None:
+        """``client_clock`` is the processor clock of the thread that serves clients; None if there is none."""
+        self._client_clock = client_clock
+
+    def read(self) -> Times:
+        """All clocks, now."""
+        clients = 0.0 if self._client_clock is None else time.clock_gettime(self._client_clock)
+        return Times(time.monotonic(), time.process_time(), clients)
+
+
 class Pace:
     """Limits the bytes per second of uploads (0 is no limit), and rests while clients are busy.
 
     One thread works at a pace. ``is_patient`` may be set on any.
     """
 
-    def __init__(
-        self,
-        rate: int,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-        stop: Event | None = None,
-        process_time: Callable[[], float] = time.process_time,
-        client_time: Callable[[], float] = lambda: 0.0,
-    ) -> None:
-        """``client_time`` is the processor time of the thread that serves clients, in seconds.
-
-        ``process_time`` is that of all threads.
-        """
+    def __init__(self, rate: int, clock: WorkClock | None = None, stop: Event | None = None) -> None:
         self._rate = rate
-        self._monotonic = monotonic
+        self._clock = clock or WorkClock()
         self._stop = stop or Event()
-        self._process_time = process_time
-        self._client_time = client_time
         self._free_at = 0.0
         """When the bytes sent so far are within the rate."""
-        self._began = self._times()
+        self._began = self._clock.read()
         """When the last rest ended."""
         self.is_patient = False
         """Whether clients come first. Not if somebody waits for the archive."""
@@ -55,7 +64,7 @@ class Pace:
     def spend(self, size: int, key: str) -> None:
         """Wait until ``size`` more bytes may be sent. Raises ``ArchiveInterrupted`` if the server stops."""
         if self._rate:
-            now = self._monotonic()
+            now = self._clock.read().now
             pause = max(self._free_at - now, 0.0)
             self._free_at = max(self._free_at, now) + size / self._rate
             self._stop.wait(pause)
@@ -63,18 +72,17 @@ class Pace:
 
     def give_way(self, key: str) -> None:
         """Rest between two pieces of work, if clients are busy. Raises ``ArchiveInterrupted`` if the server stops."""
-        if self.is_patient and self._monotonic() - self._began[0] >= _TURN:
-            rest = self._rest()
-            if rest > 0:
-                self._stop.wait(rest)
-            self._began = self._times()
+        if self.is_patient:
+            times = self._clock.read()
+            if times.now - self._began.now >= _TURN:
+                rest = self._rest(times)
+                if rest > 0:
+                    self._stop.wait(rest)
+                self._began = self._clock.read()
         if self._stop.is_set():
             raise ArchiveInterrupted(key)
 
-    def _rest(self) -> float:
-        passed, all_time, client_time = (now - before for now, before in zip(self._times(), self._began, strict=True))
+    def _rest(self, times: Times) -> float:
+        passed, all_time, client_time = (now - before for now, before in zip(times, self._began, strict=True))
         busyness = min(client_time / (passed * _BUSY_SHARE), 1.0)
         return min(max(all_time - client_time, 0.0) * _REST * busyness, _REST_MAX)
-
-    def _times(self) -> tuple[float, float, float]:
-        return self._monotonic(), self._process_time(), self._client_time()

@@ -2,9 +2,14 @@
 
 The metadata comes last, and a marker file exists until then: an interrupted restore is continued, not started. Files
 are checked while they are written, and files that are right already are not downloaded again.
+
+A start restores into an empty directory, if that is wanted. There are two ways. ``restore_on_start`` reads the store of
+the configuration. And somebody may have copied an archive into the directory with a tool such as ``aws s3 sync``: with
+``recreate_missing_state``, it is restored from that copy, which stays as it is.
 """
 
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -14,15 +19,17 @@ from pathlib import Path
 import xxhash
 
 from courser.archive.claiming import ArchiveState, read_state, write_state
-from courser.archive.downloading import object_parts
-from courser.archive.errors import ArchiveDamaged
-from courser.archive.keys import ArchiveKeys
+from courser.archive.disk_store import DiskStore
+from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ObjectMissing
+from courser.archive.keys import VERSION, ArchiveKeys
 from courser.archive.objects import Piece
 from courser.archive.pacing import Pace
+from courser.archive.reader import ArchiveReader, choose_cluster, find_clusters, open_store
 from courser.archive.restore_need import is_empty, is_unfinished
-from courser.archive.restore_plan import PlannedPartition, RestorePlan
+from courser.archive.restore_plan import PlannedPartition, RestorePlan, RestoreSelection, plan_restore, plan_root
+from courser.archive.settings import ArchiveSettings
 from courser.archive.store import Store
-from courser.archive.uploading import Range, hash_file
+from courser.archive.transfers import Range, hash_file, object_parts
 from courser.catalog.directories import Directories
 from courser.catalog.store import make_metadata_directory
 from courser.errors import StartRefused
@@ -71,6 +78,8 @@ from courser.storage.paths import (
 )
 from courser.storage.scan import GoodBatch, scan
 from courser.storage.snapshot import write_snapshot
+
+_log = logging.getLogger(__name__)
 
 _REPLACED = "replaced"
 """Where a forced restore moves what was there."""
@@ -375,3 +384,85 @@ def _gaps(planned: PlannedPartition, segments: Sequence[SegmentFacts]) -> list[t
         if first < end and not any(gap[0] <= first and end <= gap[1] for gap in known):
             found.append((first, end, True))
     return found
+
+
+# --- at a start ---
+
+
+def prepare_directory(
+    file_system: FileSystem,
+    directory: Path,
+    settings: ArchiveSettings | None,
+    nonce: bytes,
+    *,
+    recreate_missing_state: bool,
+    store: Store | None = None,
+) -> None:
+    """Restore what is to be restored. ``store`` replaces the one of the settings.
+
+    Raises:
+        StartRefused: there is something to restore, but it cannot be, or nobody asked for it.
+    """
+    is_begun = is_unfinished(file_system, directory)
+    if not is_begun and not is_empty(file_system, directory):
+        return
+    copy = DiskStore(file_system, directory, nonce)
+    try:
+        if find_clusters(copy):
+            _restore_copy(copy, file_system, directory, is_wanted=recreate_missing_state)
+        elif settings is not None and settings.restore_on_start:
+            _restore_archive(store or open_store(settings.store, file_system, nonce), file_system, directory, settings)
+        elif is_begun:
+            raise StartRefused(
+                directory,
+                "a restore into it was interrupted",
+                "run courser archive restore again, or set data_maintenance.archiver.restore_on_start = true",
+            )
+    except ArchiveDamaged as damage:
+        remedy = (
+            "nothing was started; bring the right object back and start again, or restore an older run: "
+            "courser archive restore --accept-older"
+        )
+        raise StartRefused(directory, str(damage), remedy) from damage
+    except ArchiveFailure as failure:
+        raise StartRefused(directory, str(failure), "nothing was started; correct this and start again") from failure
+
+
+def _restore_copy(copy: DiskStore, file_system: FileSystem, directory: Path, *, is_wanted: bool) -> None:
+    place = directory / VERSION
+    if not is_wanted:
+        raise StartRefused(
+            place,
+            "it is the copy of an archive, and the directory has no data",
+            "start once with --set system.recovery.recreate_missing_state=true to restore it; or move it elsewhere",
+        )
+    plan = _plan_copy(ArchiveReader(copy, choose_cluster(copy)))
+    Restorer(copy, file_system, directory).restore(plan)
+    _log.info(
+        "restored from the copy of an archive, which is no longer needed copy=%s messages=%d", place, plan.message_count
+    )
+
+
+def _plan_copy(reader: ArchiveReader) -> RestorePlan:
+    """Use the newest root that is complete: the copy may have been made while a server was writing."""
+    found: ObjectMissing | None = None
+    for root in reader.roots_backwards():
+        try:
+            return plan_root(reader, RestoreSelection(), root, root, is_newest=found is None)
+        except ObjectMissing as missing:
+            found = missing
+            _log.warning("a run is not complete in the copy; using the one before it reason=%s", missing)
+    raise found or ArchiveFailure("restore", reader.store.name, "no run has been completed yet")
+
+
+def _restore_archive(store: Store, file_system: FileSystem, directory: Path, settings: ArchiveSettings) -> None:
+    if not find_clusters(store):
+        _log.info("there is no archive to restore; starting with an empty directory store=%s", store.name)
+        return
+    reader = ArchiveReader(store, choose_cluster(store, settings.cluster))
+    if reader.newest_root() is None:
+        _log.info("the archive is empty; starting with an empty directory store=%s", store.name)
+        return
+    plan = plan_restore(reader, RestoreSelection())
+    Restorer(store, file_system, directory, settings.part_size).restore(plan)
+    _log.info("restored from the archive store=%s messages=%d", store.name, plan.message_count)

@@ -6,26 +6,24 @@ process of its topic has written (``manifest_writer``). A run writes the metadat
 All methods block. One thread uses a writer.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from courser.archive.capture import Step
 from courser.archive.claiming import ArchiveState, check_known, claim, read_state
-from courser.archive.keys import ArchiveKeys
+from courser.archive.keys import ArchiveKeys, Nonces
 from courser.archive.manifest_writer import Written
 from courser.archive.objects import ObjectKind, Origin, PartitionRoot, Root, checksum_of, encode_body, encode_object
 from courser.archive.store import Store, check_creation, create_checked, create_surely, probe
 from courser.storage.files import FileSystem
 
 _decode_rows = msgspec.msgpack.Decoder(tuple[PartitionRoot, ...]).decode
-_NONCE_SIZE = 8
-"""Bytes of the nonce in a key."""
 
 
 class RootWriter:
-    """Of one server. Call ``begin`` first; after a failure, the same call may be repeated."""
+    """Writes the roots of one server. Call ``begin`` first; after a failure, the same call may be repeated."""
 
     def __init__(
         self,
@@ -34,18 +32,18 @@ class RootWriter:
         data_directory: Path,
         state: ArchiveState,
         *,
-        draw: Callable[[int], bytes],
+        nonce: bytes,
         take_over: bool = False,
     ) -> None:
+        """``nonce`` has 16 random bytes, which are new for each process."""
         self._store = store
         self._file_system = file_system
         self._data_directory = data_directory
         self.state = state
         """What this server knows of its claim."""
-        self._draw = draw
         self._take_over = take_over
         self._keys = ArchiveKeys(state.cluster)
-        self._nonce = draw(16)
+        self._nonces = Nonces(nonce)
         self._is_claimed = False
         self._step_number = 0
         self.newest_step = 0
@@ -74,9 +72,9 @@ class RootWriter:
         state = read_state(self._file_system, self._data_directory) or self.state
         if not self._take_over:
             check_known(self._store, state)
-        probe(self._store, self._keys.probe(self._draw(16)), self._nonce)
+        probe(self._store, self._keys.probe(self._nonces.new()), self._nonces.own)
         self.state = claim(
-            self._store, self._file_system, self._data_directory, state, self._nonce, take_over=self._take_over
+            self._store, self._file_system, self._data_directory, state, self._nonces.own, take_over=self._take_over
         )
         self._root, self._root_number = None, 0
         self._step_number = self.newest_step = 0
@@ -96,8 +94,7 @@ class RootWriter:
 
     def put_metadata(self, step: Step, snapshot: bytes) -> None:
         """Write the catalog for the next roots. Raises ``ArchiveFailure``."""
-        nonce = self._draw(_NONCE_SIZE).hex()
-        key = self._keys.metadata(max(step.op, 0), self.state.epoch, nonce)
+        key = self._keys.metadata(max(step.op, 0), self.state.epoch, self._nonces.new())
         data = encode_object(ObjectKind.METADATA, key, self._origin(step), snapshot)
         create_checked(self._store, key, data)
         self._metadata_key, self.metadata_op = key.removeprefix(self._keys.base), step.op
@@ -140,7 +137,7 @@ class RootWriter:
         return Origin(
             cluster=self.state.cluster,
             epoch=self.state.epoch,
-            nonce=self._nonce,
+            nonce=self._nonces.own,
             number=number,
             time=step.time,
             op=max(step.op, 0),

@@ -528,7 +528,7 @@ def _prepare(data: DataDirectory, settings: BrokerSettings, nonce: bytes, store:
     """Fill a directory from an archive, if that is wanted."""
     if not may_need_restore(data.file_system, data.path, settings.archive):
         return
-    from courser.archive.restore_at_start import prepare_directory  # noqa: PLC0415 -- only for a restore
+    from courser.archive.restoring import prepare_directory  # noqa: PLC0415 -- only for a restore
 
     prepare_directory(
         data.file_system,

@@ -12,11 +12,11 @@ from typing import TypeVar
 import click
 
 from courser.archive.care import Verification, newest_intact_root, plan_removals, remove
-from courser.archive.configured import usable_store
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveTooNew
 from courser.archive.reader import ArchiveReader, choose_cluster, open_archive_store
 from courser.archive.restore_plan import RestorePlan, RestoreSelection, plan_restore
 from courser.archive.restoring import RestoreProgress, Restorer
+from courser.archive.settings import usable_store
 from courser.cli.configuration_options import config_option, configuration_of, refused, set_option
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.fields import Record, as_time, fields, size_text

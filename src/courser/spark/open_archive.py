@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import RLock
 
-from courser.archive.configured import load_archiver, place_keys, usable_store
 from courser.archive.errors import ArchiveMissing
 from courser.archive.objects import PartitionRoot
 from courser.archive.reader import ArchiveReader, FoundRoot, PartitionArchive, choose_cluster, open_archive_store
 from courser.archive.restore_plan import catalog_of
-from courser.archive.settings import TABLE, ArchiveSettings, StoreSettings
+from courser.archive.settings import TABLE, ArchiveSettings, StoreSettings, load_archiver, place_keys, usable_store
 from courser.catalog.entities import Partition, Topic
 from courser.catalog.state import CatalogState
 from courser.configuration.environment import configuration_path, with_file

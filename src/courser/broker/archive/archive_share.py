@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event, get_ident
-from time import clock_gettime, pthread_getcpuclockid
+from time import pthread_getcpuclockid
 from typing import NamedTuple, TypeVar
 
 from courser.archive.capture import CapturedPartition, Step
@@ -20,7 +20,7 @@ from courser.archive.checking import LocalDamage
 from courser.archive.claiming import ArchiveState
 from courser.archive.errors import ArchiveFailure, StoreRefused
 from courser.archive.manifest_writer import ArchiveCounters, ManifestWriter, Written
-from courser.archive.pacing import Pace
+from courser.archive.pacing import Pace, WorkClock
 from courser.archive.reader import PartitionArchive, open_store
 from courser.archive.settings import ArchiveSettings
 from courser.archive.store import StoppableStore, Store
@@ -116,13 +116,12 @@ class ArchiveShare:
         except StoreRefused as refusal:
             raise StartRefused(data.path, str(refusal), "check data_maintenance.archiver") from refusal
         self.store = StoppableStore(opened, self._stop)
-        client_time = partial(clock_gettime, pthread_getcpuclockid(get_ident()))
-        self.pace = Pace(settings.bandwidth, stop=self._stop, client_time=client_time)
+        self.pace = Pace(settings.bandwidth, WorkClock(pthread_getcpuclockid(get_ident())), self._stop)
         """How fast it works, and whether it gives way to clients."""
         self._writer = ManifestWriter(
             self.store,
             data.file_system,
-            draw=draw,
+            nonce=draw(16),
             pace=self.pace,
             part_size=settings.part_size,
             commit_size=settings.commit_size,

@@ -5,10 +5,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from courser.archive.downloading import file_steps, object_parts
 from courser.archive.manifests import pieces_of
 from courser.archive.objects import Piece
 from courser.archive.reader import PartitionArchive
+from courser.archive.transfers import file_steps, object_parts
 from courser.storage.durable_files import storage_failure
 from courser.storage.files import FileSystem, write_all
 from courser.storage.partition_log import PartitionLog

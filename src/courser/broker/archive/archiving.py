@@ -99,7 +99,7 @@ class Archiver:
         """The partitions of this process."""
         self.guard = self.share.guard
         self._root_writer = RootWriter(
-            self.share.store, data.file_system, data.path, state, draw=draw, take_over=settings.take_over
+            self.share.store, data.file_system, data.path, state, nonce=draw(16), take_over=settings.take_over
         )
 
     def _state(self, draw: Callable[[int], bytes]) -> ArchiveState:

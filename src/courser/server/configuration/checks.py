@@ -6,7 +6,6 @@ import importlib.util
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from courser.archive.configured import store_problems
 from courser.archive.settings import (
     ARCHIVE_KIND,
     ARCHIVE_PATH,
@@ -15,6 +14,7 @@ from courser.archive.settings import (
     STATE_ARCHIVED,
     ArchiveSettings,
     StoreKind,
+    store_problems,
 )
 from courser.broker.access.access_token_settings import (
     JWT_BASE64_SECRET,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from courser.archive.configured import archive_settings
+from courser.archive.settings import archive_settings
 from courser.broker.access.access_token_settings import AccessTokenSettings, access_token_settings
 from courser.broker.settings import BrokerSettings, broker_settings
 from courser.configuration.key import Key, key_of, setting, value_of
