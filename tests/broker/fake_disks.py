@@ -89,5 +89,5 @@ class FakeServer:
         reply = await self.ask(poll)
         assert isinstance(reply, r.Polled)
         messages = {message.offset: message.payload.decode() for message in read_wire(b"".join(reply.pieces))}
-        self.broker.reply_sent(self.session)
+        self.broker.buffers.give_back(self.session)
         return messages

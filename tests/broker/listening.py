@@ -41,8 +41,7 @@ def parts_of(broker: Broker, settings: ConnectionSettings) -> tuple[Services, Co
     services = Services(
         begin=Dispatcher(broker).begin,
         choose_codec=chooser.choose,
-        reply_sent=broker.reply_sent,
-        reply_unread=broker.reply_unread,
+        buffers=broker.buffers,
         clock=broker.clock,
         settings=settings,
         memory=MemoryLedger(settings.request_memory),

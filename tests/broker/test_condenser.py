@@ -45,7 +45,7 @@ async def fill(scene: Scene, *segments: Sequence[tuple[bytes | None, bytes]]) ->
 
 async def offsets(scene: Scene, command: c.PollMessages | None = None) -> list[int]:
     found = [message.offset for message in messages_of(await poll(scene, command or poll_command(PollingKind.FIRST)))]
-    scene.broker.reply_sent(scene.root)
+    scene.broker.buffers.give_back(scene.root)
     return found
 
 

@@ -61,7 +61,7 @@ def poll(place: Place, kind: PollingKind = PollingKind.OFFSET, value: int = 0) -
 async def count_of(scene: Scene, place: Place) -> int:
     reply = await scene.ask(scene.root, poll(place))
     assert isinstance(reply, r.Polled)
-    scene.broker.reply_sent(scene.root)
+    scene.broker.buffers.give_back(scene.root)
     return reply.message_count
 
 

@@ -59,10 +59,10 @@ async def test_nothing_is_kept_for_a_single_reader(tmp_path: Path) -> None:
             for start in range(0, 4 * COUNT, COUNT):
                 assert await texts(scene, asked(start), alone) == written(start)
         first = (await poll(scene, asked(0), alone)).pieces[0].obj
-        scene.broker.reply_sent(alone)
+        scene.broker.buffers.give_back(alone)
         second = (await poll(scene, asked(COUNT), alone)).pieces[0].obj
         assert first is second, "the same memory, which is still in the caches"
-        scene.broker.reply_sent(alone)
+        scene.broker.buffers.give_back(alone)
         await until(lambda: not scene.broker.polls.recent.is_holding)
         assert buffers.ledger.size == 0
 
@@ -102,7 +102,7 @@ async def test_a_slow_reader_keeps_its_bytes_while_others_go_on(tmp_path: Path) 
         assert texts_of(reply) == written(COUNT)
         await until(lambda: not scene.broker.polls.recent.is_holding)
         assert 100_000 < scene.broker.buffers.ledger.size < 200_000, "it is counted once, and as long as it is needed"
-        scene.broker.reply_sent(slow)
+        scene.broker.buffers.give_back(slow)
         assert scene.broker.buffers.ledger.size == 0
 
 

@@ -98,8 +98,7 @@ def _dependencies(broker: Broker, slow_work: ThreadPoolExecutor) -> Dependencies
     services = Services(
         begin=dispatcher.begin,
         choose_codec=CodecChooser(limits, verify_frames=True, user_name=user_name, proven=proven).choose,
-        reply_sent=broker.reply_sent,
-        reply_unread=broker.reply_unread,
+        buffers=broker.buffers,
         clock=broker.clock,
         settings=limits,
         memory=MemoryLedger(limits.request_memory),

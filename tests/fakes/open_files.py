@@ -8,7 +8,7 @@ from random import Random
 from typing import NoReturn, Protocol, TypeVar
 
 from courser.model.buffers import Buffer
-from courser.storage.files import Holders
+from courser.storage.local_files import SharedFile
 from tests.fakes.faults import FaultPlan
 from tests.fakes.nodes import FileNode
 
@@ -53,7 +53,7 @@ def refuse(error: int, path: Path) -> NoReturn:
     raise OSError(error, os.strerror(error), str(path))
 
 
-class FakeFile:
+class FakeFile(SharedFile):
     """An open file of a ``FakeFileSystem``. It dies with the process that opened it."""
 
     def __init__(self, system: Disk, path: Path, node: FileNode, *, writable: bool) -> None:
@@ -63,7 +63,7 @@ class FakeFile:
         self._writable = writable
         self._life = system.life
         self._closed = False
-        self._holders = Holders()
+        super().__init__()
         node.handles += 1
         system.open_files[id(self)] = path
 
@@ -125,20 +125,6 @@ class FakeFile:
     def size(self) -> int:
         """Bytes in the file, allocated zeros included."""
         return self._perform("size", lambda: len(self._node.data), mutates=False)
-
-    def hold(self) -> bool:
-        """Keep it open until ``release``, whatever its owner does. False if it is closed already."""
-        return self._holders.hold()
-
-    def release(self) -> None:
-        """End one ``hold``."""
-        if self._holders.release():
-            self._close()
-
-    def close(self) -> None:
-        """Close now, or when the last who holds it releases it. Closing twice, or after a crash, is harmless."""
-        if self._holders.close():
-            self._close()
 
     def _close(self) -> None:
         self._closed = True

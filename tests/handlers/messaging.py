@@ -78,7 +78,7 @@ def texts_of(reply: r.Polled) -> list[str]:
 async def texts(scene: Scene, command: c.PollMessages, session: Session | None = None) -> list[str]:
     """What a poll gives; the reply is sent afterwards."""
     found = texts_of(await poll(scene, command, session))
-    scene.broker.reply_sent(session or scene.root)
+    scene.broker.buffers.give_back(session or scene.root)
     return found
 
 

@@ -486,7 +486,7 @@ async def test_memory_of_replies_is_used_again_once_they_are_sent(scene: Scene) 
     second_session = scene.connect(0)
     second = await poll(scene, poll_command(), second_session)
     assert not share_memory(first.pieces[0], second.pieces[0])
-    scene.broker.reply_sent(second_session)
+    scene.broker.buffers.give_back(second_session)
     third = await poll(scene, poll_command(), second_session)
     assert share_memory(second.pieces[0], third.pieces[0])
 
@@ -508,9 +508,9 @@ async def test_large_messages_are_read_one_after_another_when_replies_fill_their
         assert scene.broker.buffers.ledger.size < 3 * MIB
         await scene.ask(scene.root, c.DeletePartitions("s", "t", 1))
         for session, task in zip(sessions, waiting, strict=False):
-            scene.broker.reply_sent(session)
+            scene.broker.buffers.give_back(session)
             assert len(texts_of(await task)[0]) == 2 * MIB
-        scene.broker.reply_sent(sessions[-1])
+        scene.broker.buffers.give_back(sessions[-1])
         assert await deleted is ErrorCode.PARTITION_NOT_FOUND
 
 

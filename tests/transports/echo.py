@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 from courser.api.commands import Command
-from courser.api.replies import Reply
+from courser.api.replies import Polled, Reply
 from courser.broker.access.sessions import Session
+from courser.broker.partition.read_buffers import ReadBuffers
 from courser.broker.partition.waiting import Waiting, attempt
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.buffers import Buffer
@@ -18,7 +19,7 @@ from courser.transports.services import Services
 from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import ConnectionSettings
 from courser.transports.turns import Turns
-from courser.wire.codec import Cancellation, Codec, Deferral, FrameRefused, Incoming
+from courser.wire.codec import QUICK_REPLY_SIZE_MAX, Cancellation, Codec, Deferral, FrameRefused, Incoming
 from tests.fakes.clocks import ManualClock
 
 
@@ -55,7 +56,7 @@ class EchoCodec:
 
     ``@7 text`` is a read with number 7, which waits first; ``#7`` cancels it.
 
-    Long texts that begin with ``slow`` take long to decode, answers that begin with ``epic`` take long to encode.
+    Long texts that begin with ``slow`` take long to decode. The answer to ``epic`` takes long to encode.
     """
 
     def frame_size(self, head: memoryview) -> int | None:
@@ -85,11 +86,12 @@ class EchoCodec:
             return incoming
         return Incoming(Say(text))
 
-    def encodes_slowly(self, reply: Reply) -> bool:
-        assert isinstance(reply, Said)
-        return reply.text.startswith(b"epic")
+    def encodes_slowly(self, reply: Polled) -> bool:
+        return True
 
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
+        if isinstance(reply, Polled):
+            return [b"<", *reply.pieces, b">"]
         assert isinstance(reply, Said)
         return [b"<", reply.text, b">"]
 
@@ -164,6 +166,16 @@ def _explain(error: BaseException) -> Exception:
     return CourserError(f"explained: {error}")
 
 
+class CountingBuffers(ReadBuffers):
+    """Counts what is given back."""
+
+    returned_count = 0
+
+    def give_back(self, session: Session) -> None:
+        self.returned_count += session.lease is not None
+        super().give_back(session)
+
+
 class Peer:
     """A client and the loop that serves it."""
 
@@ -177,8 +189,7 @@ class Peer:
         self.clock = ManualClock()
         self.wire = Wire()
         self.memory = memory or MemoryLedger(1 << 30)
-        self.replies_sent = 0
-        self.unread: list[tuple[int, bool]] = []
+        self.buffers = CountingBuffers(MemoryLedger(1 << 30))
         self.slow_work = SlowWork()
         self.gate: asyncio.Future[Any] | None = None
         self.arrivals: dict[bytes, asyncio.Future[None]] = {}
@@ -190,8 +201,7 @@ class Peer:
         services = Services(
             begin=self._begin,
             choose_codec=self._choose,
-            reply_sent=self._count_sent,
-            reply_unread=lambda _, size, is_copied: self.unread.append((size, is_copied)),
+            buffers=self.buffers,
             clock=self.clock,
             settings=settings or ConnectionSettings(),
             memory=self.memory,
@@ -203,13 +213,17 @@ class Peer:
     def _choose(self, head: memoryview, _session: Session) -> Codec | None:
         return EchoCodec() if len(head) >= 2 else None
 
-    def _count_sent(self, session: Session) -> None:
-        assert session is self.session
-        self.replies_sent += 1
+    @property
+    def replies_sent(self) -> int:
+        """Replies whose memory was given back."""
+        return self.buffers.returned_count
 
     def _begin(self, session: Session, command: Command) -> Reply | Waiting[Any] | None:
+        assert session is self.session
         assert isinstance(command, Say)
         self.on_request()
+        if session.lease is None:
+            self.buffers.lease(session, 1000)
         if command.text.startswith(b"pend") or command.text.endswith(b" pend"):
             self.seen.append(command.text)
             self.gate = asyncio.get_running_loop().create_future()
@@ -238,6 +252,8 @@ class Peer:
             raise KeyError("a defect")
         if command.text.startswith(b"refuse") or command.text.endswith(b" refuse"):
             raise CourserError("refused")
+        if command.text.startswith(b"epic"):
+            return Polled(0, 0, 1, (memoryview(command.text),), QUICK_REPLY_SIZE_MAX + 1)
         return Said(command.text)
 
     def open_gate(self) -> None:

@@ -49,8 +49,7 @@ class Server:
         self.services = services = Services(
             begin=lambda session, command: attempt(self._dispatch(session, command)),
             choose_codec=lambda head, session: EchoCodec(),
-            reply_sent=self.memory.give_back,
-            reply_unread=lambda session, size, is_copied: self.memory.unread(session, size, is_copied=is_copied),
+            buffers=self.memory,
             clock=self.clock,
             settings=settings,
             memory=MemoryLedger(settings.request_memory),

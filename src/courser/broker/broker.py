@@ -22,7 +22,7 @@ from courser.broker.access.authentication import Authentication
 from courser.broker.access.connectionless import ConnectionlessMembers
 from courser.broker.access.credentials import Passwords
 from courser.broker.access.password_pool import THREAD_COUNT, PasswordPool
-from courser.broker.access.sessions import Session, Sessions
+from courser.broker.access.sessions import Sessions
 from courser.broker.access.tokens import Tokens
 from courser.broker.archive.archive_metrics import (
     register_archive_metrics,
@@ -175,8 +175,6 @@ class Broker:
         self.archive_pruner = self._make_archive_pruner()
         self.condenser = self._make_condenser()
         self.buffers = ReadBuffers(MemoryLedger(settings.reply_memory))
-        self.reply_sent = self.buffers.give_back
-        """The kernel has the reply, or nobody is left to read it. By name: this is called for every request."""
         self.polls = Polls(self.catalog.state, self.partitions, self.groups, self.buffers, settings)
         self.scan_pieces = ScanPieces(self.partitions)
         self.fetches = Fetches(self.partitions, self.groups, self.polls, self.buffers, size_max=settings.poll_size_max)
@@ -473,10 +471,6 @@ class Broker:
             for key in tuple(session.groups):
                 if not self.access.allows(user.permissions, Action.READ_TOPIC, key[0], key[1]):
                     self.groups.leave(session, key)
-
-    def reply_unread(self, session: Session, size: int, is_copied: bool) -> None:
-        """The kernel has not taken all of a reply of ``size`` bytes, which is a copy of what was read, or is not."""
-        self.buffers.unread(session, size, is_copied=is_copied)
 
     async def close(self) -> bool:
         """Stop: everything synced, files closed, the directory given back. Return whether it was a clean stop."""

@@ -40,7 +40,8 @@ class Dispatcher:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self._check_login = broker.access.user
+        self._access = broker.access
+        self._users = broker.access.users
         self._monotonic = broker.clock.monotonic
         self._metrics = metrics = broker.request_metrics
         rows = (*c.COMMANDS, *c.INTERNAL_COMMANDS)
@@ -72,8 +73,7 @@ class Dispatcher:
     def begin(self, session: Session, command: c.Command) -> Answer:
         """Carry out a command as far as possible without waiting. Gives the reply, or what it waits for.
 
-        Raises:
-            CourserError: the answer that the client gets, here or from the ``Waiting``.
+        Raises ``CourserError``, the answer that the client gets; or the ``Waiting`` does.
         """
         if session.ended is not None:
             # Without the traceback of the last time: each raise would make it longer.
@@ -82,9 +82,9 @@ class Dispatcher:
         handler, is_public, durations = self._routes[type(command)]
         try:
             if not is_public:
-                # Cached in a local: Python 3.11 is slow at calling methods that are attributes.
-                check_login = self._check_login
-                check_login(session)
+                user = None if session.user_id is None else self._users.get(session.user_id)
+                if user is None or not user.is_active:
+                    self._access.user(session)  # Raises, and says why.
             begun: Any = handler(self.broker, session, command)
             # Not ``isinstance``: the type of a coroutine is compared with for every request.
             answer: Answer = attempt(begun) if type(begun) is CoroutineType else begun

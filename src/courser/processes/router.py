@@ -126,7 +126,7 @@ class Router(Dispatcher):
         self._number = links.number
         self._catalog = broker.catalog
         self._sessions = broker.sessions
-        self.reply_sent = broker.reply_sent
+        self._buffers = broker.buffers
         self._here = super().begin
         self._owners: dict[tuple[Identifier, Identifier], int] = {}
         """By the names of a stream and a topic. Valid until metadata changes."""
@@ -386,7 +386,7 @@ class Router(Dispatcher):
             answer.future.add_done_callback(lambda _: self._settle(call, session, answer))
             return
         call.answer(answer)
-        self.reply_sent(session)
+        self._buffers.give_back(session)
 
     def begin_for(self, client: int | Passing, user_id: int | None, command: c.Command) -> tuple[Session, Answer]:
         """Begin a command of a connection of another process, with a remote session."""
@@ -400,7 +400,7 @@ class Router(Dispatcher):
 
     def _settle(self, call: Call, session: Session, answer: Waiting[Any]) -> None:
         call.settle(answer)
-        self.reply_sent(session)
+        self._buffers.give_back(session)
 
     def _remote_session(self, client: int | Passing, user_id: int | None) -> Session:
         if not isinstance(client, int):

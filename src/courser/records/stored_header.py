@@ -125,11 +125,7 @@ def with_removed_count(stored_header: Buffer, removed_count: int) -> bytearray:
 
 
 def read_header(data: memoryview, position: int, identity: PartitionIdentity) -> StoredHeader:
-    """Decode the header at ``position``.
-
-    Raises:
-        BadBatch: not a header, damaged, or of another partition.
-    """
+    """Decode the header at ``position``. Raises ``BadBatch``: not a header, damaged, or of another partition."""
     fields = _unpack_from(data, position)
     # fmt: off
     (partition_id, _, _, _, batch_length, _, count,

@@ -55,8 +55,7 @@ def make_services(
     return Services(
         begin=begin,
         choose_codec=chooser.choose,
-        reply_sent=broker.reply_sent,
-        reply_unread=broker.reply_unread,
+        buffers=broker.buffers,
         clock=broker.clock,
         settings=settings.connections,
         memory=MemoryLedger(settings.connections.request_memory),

@@ -7,6 +7,7 @@ others stay in the block that they were read into.
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NoReturn
 
 from courser.records.checksum import xxh3
@@ -38,27 +39,22 @@ _unpack_claims: Callable[[memoryview, int], tuple[int, int]] = struct.Struct("<3
 """Unpacks batch_length and message_count of the header at a position."""
 _unpack_lengths: Callable[[memoryview, int], tuple[int, int]] = struct.Struct("<32xII").unpack_from
 """Unpacks the lengths of user headers and payload of the frame at a position."""
-_NO_CLAIMS = (0, 0)
 
 
+@dataclass(slots=True, eq=False)
 class Cursor:
     """The progress of one read of one segment. A step that raises ``BadBatch`` does not move it."""
 
-    __slots__ = ("anchor", "collector", "end_offset", "offset", "position", "segment")
-
-    def __init__(
-        self, segment: Segment, position: int, anchor: int, offset: int, end_offset: int, collector: Collector
-    ) -> None:
-        self.segment = segment
-        self.position = position
-        """The position of the next batch in the file."""
-        self.anchor = anchor
-        """An offset that this batch must contain. If it does not, it is not the expected batch."""
-        self.offset = offset
-        """The next requested message. It may be in a later batch."""
-        self.end_offset = end_offset
-        """Messages from here on are not requested, or not visible yet."""
-        self.collector = collector
+    segment: Segment
+    position: int
+    """The position of the next batch in the file."""
+    anchor: int
+    """An offset that this batch must contain. If it does not, it is not the expected batch."""
+    offset: int
+    """The next requested message. It may be in a later batch."""
+    end_offset: int
+    """Messages from here on are not requested, or not visible yet."""
+    collector: Collector
 
     def check(self, header: StoredHeader) -> None:
         """Raise ``BadBatch`` unless this is the expected batch."""
@@ -111,52 +107,43 @@ class BatchDecoder:
             self._kept = None
 
 
+@dataclass(slots=True, eq=False)
 class BatchLoader:
     """Serves one read of one segment. Its blocks are in the reader's buffer."""
 
-    # Initial values on the class, because one loader is created per read.
-    _block = memoryview(b"")
-    _position = 0
-    size_read = 0
-    expected_size = 0
+    _file: File
+    _identity: PartitionIdentity
+    _limit: int
+    """The end of the log in the file."""
+    _buffer: ReadBuffer
+    _decoder: BatchDecoder
+    _wait: bool
+    _inline_size: int
+    """Without ``_wait``, reading more bytes is refused as well."""
+    expected_size: int = 0
     """Bytes that the read will need, if known."""
-
-    def __init__(
-        self,
-        file: File,
-        identity: PartitionIdentity,
-        limit: int,
-        buffer: ReadBuffer,
-        decoder: BatchDecoder,
-        wait: bool,
-        inline_size: int,
-    ) -> None:
-        """With ``wait=False``, reading more than ``inline_size`` bytes is refused as well."""
-        self._file = file
-        self._decoder = decoder
-        self._identity = identity
-        self._limit = limit
-        self._buffer = buffer
-        self._wait = wait
-        self._inline_size = inline_size
+    next_claims: tuple[int, int] = (0, 0)
+    """Size and message count in the header behind the last run, unchecked; 0 if the header is not loaded."""
+    size_read: int = 0
+    _block: memoryview = memoryview(b"")  # noqa: RUF009 - it cannot be changed
+    _position: int = 0
 
     # --- taking messages ---
 
     def take_run(self, cursor: Cursor, large_size: int) -> bool:
-        """Take consecutive whole batches at the cursor, as many as are in one block.
+        """Take consecutive whole batches at the cursor, as many as are in one block. Returns whether one was taken.
 
-        This is the loop of sequential reads: few steps per batch, and only a hash per byte. Returns whether a batch was
-        taken; if the first one needs special treatment, none is. A batch of ``large_size`` bytes or more that no longer
-        fits is not cut if the next read can return it whole. The collector is then full.
-
-        Raises:
-            BadBatch: the first batch fails a check.
+        This is the loop of sequential reads: few steps per batch, and only a hash per byte. If the first batch needs
+        special treatment, none is taken. One of ``large_size`` bytes or more that no longer fits is not cut if the next
+        read can return it whole: the collector is then full. Raises ``BadBatch`` if the first one fails a check.
         """
         offset, end_offset, collector, identity = cursor.offset, cursor.end_offset, cursor.collector, self._identity
         count_left, size_left = collector.count_left, collector.size_left
         block, start = self._block, cursor.position - self._position
         if not 0 <= start <= len(block) - BATCH_HEADER_SIZE:
-            guess = self.expected_size or min(size_left, count_left * cursor.segment.average_message_size)
+            segment = cursor.segment
+            average_size = segment.size // max(segment.message_count, 1) + 1
+            guess = self.expected_size or min(size_left, count_left * average_size)
             block, start = self._fetch(cursor.position, guess), 0
         at, header_limit, first_offset = start, len(block) - BATCH_HEADER_SIZE, offset
         is_enough = False
@@ -193,6 +180,8 @@ class BatchLoader:
             collector.add(block, start, at, first_offset, collector.count_left - count_left)
             cursor.position += at - start
             cursor.anchor = cursor.offset = offset
+            if at <= header_limit:
+                self.next_claims = _unpack_claims(block, at)
         if is_enough:
             collector.is_full = True
         return at > start
@@ -208,6 +197,7 @@ class BatchLoader:
             KeyMissing, CodecMissing: it cannot be decoded.
         """
         header, block, at = self._load(cursor.position)
+        self.next_claims = (0, 0)
         cursor.check(header)
         collector, size, batch_end_offset = cursor.collector, header.stored_length, header.end_offset
         if batch_end_offset <= cursor.offset:
@@ -262,7 +252,7 @@ class BatchLoader:
         Raises:
             BadBatch: it fails a check.
         """
-        collector = cursor.collector
+        collector, self.next_claims = cursor.collector, (0, 0)
         while True:
             end = min(start + size, self._limit)
             header, block = self._load_part(cursor.position, start, end)
@@ -295,13 +285,6 @@ class BatchLoader:
 
     # --- loading ---
 
-    def claims_at(self, position: int) -> tuple[int, int]:
-        """Size and message count in the header at ``position``, unchecked; 0 if the header is not loaded."""
-        at = position - self._position
-        if 0 <= at <= len(self._block) - BATCH_HEADER_SIZE:
-            return _unpack_claims(self._block, at)
-        return _NO_CLAIMS
-
     def _load(self, position: int) -> tuple[StoredHeader, memoryview, int]:
         """Load the batch at ``position``: its header, the block that contains it, and its position in the block."""
         block, at = self._block, position - self._position
@@ -327,11 +310,7 @@ class BatchLoader:
         return header, block
 
     def _fetch(self, position: int, guess: int) -> memoryview:
-        """Read a block that begins with the batch at ``position``: its header at least, ``guess`` bytes if possible.
-
-        Raises:
-            BadBatch: the file ends there.
-        """
+        """Read a block that begins with the batch at ``position``: its header at least, ``guess`` bytes if possible."""
         left = self._limit - position
         if left < BATCH_HEADER_SIZE:
             raise BadBatch(f"{left} bytes are too few for a batch header")
@@ -341,14 +320,17 @@ class BatchLoader:
         block = self._buffer.take(size)
         filled = self._file.read_at(position, block, wait=self._wait)
         if filled < size:
-            filled += read_into(self._file, position + filled, block[filled:], wait=self._wait) if filled else 0
-            if filled < BATCH_HEADER_SIZE:
-                raise BadBatch("the file is shorter than the log")
-            # The batches that are there are good all the same.
-            block = block[:filled]
-        self.size_read += filled
+            block = self._fetch_on(position, block, filled)
+        self.size_read += len(block)
         self._block, self._position = block, position
         return block
+
+    def _fetch_on(self, position: int, block: memoryview, filled: int) -> memoryview:
+        """Go on reading a block of which ``filled`` bytes came. Gives what there is: those batches are good."""
+        filled += read_into(self._file, position + filled, block[filled:], wait=self._wait) if filled else 0
+        if filled < BATCH_HEADER_SIZE:
+            raise BadBatch("the file is shorter than the log")
+        return block[:filled]
 
     def _fetch_rest(self, position: int, at: int, size: int) -> memoryview:
         """Have the whole batch at ``position``, of which the block holds only the beginning, at ``at``."""

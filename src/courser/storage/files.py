@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from threading import Lock
 from typing import Protocol
 
 from courser.model.buffers import Buffer
@@ -143,37 +142,6 @@ class FileSystem(Protocol):
 
     def free_space(self, path: Path) -> int:
         """Free bytes of the disk that a directory is on. A hint: others use them too."""
-
-
-class Holders:
-    """Counts who holds a file, and says when it is to be closed: once, by whoever is the last. For any thread."""
-
-    __slots__ = ("_count", "_is_closing", "_lock")
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._count = 0
-        self._is_closing = False
-
-    def hold(self) -> bool:
-        """One more, unless its owner has closed it."""
-        with self._lock:
-            if self._is_closing:
-                return False
-            self._count += 1
-            return True
-
-    def release(self) -> bool:
-        """One less. Returns whether the file is to be closed now."""
-        with self._lock:
-            self._count -= 1
-            return self._is_closing and not self._count
-
-    def close(self) -> bool:
-        """Its owner lets go. Returns whether the file is to be closed now."""
-        with self._lock:
-            was_closing, self._is_closing = self._is_closing, True
-            return not was_closing and not self._count
 
 
 @contextmanager

@@ -10,12 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import NamedTuple, NoReturn, Self, TypeAlias
 
 from courser.errors import StartRefused
 from courser.model.buffers import Buffer
-from courser.storage.files import DirectoryEntry, DirectoryIdentity, EntryKind, Holders
+from courser.storage.files import DirectoryEntry, DirectoryIdentity, EntryKind
 from courser.storage.paths import LOCK
 
 _BUFFERS_MAX = 1024
@@ -48,14 +49,51 @@ class KernelCalls(NamedTuple):
     writes zeros instead, over messages that are being written there at that moment."""
 
 
-class LocalFile:
-    """A descriptor, which is closed by its owner, or after that by the last who holds it."""
+class SharedFile:
+    """A file that is closed by its owner, or after that by the last who holds it. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._holder_count = 0
+        self._is_closing = False
+
+    def hold(self) -> bool:
+        """Keep it open until ``release``, whatever its owner does. False if it is closed already."""
+        with self._lock:
+            if self._is_closing:
+                return False
+            self._holder_count += 1
+            return True
+
+    def release(self) -> None:
+        """End one ``hold``."""
+        with self._lock:
+            self._holder_count -= 1
+            is_last = self._is_closing and not self._holder_count
+        if is_last:
+            self._close()
+
+    def close(self) -> None:
+        """Close now, or when the last who holds it releases it. Closing twice is harmless."""
+        with self._lock:
+            was_closing, self._is_closing = self._is_closing, True
+            is_unused = not was_closing and not self._holder_count
+        if is_unused:
+            self._close()
+
+    def _close(self) -> None:
+        """Called once."""
+        raise NotImplementedError
+
+
+class LocalFile(SharedFile):
+    """A descriptor."""
 
     def __init__(self, path: Path, descriptor: int, calls: KernelCalls) -> None:
         self._descriptor = descriptor
         self._path = path
         self._calls = calls
-        self._holders = Holders()
+        super().__init__()
 
     @property
     def path(self) -> Path:
@@ -71,10 +109,7 @@ class LocalFile:
         return os.pwritev(self._descriptor, buffers, position)
 
     def read_at(self, position: int, buffer: memoryview, *, wait: bool = True) -> int:
-        """Fill the buffer. Return how many bytes came: fewer at the end of the file.
-
-        With ``wait=False`` raise ``BlockingIOError``, or return less, rather than wait for the disk.
-        """
+        """Fill the buffer. Return how many bytes came, as ``File.read_at`` does."""
         if position < 0 or self._descriptor < 0:
             self._refuse(position)
         if wait:
@@ -82,10 +117,10 @@ class LocalFile:
         try:
             return os.preadv(self._descriptor, (buffer,), position, os.RWF_NOWAIT)
         except OSError as error:
-            if error.errno == errno.EOPNOTSUPP:
-                # This file system cannot promise not to wait: the caller has to read as if the data were cold.
-                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(self._path)) from error
-            raise
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            # This file system cannot promise not to wait: the caller has to read as if the data were cold.
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(self._path)) from error
 
     def sync(self) -> None:
         """Return once the data, and the size that is needed to read it, would survive a power cut."""
@@ -127,19 +162,6 @@ class LocalFile:
     def size(self) -> int:
         """Bytes in the file, allocated zeros included."""
         return os.fstat(self._descriptor).st_size
-
-    def hold(self) -> bool:
-        """Keep it open until ``release``, whatever its owner does. False if it is closed already."""
-        return self._holders.hold()
-
-    def release(self) -> None:
-        if self._holders.release():
-            self._close()
-
-    def close(self) -> None:
-        """Close now, or when the last who holds it releases it. Closing twice is harmless."""
-        if self._holders.close():
-            self._close()
 
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

@@ -61,12 +61,8 @@ class LogReader:
     ) -> ReadResult:
         """Messages from ``offset`` on: at most ``count``, at most ``size_max`` bytes, but at least one if there is one.
 
-        Raises:
-            BlockingIOError: with ``wait=False``, if the read must wait for the disk. Repeat it on another thread.
-            LargeRead: with ``wait=False``, if it reads a lot. The same.
-            MemoryNeeded: ``buffer`` may not have enough memory for the first message, or for the batch that it is in.
-            PartitionOffline: nothing can be read.
-            StorageFailure: the disk cannot be read.
+        Raises as ``SegmentReader.read`` does, and ``PartitionOffline`` or ``StorageFailure`` if nothing can be read.
+        What raises ``BlockingIOError`` can be repeated on another thread.
         """
         log, first_offset = self._log, offset
         if log.is_offline:

@@ -66,19 +66,16 @@ class MemoryNeeded(Exception):
 class ReadBuffer:
     """Memory for reads, which can be reused once the last result was sent. For one reader at a time."""
 
-    __slots__ = ("_block", "_used", "capacity", "piece_size_max")
+    __slots__ = ("_block", "capacity", "piece_size_max", "used")
 
     def __init__(self, size: int = DEFAULT_LIMITS.read_buffer_size) -> None:
         self._block = np.empty(size, np.uint8).data
-        self._used = 0
+        self.used = 0
+        """Bytes with results. Whoever sets it to 0 forgets them: their pieces will be overwritten."""
         self.capacity = size
         """Bytes of memory."""
         self.piece_size_max = sys.maxsize
         """Bytes that may be taken at once. Whoever counts memory sets it before each read."""
-
-    def reset(self) -> None:
-        """Forget earlier results: their pieces will be overwritten."""
-        self._used = 0
 
     def check(self, size: int) -> None:
         """Raise ``MemoryNeeded`` if so many bytes may not be taken at once."""
@@ -89,21 +86,24 @@ class ReadBuffer:
         """``size`` bytes with arbitrary contents. Raises ``MemoryNeeded`` if they are more than the limit."""
         if size > self.piece_size_max:
             raise MemoryNeeded(size)
-        if self._used + size > self.capacity:
-            # Not a bytearray, which would be zeroed first. Earlier pieces keep their own block alive.
-            self._block = np.empty(max(size, 2 * self.capacity), np.uint8).data
-            self.capacity = len(self._block)
-            self._used = 0
-        piece = self._block[self._used : self._used + size]
-        self._used += size
+        if self.used + size > self.capacity:
+            self._grow(size)
+        piece = self._block[self.used : self.used + size]
+        self.used += size
         return piece
+
+    def _grow(self, size: int) -> None:
+        # Not a bytearray, which would be zeroed first. Earlier pieces keep their own block alive.
+        self._block = np.empty(max(size, 2 * self.capacity), np.uint8).data
+        self.capacity = len(self._block)
+        self.used = 0
 
     def extend(self, piece: memoryview, size: int) -> memoryview:
         """Extend the last piece taken to ``size`` bytes. Raises ``MemoryNeeded`` if they are more than the limit."""
         self.check(size)
-        start = self._used - len(piece)
+        start = self.used - len(piece)
         if start + size <= self.capacity:
-            self._used = start + size
+            self.used = start + size
             return self._block[start : start + size]
         larger = self.take(size)
         # numpy lets other threads run meanwhile; an assignment of memory views does not.
@@ -165,20 +165,10 @@ class Collector:
 
     def result(self, next_offset: int) -> ReadResult:
         """Everything that was collected."""
-        pieces, skipped = self._pieces, self.skipped
+        pieces = self._pieces
         if self._block is not None:
             pieces.append(self._block[self._start : self._end])
             self._block = None
         first_offset = next_offset if self.first_offset is None else self.first_offset
-        # Written out, because unpacking a tuple into another one is slower.
-        return _new_tuple(
-            ReadResult,
-            (
-                tuple(pieces),
-                first_offset,
-                next_offset,
-                self.message_count,
-                self.size,
-                tuple(skipped) if skipped else (),
-            ),
-        )
+        fields = (tuple(pieces), first_offset, next_offset, self.message_count, self.size, tuple(self.skipped))
+        return _new_tuple(ReadResult, fields)

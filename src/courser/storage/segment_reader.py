@@ -75,19 +75,21 @@ class SegmentReader:
     ) -> int:
         """Collect messages from ``offset`` up to ``end_offset``. Returns the offset after the last one.
 
-        Raises:
-            BlockingIOError: with ``wait=False``, if it must wait for the disk, or decodes for long.
-            LargeRead: with ``wait=False``, if it reads a lot.
-            MemoryNeeded: the buffer may not have enough memory for the first message, or for the batch that it is in.
-            KeyMissing, CodecMissing: the first batch cannot be decoded.
+        With ``wait=False``, raises ``BlockingIOError`` if it must wait for the disk or decodes for long, and
+        ``LargeRead`` if it reads a lot. Raises ``MemoryNeeded`` if the buffer may not have enough for the first message
+        or its batch, and ``KeyMissing`` or ``CodecMissing`` if that cannot be decoded.
         """
-        file = self._files.take(segment)
+        file = segment.file
+        if file is None or not file.hold():
+            file = self._files.take(segment)
         try:
             limit, inline_size = segment.size, self._limits.inline_size
             loader = BatchLoader(file, self._identity, limit, buffer, self._decoder, wait, inline_size)
             key, position, (claimed_size, claimed_count) = self._ends.get(offset, _NO_END)
             anchor = offset
-            if key != segment.key:
+            if offset == segment.base_offset:
+                position = 0
+            elif key != segment.key:
                 position, anchor = self._position_of(segment, offset, wait=wait)
             elif claimed_count == collector.count_left and claimed_size <= collector.size_left:
                 # Exactly the requested batch, and the next header, so that the next read can do the same.
@@ -99,26 +101,18 @@ class SegmentReader:
                         self._read_inside(loader, cursor, wait=wait)
                     elif not loader.take_run(cursor, self._limits.large_batch_size) and not collector.is_full:
                         self._read_one(loader, cursor)
-                except BadBatch:
+                except (BadBatch, KeyMissing, CodecMissing, MemoryNeeded) as error:
                     if collector.message_count:
-                        # Damage is handled only at the start of a read, where it can be reported separately.
+                        # What can be read is returned first. The next read begins here, and reports it.
                         break
-                    self._pass_damage(file, cursor, limit, wait=wait)
-                except (KeyMissing, CodecMissing, MemoryNeeded):
-                    if collector.message_count:
-                        # The same: what can be read is returned first.
-                        break
-                    raise
+                    self._pass_damage(error, file, cursor, limit, wait=wait)
             offset, position = cursor.offset, cursor.position
             if position >= limit and not collector.message_count:
-                # The file is shorter than it was, so the rest is lost.
-                end_offset = min(end_offset, segment.end_offset)
-                collector.skip(offset, end_offset, SkipReason.LOST)
-                offset = max(offset, end_offset)
+                offset = _skip_lost(collector, offset, min(end_offset, segment.end_offset))
             self.counters.size += loader.size_read
             if len(self._ends) >= self._limits.cursor_count_max:
                 self._ends = {}
-            self._ends[offset] = segment.key, position, loader.claims_at(position)
+            self._ends[offset] = segment.key, position, loader.next_claims
             return offset
         finally:
             file.release()
@@ -176,8 +170,10 @@ class SegmentReader:
             self._forget_verified(segment.key, cursor.position)
             self._replace_index(segment, wait=wait)
 
-    def _pass_damage(self, file: File, cursor: Cursor, limit: int, *, wait: bool) -> None:
-        """Skip to the next good batch after a bad one, and remember the damaged range."""
+    def _pass_damage(self, error: Exception, file: File, cursor: Cursor, limit: int, *, wait: bool) -> None:
+        """Skip to the next good batch after a bad one, and remember the damaged range. Raises any other error."""
+        if not isinstance(error, BadBatch):
+            raise error
         segment, position, anchor = cursor.segment, cursor.position, cursor.anchor
         known = next((damage for damage in segment.damages if damage.position == position), None)
         if known is None:
@@ -268,3 +264,9 @@ class SegmentReader:
 
 
 _Found = TypeVar("_Found")
+
+
+def _skip_lost(collector: Collector, offset: int, end_offset: int) -> int:
+    """Skip the rest of a segment whose file is shorter than it was. Returns where to go on."""
+    collector.skip(offset, end_offset, SkipReason.LOST)
+    return max(offset, end_offset)

@@ -236,8 +236,7 @@ class TestBroker:
         self._services = Services(
             begin=dispatcher.begin,
             choose_codec=lambda _head, _session: VsrCodec(),
-            reply_sent=broker.reply_sent,
-            reply_unread=broker.reply_unread,
+            buffers=broker.buffers,
             clock=broker.clock,
             settings=connections,
             memory=MemoryLedger(connections.request_memory),

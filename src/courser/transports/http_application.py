@@ -192,7 +192,7 @@ class HttpApplication:
             exchange.connection.abort()
         finally:
             if exchange.session is not None:
-                self._services.reply_sent(exchange.session)
+                self._services.buffers.give_back(exchange.session)
             if exchange.has_to_release:
                 await exchange.release()
 

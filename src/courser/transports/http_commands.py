@@ -11,6 +11,7 @@ from courser.api import replies as r
 from courser.broker.access.access_tokens import Access, AccessTokens
 from courser.broker.access.connectionless import ConnectionlessMembers
 from courser.broker.access.sessions import Session, Sessions
+from courser.broker.partition.read_buffers import ReadBuffers
 from courser.broker.partition.waiting import Waiting
 from courser.handlers.audit import Answer as DispatchAnswer
 from courser.handlers.searches import Searches
@@ -39,10 +40,8 @@ class HttpServices:
     searches: Searches
     members: ConnectionlessMembers
     """Members of consumer groups over HTTP."""
-    reply_sent: Callable[[Session], None]
-    """The memory of a reply may be used again."""
-    reply_unread: Callable[[Session, int, bool], None]
-    """A reply of so many bytes is on its way."""
+    buffers: ReadBuffers
+    """The memory of replies."""
     problems: Callable[[], Awaitable[list[str]]]
     """Why the server is not ready; empty if it is."""
     notices: Callable[[], list[str]]
@@ -124,7 +123,7 @@ class HttpCommands:
             body = await asyncio.get_running_loop().run_in_executor(self._services.slow_work, list, parts)
         else:
             body = list(parts)
-        self._services.reply_unread(session, sum(map(len, body)), True)
+        self._services.buffers.unread(session, sum(map(len, body)), is_copied=True)
         return body
 
 

@@ -142,7 +142,7 @@ class _Stream:
                     yield KEEP_ALIVE
                     continue
                 yield await self._encode(coming.result())
-                self._services.reply_sent(self._session)
+                self._services.buffers.give_back(self._session)
                 coming = asyncio.ensure_future(self._subscription.next())
         finally:
             coming.cancel()
@@ -159,7 +159,7 @@ class _Stream:
             data = await loop.run_in_executor(pool, encode_delivery, *arguments)
         else:
             data = encode_delivery(*arguments)
-        self._services.reply_unread(self._session, len(data), True)
+        self._services.buffers.unread(self._session, len(data), is_copied=True)
         return data
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from courser.api.commands import Command
 from courser.api.replies import Reply
 from courser.broker.access.sessions import Session
+from courser.broker.partition.read_buffers import ReadBuffers
 from courser.broker.partition.waiting import Waiting
 from courser.model.clock import Clock
 from courser.model.memory_ledger import MemoryLedger
@@ -33,16 +34,14 @@ class Services:
     """Carries out a command as far as possible without waiting: gives the reply, or what it waits for."""
     choose_codec: Callable[[memoryview, Session], Codec | None]
     """The codec for a connection that begins with these bytes; None if they are too few. Raises ``FrameRefused``."""
-    reply_sent: Callable[[Session], None]
-    """Told when a reply is with the kernel: its memory may be used again."""
+    buffers: ReadBuffers
+    """The memory of replies: given back when a reply is with the kernel."""
     clock: Clock
     settings: ConnectionSettings
     memory: MemoryLedger
     """The memory for large requests of all connections."""
     slow_work: Executor
     """For requests and replies that take long to convert. One thread: more would keep the event loop waiting."""
-    reply_unread: Callable[[Session, int, bool], None] = lambda *_: None
-    """Told when the kernel has not taken all of a reply of so many bytes; and whether it is a copy of what was read."""
     turns: Turns = field(default_factory=Turns)
     held_replies: HeldReplies = field(default_factory=HeldReplies)
     conversions: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, _CONVERSION_COUNT_MAX))

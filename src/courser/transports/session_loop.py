@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from courser.api.replies import Reply
+from courser.api.replies import Polled, Reply
 from courser.broker.access.sessions import Session
 from courser.broker.partition.waiting import Waiting
 from courser.errors import CommandRejected, CourserError, ErrorCode
@@ -25,7 +25,15 @@ from courser.transports.parked_reads import ParkedRead, ParkedReads
 from courser.transports.services import Services
 from courser.transports.session_states import State
 from courser.transports.turns import REQUEST_COUNT_MAX, REQUEST_COUNT_PAUSE, TIME_MAX
-from courser.wire.codec import QUICK_SIZE_MAX, Cancellation, Codec, Deferral, FrameRefused, Incoming
+from courser.wire.codec import (
+    QUICK_REPLY_SIZE_MAX,
+    QUICK_SIZE_MAX,
+    Cancellation,
+    Codec,
+    Deferral,
+    FrameRefused,
+    Incoming,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -90,8 +98,7 @@ class SessionLoop:
         self.session = session
         # By name: these are called for every request.
         self._begin = services.begin
-        self._reply_sent = services.reply_sent
-        self._reply_unread = services.reply_unread
+        self._buffers = services.buffers
         self._monotonic = services.clock.monotonic
         self._settings = services.settings
         self._usual_size_max = min(services.settings.login_frame_size_max, services.settings.frame_size_max)
@@ -205,10 +212,7 @@ class SessionLoop:
             head = buffer.head()
             if codec is None:
                 codec = self._codec = self._choose_codec(head, self.session)
-                if codec is None:
-                    self._note_incomplete()
-                    return None
-            size = codec.frame_size(head)
+            size = None if codec is None else codec.frame_size(head)
             if size is None:
                 self._note_incomplete()
                 return None
@@ -287,29 +291,32 @@ class SessionLoop:
         """Have a request carried out, and answer it unless there is something to wait for."""
         command = incoming.command
         if command is None:
-            if isinstance(incoming, Deferral):
-                self._begin_deferral(codec, incoming)
-                return
-            if isinstance(incoming, Cancellation):
-                self._parked.cancel(incoming.number)
-            else:
-                _log.debug("request of client %d refused: %s", self.session.client_id, incoming.reason)
-            self._send(incoming, incoming.answer or ())
+            self._answer_at_once(codec, incoming)
             return
         try:
-            # Cached in a local: Python 3.11 is slow at calling methods that are attributes.
-            begin = self._begin
+            begin = self._begin  # Python 3.11 is slow at calling methods that are attributes.
             answer: Any = begin(self.session, command)
             if isinstance(answer, Waiting):
                 self._wait_for(codec, incoming, answer)
                 return
-            if answer is not None and codec.encodes_slowly(answer):
+            if type(answer) is Polled and answer.size > QUICK_REPLY_SIZE_MAX and codec.encodes_slowly(answer):
                 self._task = asyncio.get_running_loop().create_task(self._reply_slowly(codec, incoming, answer))
                 return
             buffers = codec.encode_reply(incoming, answer)
         except Exception as error:  # noqa: BLE001 - looked at in _failure
             buffers = self._failure(codec, incoming, error)
         self._send(incoming, buffers)
+
+    def _answer_at_once(self, codec: Codec, incoming: Incoming) -> None:
+        """Answer what is no command, or begin a read that waits beside the line."""
+        if isinstance(incoming, Deferral):
+            self._begin_deferral(codec, incoming)
+            return
+        if isinstance(incoming, Cancellation):
+            self._parked.cancel(incoming.number)
+        else:
+            _log.debug("request of client %d refused: %s", self.session.client_id, incoming.reason)
+        self._send(incoming, incoming.answer or ())
 
     def _wait_for(self, codec: Codec, incoming: Incoming, waiting: Waiting[Reply | None]) -> None:
         if isinstance(waiting.future, asyncio.Task):
@@ -324,11 +331,11 @@ class SessionLoop:
         self._task = None
         if waiting.future.cancelled():
             # The server stops, or nobody is left to read the answer.
-            self._reply_sent(self.session)
+            self._buffers.give_back(self.session)
             return
         try:
             reply = waiting.result()
-            if reply is not None and codec.encodes_slowly(reply):
+            if type(reply) is Polled and reply.size > QUICK_REPLY_SIZE_MAX and codec.encodes_slowly(reply):
                 self._task = asyncio.get_running_loop().create_task(self._reply_slowly(codec, incoming, reply))
                 return
             buffers = codec.encode_reply(incoming, reply)
@@ -427,7 +434,7 @@ class SessionLoop:
             buffers = await self._convert(partial(codec.encode_reply, incoming, reply))
         except asyncio.CancelledError:
             # The server stops, or nobody is left to read the answer.
-            self._reply_sent(self.session)
+            self._buffers.give_back(self.session)
             raise
         except Exception as error:  # noqa: BLE001 - looked at in _failure
             buffers = self._failure(codec, incoming, error)
@@ -466,15 +473,15 @@ class SessionLoop:
 
     def _send(self, incoming: Incoming, buffers: Sequence[Buffer]) -> None:
         is_last = incoming.closes or self.session.ended is not None or self._state is _FINISHING
-        reply_sent = self._reply_sent
         if not buffers or self._link.send(buffers):
             self._state = _CLOSED if is_last else _RECEIVING
-            reply_sent(self.session)
+            if self.session.lease is not None:
+                self._buffers.give_back(self.session)
         else:
             self.unsent_since = self._monotonic()
             self._state = _CLOSED if is_last else _SENDING
             # All of it is held until the last byte is taken.
-            self._reply_unread(self.session, sum(map(len, buffers)), incoming.is_copied)
+            self._buffers.unread(self.session, sum(map(len, buffers)), is_copied=incoming.is_copied)
         if is_last:
             if self._parked:
                 self._refuse_parked(_interrupted(self.session.ended))
@@ -484,7 +491,7 @@ class SessionLoop:
         """The transport has handed all of the last answer to the kernel."""
         if self.unsent_since is not None:
             self.unsent_since = None
-            self._reply_sent(self.session)
+            self._buffers.give_back(self.session)
             if self._state is _SENDING:
                 self._state = _RECEIVING
                 self._advance()
@@ -606,7 +613,7 @@ class SessionLoop:
         task = self._task
         if task is None:
             if self.unsent_since is not None:
-                self._reply_sent(self.session)
+                self._buffers.give_back(self.session)
             self._buffer.close()
             return
         # A request in progress is finished, so that no metadata change is left half done; only waiting is cancelled.

@@ -202,11 +202,11 @@ class SubscriptionLoop:
                 if self._credit is not None:
                     self._credit -= event.polled.message_count
                 # The text counts from now on, and what it was made from does not.
-                self._services.reply_unread(self.session, len(data), True)
+                self._services.buffers.unread(self.session, len(data), is_copied=True)
                 await self._send(data)
-                self._services.reply_sent(self.session)
+                self._services.buffers.give_back(self.session)
         finally:
-            self._services.reply_sent(self.session)
+            self._services.buffers.give_back(self.session)
 
     async def _wait_for_credit(self) -> int:
         while self._credit == 0:

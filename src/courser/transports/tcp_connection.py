@@ -131,16 +131,11 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
     # --- the session loop's side ---
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
-        """Send bytes. Returns True if the kernel has accepted all of them, or will get a copy at the end of the turn.
-
-        If it does not accept that copy, the client is not reading. The reply after that one then waits for it.
-        """
+        """Send bytes. Returns True if the kernel has accepted all, or will get a copy at the end of the turn."""
         held = self._held_replies
         if (held.last is not self or self.is_held) and self._is_writable and held.hold(self, buffers):
+            # If the kernel does not accept it then, the next reply waits.
             return True
-        return self._send_now(buffers)
-
-    def _send_now(self, buffers: Sequence[Buffer]) -> bool:
         self.write(buffers)
         return self._is_writable or self._is_gone or self._note_unread()
 
@@ -249,7 +244,8 @@ class TlsConnection(TcpConnection):
         """Send bytes. Returns True if the kernel has accepted nearly all of them."""
         if self._rest or sum(map(len, buffers)) > _CHUNK_SIZE:
             return self._send_in_chunks(buffers)
-        return self._send_now(buffers)
+        self.write(buffers)
+        return self._is_writable or self._is_gone or self._note_unread()
 
     def _send_in_chunks(self, buffers: Sequence[Buffer]) -> bool:
         self._rest.extend(memoryview(buffer) for buffer in buffers)

@@ -201,9 +201,7 @@ class ClassicCodec:
 
     # --- replies --------------------------------------------------------------------------------------
 
-    def encodes_slowly(self, reply: Reply) -> bool:
-        if type(reply) is not Polled:
-            return False
+    def encodes_slowly(self, reply: Polled) -> bool:
         size_max = _QUICK_MESSAGES_SIZE_MAX if self._evidence.dialect.has_long_header else QUICK_SIZE_MAX
         return reply.message_count > _QUICK_COUNT_MAX or reply.size > size_max
 

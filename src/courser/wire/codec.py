@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from courser.api.commands import Command
-from courser.api.replies import Reply
+from courser.api.replies import Polled, Reply
 from courser.errors import CourserError
 from courser.model.buffers import Buffer
 
@@ -60,6 +60,8 @@ class Cancellation(Incoming, eq=False, gc=False, kw_only=True):
 
 QUICK_SIZE_MAX = 256 * 1024
 """Bytes of a frame that every codec decodes without delaying other connections; for larger ones call ``is_slow``."""
+QUICK_REPLY_SIZE_MAX = 128 * 1024
+"""Bytes of messages that every codec encodes without delaying other connections; for more call ``encodes_slowly``."""
 
 
 class Codec(Protocol):
@@ -81,8 +83,8 @@ class Codec(Protocol):
         The command may refer to the memory of the frame.
         """
 
-    def encodes_slowly(self, reply: Reply) -> bool:
-        """Whether encoding a reply may take too long for the event loop."""
+    def encodes_slowly(self, reply: Polled) -> bool:
+        """Whether encoding a reply with messages may take too long for the event loop."""
 
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
         """The reply to a command that was carried out. It may refer to the memory of ``reply``."""

@@ -41,6 +41,7 @@ from courser.wire.vsr_login import read_login, sdk_name_of, sdk_of, version_of, 
 from courser.wire.vsr_replies import write_logged_in
 from courser.wire.vsr_requests import (
     NothingThere,
+    PollOfNothing,
     read_offset_content,
     read_poll,
     read_send,
@@ -162,6 +163,10 @@ class VsrCodec:
             size, command = headers.unpack_size_and_command(head)
             if HEADER_SIZE <= size <= self._frame_size_max and command == headers.COMMAND_REQUEST:
                 return size
+        return self._unusual_size(head, length)
+
+    def _unusual_size(self, head: memoryview, length: int) -> int | None:
+        """The size of a frame that is the first one, or has not come far enough to tell, or is refused."""
         if self._is_first and any(head[: headers.SIZE_POSITION]):
             raise FrameRefused("the first frame does not start with 48 zero bytes")
         if length < headers.SIZE_POSITION + 4:
@@ -208,31 +213,52 @@ class VsrCodec:
         if command != headers.COMMAND_REQUEST or size != len(frame):
             return _hang_up(incoming, f"a frame of kind {command} that claims to have {size} bytes")
         self._client = client
-        body = frame[HEADER_SIZE:]
+        body, dialect = frame[HEADER_SIZE:], self._dialect
         try:
-            if operation == NON_REPLICATED:
-                if code in self._dialect.deferred:
-                    return self._read_deferred(incoming, frame, code, body, is_logged_in=is_logged_in)
-                incoming.command = self._read_non_replicated(incoming, frame, code, body, is_logged_in=is_logged_in)
-            elif operation == SEND_MESSAGES:
-                _check_change_is_allowed(incoming, session, is_logged_in)
-                self._read_send(incoming, frame, body)
-            elif operation in self._dialect.changes:
-                _check_change_is_allowed(incoming, session, is_logged_in)
-                self._check_body(incoming, body)
-                if operation in WRITES:
-                    self._read_offset_change(incoming, frame, body)
-                else:
-                    self._read_change(incoming, body)
-            else:
-                self._read_session_request(incoming, session, body, is_logged_in=is_logged_in)
-        except _Refusal as refusal:
-            incoming.answer = refusal.answer if refusal.answer is not None else (self._status(incoming, refusal.code),)
-            incoming.reason = str(refusal)
-        except (Malformed, InvalidBatch) as error:
-            code = error.code if self._is_own else self._code_of_malformed(operation, error)
-            incoming.answer, incoming.reason = self._refuse(incoming, code, str(error)), str(error)
+            if code == _POLL_MESSAGES and operation == NON_REPLICATED and is_logged_in:
+                if client == NO_CLIENT or checksum != NO_CHECKSUM:
+                    _check_client(incoming)
+                    self._check_body(incoming, body)
+                incoming.command = read_poll(body, headers.incarnation_of(frame) if dialect.has_incarnations else 0)
+                return incoming
+            return self._decode_other(incoming, frame, session, code, body, is_logged_in=is_logged_in)
+        except (_Refusal, Malformed, InvalidBatch, PollOfNothing) as error:
+            self._refuse_invalid(incoming, error)
         return incoming
+
+    def _decode_other(
+        self, incoming: VsrIncoming, frame: memoryview, session: int, code: int, body: memoryview, *, is_logged_in: bool
+    ) -> Incoming:
+        operation = incoming.operation
+        if operation == NON_REPLICATED:
+            if code in self._dialect.deferred:
+                return self._read_deferred(incoming, frame, code, body, is_logged_in=is_logged_in)
+            incoming.command = self._read_non_replicated(incoming, frame, code, body, is_logged_in=is_logged_in)
+        elif operation == SEND_MESSAGES:
+            _check_change_is_allowed(incoming, session, is_logged_in)
+            self._read_send(incoming, frame, body)
+        elif operation in self._dialect.changes:
+            _check_change_is_allowed(incoming, session, is_logged_in)
+            self._check_body(incoming, body)
+            if operation in WRITES:
+                self._read_offset_change(incoming, frame, body)
+            else:
+                self._read_change(incoming, body)
+        else:
+            self._read_session_request(incoming, session, body, is_logged_in=is_logged_in)
+        return incoming
+
+    def _refuse_invalid(self, incoming: VsrIncoming, error: Exception) -> None:
+        """Answer a request that is not carried out."""
+        incoming.reason = str(error)
+        if isinstance(error, _Refusal):
+            incoming.answer = error.answer if error.answer is not None else (self._status(incoming, error.code),)
+        elif isinstance(error, PollOfNothing):
+            incoming.answer = (self._empty_poll(incoming, 0),)
+        else:
+            assert isinstance(error, Malformed | InvalidBatch)
+            code = error.code if self._is_own else self._code_of_malformed(incoming.operation, error)
+            incoming.answer = self._refuse(incoming, code, incoming.reason)
 
     @property
     def _may_be_idempotent(self) -> bool:
@@ -258,7 +284,7 @@ class VsrCodec:
         if command.batches[0].producer is not None and not self._may_be_idempotent:
             return None
         client, checksum, request, content = taken[:4]
-        if self._duplicates.recall_write(request, SEND_MESSAGES, content) is not None:
+        if request == self._duplicates.last_write[0]:
             return None
         self._client = client
         return VsrIncoming(command, None, "", False, False, client, checksum, request, SEND_MESSAGES, content)
@@ -277,19 +303,11 @@ class VsrCodec:
     def _read_non_replicated(
         self, incoming: VsrIncoming, frame: memoryview, code: int, body: memoryview, *, is_logged_in: bool
     ) -> c.Command:
-        dialect, is_poll = self._dialect, code == _POLL_MESSAGES
-        # A poll as usual passes all checks.
-        if not is_poll or not is_logged_in or incoming.client == NO_CLIENT or incoming.checksum != NO_CHECKSUM:
-            _check_client(incoming)
-            _check_read_is_allowed(incoming, code, is_logged_in)
-            self._check_body(incoming, body)
+        dialect = self._dialect
+        _check_client(incoming)
+        _check_read_is_allowed(incoming, code, is_logged_in)
+        self._check_body(incoming, body)
         incarnation = headers.incarnation_of(frame) if dialect.has_incarnations else 0
-        if is_poll:
-            poll = read_poll(body, incarnation)
-            if poll.partition_id is None:
-                # Members of a group know their partitions and name one.
-                raise _Refusal((self._empty_poll(incoming, 0),), "a poll for a consumer group cannot name a partition")
-            return poll
         reader = dialect.reads.get(code)
         if reader is not None:
             try:
@@ -400,7 +418,7 @@ class VsrCodec:
 
     # --- replies --------------------------------------------------------------------------------------
 
-    def encodes_slowly(self, reply: Reply) -> bool:
+    def encodes_slowly(self, reply: Polled) -> bool:
         """Messages are sent as they are stored."""
         del reply
         return False
@@ -408,31 +426,28 @@ class VsrCodec:
     def encode_reply(self, incoming: Incoming, reply: Reply | None) -> Sequence[Buffer]:
         assert isinstance(incoming, VsrIncoming)
         if type(reply) is Sent:
-            answer = headers.sent_reply(
-                incoming.client,
-                incoming.checksum,
-                incoming.request,
-                reply.stream_id,
-                reply.topic_id,
-                reply.partition_id,
-                reply.base_offset,
+            # fmt: off
+            answer = headers.pack_sent(
+                headers.SENT_SIZE, headers.COMMAND_REPLY, incoming.checksum, incoming.client, 0, 0, incoming.request,
+                SEND_MESSAGES, 0, 1, reply.stream_id, reply.topic_id, reply.partition_id, reply.base_offset,
             )
-            self._duplicates.remember_write(incoming.request, SEND_MESSAGES, incoming.content, answer)
+            # fmt: on
+            self._duplicates.last_write = incoming.request, SEND_MESSAGES, incoming.content, answer
             return (answer,)
         if type(reply) is Polled:
-            return (
-                self._dialect.polled_head(
-                    incoming.client,
-                    incoming.checksum,
-                    incoming.request,
-                    reply.partition_id,
-                    reply.current_offset,
-                    reply.message_count,
-                    reply.size,
-                    reply.incarnation,
-                ),
-                *reply.pieces,
+            dialect = self._dialect
+            context = (reply.incarnation, 0, reply.incarnation) if dialect.has_incarnations else ()
+            # fmt: off
+            head = dialect.pack_polled(
+                dialect.polled_size + reply.size, headers.COMMAND_REPLY, incoming.checksum, incoming.client, 0, 0,
+                incoming.request, NON_REPLICATED, 0, reply.partition_id, reply.current_offset, reply.message_count,
+                *context,
             )
+            # fmt: on
+            return (head, *reply.pieces)
+        return self._encode_other(incoming, reply)
+
+    def _encode_other(self, incoming: VsrIncoming, reply: Reply | None) -> Sequence[Buffer]:
         command = incoming.command
         assert command is not None
         if isinstance(reply, Fetched):
@@ -503,14 +518,13 @@ class VsrCodec:
         return header + body
 
     def _empty_poll(self, incoming: VsrIncoming, partition_id: int) -> bytes:
-        head = self._dialect.polled_head
-        return head(incoming.client, incoming.checksum, incoming.request, partition_id, 0, 0)
+        return b"".join(self.encode_reply(incoming, Polled(partition_id, 0, 0, (), 0)))
 
     def _remember(self, incoming: VsrIncoming, answer: bytes) -> None:
         """Keep the reply to a command that was carried out, in case the request is repeated."""
         operation = incoming.operation
         if operation in WRITES:
-            self._duplicates.remember_write(incoming.request, operation, incoming.content, answer)
+            self._duplicates.last_write = incoming.request, operation, incoming.content, answer
         elif operation in self._dialect.changes:
             self._duplicates.remember_change(incoming.request, operation, incoming.checksum, answer)
 

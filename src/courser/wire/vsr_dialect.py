@@ -47,8 +47,10 @@ class VsrDialect:
     """Whether batches may say which idempotent producer sent them."""
     secret_size: int
     """Bytes of the secret in a login."""
-    polled_head: Callable[..., bytes]
+    pack_polled: Callable[..., bytes]
     """The reply to a poll up to its batches."""
+    polled_size: int
+    """Bytes of that."""
     reads: Mapping[int, RequestReader]
     """The readers of requests that change nothing, by code; polls have their own."""
     deferred: Mapping[int, vsr_waiting.DeferredReader | None]
@@ -81,7 +83,8 @@ SDK_0_9 = VsrDialect(
     has_incarnations=False,
     has_producers=False,
     secret_size=0,
-    polled_head=headers.polled_head,
+    pack_polled=headers.pack_polled,
+    polled_size=headers.POLLED_SIZE,
     reads=vsr_requests.READERS_OF_CODES,
     deferred={},
     changes=vsr_requests.READERS_OF_OPERATIONS,
@@ -133,7 +136,8 @@ PROTOCOL_0_12_0 = replace(
     has_request_checksums=False,
     has_incarnations=True,
     secret_size=32,
-    polled_head=headers.polled_head_with_context,
+    pack_polled=headers.pack_polled_with_context,
+    polled_size=headers.POLLED_WITH_CONTEXT_SIZE,
     reads=_without(SDK_0_9.reads, _GONE_CODES) | _NEW_READS,
     deferred=vsr_waiting.READERS_0_12_0,
     changes=_CHANGES_0_12,

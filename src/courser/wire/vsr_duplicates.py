@@ -35,6 +35,9 @@ Recalled: TypeAlias = DuplicateVerdict | bytes
 """A verdict, or the earlier reply."""
 
 
+_NO_WRITE = (-1, 0, b"", b"")
+
+
 @dataclass(frozen=True, slots=True)
 class _Answered:
     operation: int
@@ -45,22 +48,21 @@ class _Answered:
 class DuplicateTable:
     """The requests of one connection since its login."""
 
-    __slots__ = ("_answers", "_highest", "_last_answer", "_last_write", "_size")
+    __slots__ = ("_answers", "_highest", "_size", "last_write")
 
     def __init__(self) -> None:
         self._answers: OrderedDict[int, _Answered] = OrderedDict()
         """By request number; the latest last."""
         self._size = 0
         self._highest = 0
-        self._last_write: tuple[int, int, bytes] | None = None
-        self._last_answer = b""
+        self.last_write = _NO_WRITE
+        """The last send, stored or deleted offset: its number, operation and content, and the reply."""
 
     def reset(self) -> None:
         """A new login: numbers start anew."""
         self._answers.clear()
         self._size = self._highest = 0
-        self._last_write = None
-        self._last_answer = b""
+        self.last_write = _NO_WRITE
 
     # --- changes to metadata --------------------------------------------------------------------------
 
@@ -89,13 +91,4 @@ class DuplicateTable:
 
     def recall_write(self, request: int, operation: int, content: bytes) -> bytes | None:
         """The reply to the last send or stored offset, if this one is the same."""
-        last = self._last_write
-        # Nearly always the number is another one.
-        if last is None or last[0] != request:
-            return None
-        return self._last_answer if last == (request, operation, content) else None
-
-    def remember_write(self, request: int, operation: int, content: bytes, answer: bytes) -> None:
-        """Remember a send, or a stored or deleted offset."""
-        self._last_write = (request, operation, content)
-        self._last_answer = answer
+        return self.last_write[3] if self.last_write[:3] == (request, operation, content) else None

@@ -158,9 +158,19 @@ def incarnation_of(frame: memoryview) -> int:
 
 _pack_request = _REQUEST.pack
 _pack_reply = _REPLY.pack
-_pack_sent = _SENT.pack
-_pack_polled = _POLLED.pack
-_pack_polled_with_context = _POLLED_WITH_CONTEXT.pack
+pack_sent = _SENT.pack
+"""The whole reply to a send: size (``SENT_SIZE``), command, checksum, client, 0, 0, request, operation, status, count,
+stream, topic, partition, base offset."""
+SENT_SIZE = HEADER_SIZE + 24
+pack_polled = _POLLED.pack
+"""The reply to a poll up to its batches: size (``POLLED_SIZE`` and the batches), the same as far as the status, then
+partition, current offset, number of messages."""
+POLLED_SIZE = HEADER_SIZE + 16
+pack_polled_with_context = _POLLED_WITH_CONTEXT.pack
+"""The same with the context that SDK 0.10 sends back with its next requests for the partition: incarnation, 0,
+incarnation. The journal entry that created the partition is also the one that the context is valid from: no change to
+other metadata makes the client look for the partition again."""
+POLLED_WITH_CONTEXT_SIZE = HEADER_SIZE + 40
 
 
 def frame_size_of(head: memoryview) -> int:
@@ -182,90 +192,6 @@ def reply_header(
     """The header of a reply whose body follows."""
     return _pack_reply(
         HEADER_SIZE + body_size, COMMAND_REPLY, checksum, client, commit, commit, request, operation, status
-    )
-
-
-def sent_reply(
-    client: bytes, checksum: bytes, request: int, stream_id: int, topic_id: int, partition_id: int, base_offset: int
-) -> bytes:
-    """The whole reply to a send, in one piece because it is so frequent."""
-    return _pack_sent(
-        HEADER_SIZE + 24,
-        COMMAND_REPLY,
-        checksum,
-        client,
-        0,
-        0,
-        request,
-        SEND_MESSAGES,
-        0,
-        1,
-        stream_id,
-        topic_id,
-        partition_id,
-        base_offset,
-    )
-
-
-def polled_head(
-    client: bytes,
-    checksum: bytes,
-    request: int,
-    partition_id: int,
-    current_offset: int,
-    message_count: int,
-    batches_size: int = 0,
-    incarnation: int = 0,
-) -> bytes:
-    """The reply to a poll up to its batches. SDK 0.9 does not ask for the incarnation."""
-    del incarnation
-    return _pack_polled(
-        HEADER_SIZE + 16 + batches_size,
-        COMMAND_REPLY,
-        checksum,
-        client,
-        0,
-        0,
-        request,
-        NON_REPLICATED,
-        0,
-        partition_id,
-        current_offset,
-        message_count,
-    )
-
-
-def polled_head_with_context(
-    client: bytes,
-    checksum: bytes,
-    request: int,
-    partition_id: int,
-    current_offset: int,
-    message_count: int,
-    batches_size: int = 0,
-    incarnation: int = 0,
-) -> bytes:
-    """``polled_head`` with the context that SDK 0.10 sends back with its next requests for the partition.
-
-    The journal entry that created the partition is also the one that the context is valid from: no change to other
-    metadata makes the client look for the partition again.
-    """
-    return _pack_polled_with_context(
-        HEADER_SIZE + 40 + batches_size,
-        COMMAND_REPLY,
-        checksum,
-        client,
-        0,
-        0,
-        request,
-        NON_REPLICATED,
-        0,
-        partition_id,
-        current_offset,
-        message_count,
-        incarnation,
-        0,
-        incarnation,
     )
 
 

@@ -67,6 +67,10 @@ class NothingThere(Exception):
     """A request that the original server answers with "not found" without checking its state."""
 
 
+class PollOfNothing(Exception):
+    """A poll for a consumer group that names no partition: it gets no messages."""
+
+
 # --- messages -----------------------------------------------------------------------------------------
 
 
@@ -140,7 +144,7 @@ def read_offset_content(body: memoryview) -> bytes:
 
 
 def read_poll(body: memoryview, incarnation: int = 0) -> c.PollMessages:
-    """Decode a poll. A single consumer that names no partition reads the first one."""
+    """Decode a poll. A single consumer that names no partition reads the first one; members of a group name theirs."""
     head_size = min(len(body) - _POLL_TAIL.size, POLL_HEAD_SIZE_MAX)
     if head_size < 0:
         raise Malformed("a poll is truncated")
@@ -149,8 +153,15 @@ def read_poll(body: memoryview, incarnation: int = 0) -> c.PollMessages:
     kind = POLLING_KINDS.get(kind_number)
     if kind is None:
         raise Malformed(f"unknown polling strategy {kind_number}")
-    partition = partition_id if has_partition == 1 else _unnamed_partition(consumer)
-    return c.PollMessages(consumer, stream, topic, partition, kind, value, count, auto_commit != 0, incarnation)
+    if has_partition != 1:
+        partition_id = _first_partition(consumer)
+    return c.PollMessages(consumer, stream, topic, partition_id, kind, value, count, auto_commit != 0, incarnation)
+
+
+def _first_partition(consumer: Consumer) -> int:
+    if consumer.kind is not ConsumerKind.CONSUMER:
+        raise PollOfNothing("a poll for a consumer group must name a partition")
+    return 0
 
 
 def _unnamed_partition(consumer: Consumer) -> int | None:

@@ -130,7 +130,7 @@ class AccessControl:
     """Answers from the state as it is now."""
 
     def __init__(self, state: CatalogState) -> None:
-        self._users = state.users
+        self.users = state.users
         self._tests = {
             action: _Tests(
                 _values(rule.everywhere, GlobalPermissions),
@@ -143,7 +143,7 @@ class AccessControl:
     def user(self, session: Session) -> User:
         """Who is logged in. Raises ``CommandRejected``: nobody (40), or an inactive user (47)."""
         user_id = session.user_id
-        user = None if user_id is None else self._users.get(user_id)
+        user = None if user_id is None else self.users.get(user_id)
         if user is None:
             raise CommandRejected(ErrorCode.UNAUTHENTICATED, "nobody is logged in on this connection")
         if not user.is_active:

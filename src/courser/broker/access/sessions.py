@@ -4,7 +4,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from courser.broker.access.access_tokens import Access
 from courser.errors import CommandRejected, CourserError, ErrorCode
@@ -12,6 +12,9 @@ from courser.model.clock import Clock
 from courser.model.messaging import Transport
 from courser.model.metrics import OTHER
 from courser.model.trace_context import TraceContext
+
+if TYPE_CHECKING:
+    from courser.broker.partition.read_buffers import LeasedBuffer
 
 _UNKNOWN_SIZE = 2**62
 """Bytes of the last poll of a connection that has not polled yet: it may ask for much."""
@@ -43,6 +46,7 @@ class Session:
         "has_failed_login",
         "last_poll_size",
         "last_seen",
+        "lease",
         "login_hash",
         "move_count",
         "on_end",
@@ -94,6 +98,8 @@ class Session:
         """Stream, topic and group ids of its memberships."""
         self.last_poll_size = _UNKNOWN_SIZE
         """Bytes of the last poll: the next one is likely to be as large."""
+        self.lease: LeasedBuffer | None = None
+        """The memory of a reply that the kernel does not have yet (``ReadBuffers``)."""
         self.ended: CourserError | None = None
         """Why the server ended the session, or None: the reply to a request that is still received."""
         self.waiting: asyncio.Future[bool] | None = None

@@ -21,7 +21,7 @@ from courser.broker.messages.poll_turns import LIGHT_SIZE, PollTurns
 from courser.broker.messages.row_counts import RowCounts
 from courser.broker.messages.searching import SEARCH_COUNT, SEARCH_SIZE, search
 from courser.broker.partition.partition import Partition
-from courser.broker.partition.partition_reader import Question
+from courser.broker.partition.partition_reader import PartitionReader, Question
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry, check_incarnation
 from courser.broker.partition.read_buffers import ReadBuffers
 from courser.broker.partition.recent_reads import RecentReads
@@ -173,9 +173,8 @@ class Polls:
     ) -> Polled | Waiting[Polled]:
         """Read for a client. What is gone or damaged is passed over and counted.
 
-        Raises:
-            CommandRejected: no such partition (3007), another one than the client means (87), or one of a group that is
-            not the member's (5006, 5009).
+        Raises ``CommandRejected``: no such partition (3007), another one than the client means (87), or one that is not
+        the group member's (5006, 5009).
         """
         topic = self._partitions.topics.get(address) or self._partitions.at(address)
         partition, key = self.target(session, topic, command.consumer, command.partition_id)
@@ -215,7 +214,7 @@ class Polls:
     def polled(self, partition: Partition, result: ReadResult | None) -> Polled:
         """The reply to a poll. What was passed over is counted."""
         log, reader = partition.log, partition.reader
-        current_offset = max(log.readable_end - 1, 0)
+        current_offset = max((log.readable_end if log.ledger.state.gaps else log.visible_end) - 1, 0)
         if result is None:
             return Polled(log.identity.partition_id, current_offset, 0, (), 0, log.identity.incarnation)
         for skipped in result.skipped:
@@ -251,18 +250,9 @@ class Polls:
         return await found if isinstance(found, Waiting) else found
 
     def _try_read(
-        self,
-        session: Session,
-        partition: Partition,
-        offset: int,
-        count: int,
-        size_max: int,
-        has_turn: bool = False,
+        self, session: Session, partition: Partition, offset: int, count: int, size_max: int, has_turn: bool = False
     ) -> ReadResult | Waiting[ReadResult | None] | None:
-        """Messages from ``offset`` on, or None if there is nothing; or what has to be waited for.
-
-        ``has_turn``: it has waited for its turn among large polls.
-        """
+        """Messages from ``offset`` on, or what has to be waited for. ``has_turn``: it waited for one (large polls)."""
         log, reader = partition.log, partition.reader
         visible_end = log.visible_end
         if not count or offset >= visible_end:
@@ -271,13 +261,8 @@ class Polls:
             return None
         if session.last_poll_size > LIGHT_SIZE and not has_turn and self._turns.is_spent:
             return attempt(self._read_in_turn(session, partition, offset, count, size_max))
-        if reader.followed_count:
-            shared = self.recent.find(session, partition, (offset, count, size_max, log.epoch))
-            if shared is not None:
-                session.last_poll_size = shared.size
-                # It costs no read, but is sent, and perhaps converted.
-                self._turns.note(shared.size)
-                return shared
+        if reader.followed_count and (shared := self._find_recent(session, partition, offset, count, size_max)):
+            return shared
         buffer, leased_size = self._buffers.lease(session, size_max)
         found: ReadResult | Waiting[ReadResult] | None = None
         if buffer is not None:
@@ -296,6 +281,17 @@ class Polls:
                 return found
         question = offset, count, size_max, log.epoch
         return attempt(self._read_patiently(session, partition, question, leased_size, buffer, found))
+
+    def _find_recent(
+        self, session: Session, partition: Partition, offset: int, count: int, size_max: int
+    ) -> ReadResult | None:
+        """What another reader of the partition has just read."""
+        shared = self.recent.find(session, partition, (offset, count, size_max, partition.log.epoch))
+        if shared is not None:
+            session.last_poll_size = shared.size
+            # It costs no read, but is sent, and perhaps converted.
+            self._turns.note(shared.size)
+        return shared
 
     def _note_large(
         self, session: Session, partition: Partition, question: Question, result: ReadResult, visible_end: int
@@ -639,22 +635,26 @@ async def wait_for_any(
 
 def start_of_poll(partition: Partition, key: ConsumerKey, command: PollMessages) -> int | None:
     """The offset at which a poll begins to read; None if it must be looked up (``find_start_of_poll``)."""
-    log, kind = partition.log, command.kind
+    log, reader, kind = partition.log, partition.reader, command.kind
     if kind is _NEXT:
         stored = log.offsets.get(key)
-        return partition.reader.start_offset if stored is None else stored + 1
-    if kind is _OFFSET:
+        if stored is not None:
+            return stored + 1
+    elif kind is _OFFSET:
         return command.value
-    if kind is _FIRST:
-        return partition.reader.start_offset
-    if kind is _LAST:
-        if partition.reader.past is not None:
-            return None
-        try:
-            return partition.reader.disk.offset_of_last(command.count, wait=False)
-        except BlockingIOError:
-            return None
-    return None
+    elif kind is not _FIRST:
+        return _start_of_last(reader, command.count) if kind is _LAST else None
+    # As ``reader.start_offset``.
+    return log.start_offset if reader.past is None else reader.start_offset
+
+
+def _start_of_last(reader: PartitionReader, count: int) -> int | None:
+    if reader.past is not None:
+        return None
+    try:
+        return reader.disk.offset_of_last(count, wait=False)
+    except BlockingIOError:
+        return None
 
 
 async def find_start_of_poll(partition: Partition, command: PollMessages) -> int:

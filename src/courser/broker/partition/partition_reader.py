@@ -67,15 +67,10 @@ class PartitionReader:
     def try_read(
         self, offset: int, count: int, size_max: int, buffer: ReadBuffer | None = None
     ) -> ReadResult | Waiting[ReadResult]:
-        """Messages from ``offset`` on, as ``LogReader.read`` gives them; or what has to be waited for.
-
-        Raises:
-            MemoryNeeded: ``buffer`` may not have enough memory.
-            ArchiveFailure: only the archive has them, and it cannot be read.
-        """
+        """Messages from ``offset`` on, as ``LogReader.read`` gives and raises; or what has to be waited for."""
         if self.past is None and self._verification is None:
             with suppress(BlockingIOError):
-                # By position, as all of these calls: Python 3.11 takes longer to pass arguments by name.
+                # By position: Python 3.11 takes longer to pass arguments by name.
                 return self.disk.read(offset, count, size_max, buffer, False)
         if self.past is not None:
             return self.past.try_read(self._log, self._try_verified, offset, count, size_max, buffer)

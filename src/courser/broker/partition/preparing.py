@@ -178,7 +178,7 @@ def load_window(log: PartitionLog, reader: LogReader, limits: Deduplication, clo
     latest = monotonic - limits.age_max
     offset = max(reader.offset_of_last(limits.count_max), reader.offset_at_time(max(now - limits.age_max, 0)))
     while offset < log.visible_end:
-        buffer.reset()
+        buffer.used = 0
         result = reader.read(offset, _READ_SIZE, _READ_SIZE, buffer)
         for piece in result.pieces:
             for ids, first_offset, timestamp in ids_in(piece):

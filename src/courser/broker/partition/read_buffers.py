@@ -52,11 +52,6 @@ class LeasedBuffer(ReadBuffer):
         self.is_dropped = False
         """Whether somebody who is not counted any more may still use it: then nobody else ever does."""
 
-    def lease(self, size: int) -> None:
-        """It may be filled with so many bytes."""
-        self.leased_size = size
-        self.piece_size_max = max(size, _PIECE_SIZE_MIN)
-
 
 class ReadBuffers:
     """The buffers of all connections. The one that was given back last is used first: it is still in the caches."""
@@ -68,18 +63,14 @@ class ReadBuffers:
         self._free: list[LeasedBuffer] = []
         self.kept_size = 0
         """Bytes of the buffers that wait. They are not in the ledger."""
-        self._leases: dict[Session, LeasedBuffer] = {}
         self._is_due = False
         self.on_shortage: Callable[[int, Session | None], None] | None = None
         """Set by whoever can free memory by cutting off clients that do not read. Called with the bytes that are
         missing; and with the session whose reply takes them already, or None if somebody waits for them."""
 
     def lease(self, session: Session, size_max: int) -> tuple[ReadBuffer | None, int]:
-        """Memory for the reply to this session, and how many bytes it may have at most.
-
-        None if there is no room: then ``lease_later`` is to be asked for so many bytes.
-        """
-        if self._leases:
+        """Memory for the reply to this session, and the bytes that it may have. None: ask ``lease_later`` for those."""
+        if session.lease is not None:
             self.give_back(session)
         ledger = self.ledger
         room = ledger.large_size_max - ledger.size
@@ -106,10 +97,10 @@ class ReadBuffers:
 
     def unread(self, session: Session, size: int, *, is_copied: bool) -> None:
         """The kernel has not taken all of a reply of ``size`` bytes. ``is_copied``: it is not in the leased memory."""
-        buffer = self._leases.get(session)
+        buffer = session.lease
         if buffer is None or is_copied or not buffer.capacity:
             self.give_back(session)
-            buffer = self._leases[session] = LeasedBuffer(0)
+            buffer = session.lease = LeasedBuffer(0)
         else:
             # All of it is held for as long as the client does not read, however little of it is used.
             size = max(buffer.capacity, buffer.leased_size)
@@ -120,48 +111,45 @@ class ReadBuffers:
 
     def size_of(self, session: Session) -> int:
         """Bytes that the reply to this session takes; its share, if others get the same."""
-        buffer = self._leases.get(session)
+        buffer = session.lease
         return 0 if buffer is None else buffer.leased_size // buffer.user_count
 
     def settle(self, session: Session, size: int) -> bool:
-        """The reply has, or will have, so many bytes: more than were leased if it is one large message.
-
-        False: there is no room for it now.
-        """
-        buffer, ledger = self._leases[session], self.ledger
+        """The reply has, or will have, so many bytes: more than leased if one message is large. False: no room now."""
+        buffer, ledger = session.lease, self.ledger
+        assert buffer is not None, "it was leased for this reply"
         leased_size = buffer.leased_size
         ledger.size -= leased_size
         if size <= leased_size:
             ledger.size += size
-            buffer.leased_size = size
         elif self._reserve(size):
-            buffer.lease(size)
+            buffer.piece_size_max = max(size, _PIECE_SIZE_MIN)
         else:
             ledger.size += leased_size
             return False
+        buffer.leased_size = size
         if ledger.waiting_count:
             ledger.serve()
         return True
 
     def give_back(self, session: Session) -> None:
         """The reply is sent, or nobody is left to read it. Harmless for a session that has no lease."""
-        if self._leases:
-            buffer = self._leases.pop(session, None)
-            if buffer is not None:
-                self.release(buffer)
+        buffer = session.lease
+        if buffer is not None:
+            session.lease = None
+            self.release(buffer)
 
     def drop(self, session: Session) -> None:
         """Use this memory no more: somebody may still write into it, or read it. Harmless if there is none."""
-        buffer = self._leases.pop(session, None)
-        if buffer is not None:
-            buffer.is_dropped = True
-            self.release(buffer)
+        if session.lease is not None:
+            session.lease.is_dropped = True
+            self.give_back(session)
 
     # --- replies that several connections get ---
 
     def hold(self, session: Session) -> LeasedBuffer | None:
         """Keep what is in this session's buffer, until ``release``. None if it has none."""
-        buffer = self._leases.get(session)
+        buffer = session.lease
         if buffer is not None:
             buffer.user_count += 1
         return buffer
@@ -170,7 +158,7 @@ class ReadBuffers:
         """This session's reply is in a buffer that is held."""
         self.give_back(session)
         buffer.user_count += 1
-        self._leases[session] = buffer
+        session.lease = buffer
 
     def release(self, buffer: LeasedBuffer) -> None:
         """One user less. After the last one, the memory is used for other replies."""
@@ -180,7 +168,6 @@ class ReadBuffers:
         ledger, capacity = self.ledger, buffer.capacity
         ledger.size -= buffer.leased_size
         if not buffer.is_dropped and capacity and self.kept_size + capacity <= self._kept_size_max:
-            buffer.reset()
             self._free.append(buffer)
             self.kept_size += capacity
         if ledger.waiting_count:
@@ -190,11 +177,14 @@ class ReadBuffers:
         if self._free:
             buffer = self._free.pop()
             self.kept_size -= buffer.capacity
+            # What it held is overwritten from now on.
+            buffer.used = 0
             buffer.user_count = 1
         else:
             buffer = LeasedBuffer()
-        buffer.lease(size)
-        self._leases[session] = buffer
+        buffer.leased_size = size
+        buffer.piece_size_max = max(size, _PIECE_SIZE_MIN)
+        session.lease = buffer
         return buffer
 
     def _reserve(self, size: int) -> bool:
