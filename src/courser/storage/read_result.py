@@ -111,6 +111,21 @@ class ReadBuffer:
         return larger
 
 
+class LeasedBuffer(ReadBuffer):
+    """A buffer that knows how large it is, and who needs it. A reply that was copied has one of no bytes."""
+
+    __slots__ = ("is_dropped", "leased_size", "user_count")
+
+    def __init__(self, size: int = DEFAULT_LIMITS.read_buffer_size) -> None:
+        super().__init__(size)
+        self.leased_size = 0
+        """Bytes in the ledger."""
+        self.user_count = 1
+        """Connections whose reply is in it, and those who hold it."""
+        self.is_dropped = False
+        """Whether somebody who is not counted any more may still use it: then nobody else ever does."""
+
+
 class Collector:
     """Collects the batches of one read, up to its limits."""
 

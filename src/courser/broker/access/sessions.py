@@ -4,7 +4,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from courser.broker.access.access_tokens import Access
 from courser.errors import CommandRejected, CourserError, ErrorCode
@@ -12,9 +12,7 @@ from courser.model.clock import Clock
 from courser.model.messaging import Transport
 from courser.model.metrics import OTHER
 from courser.model.trace_context import TraceContext
-
-if TYPE_CHECKING:
-    from courser.broker.partition.read_buffers import LeasedBuffer
+from courser.storage.read_result import LeasedBuffer
 
 _UNKNOWN_SIZE = 2**62
 """Bytes of the last poll of a connection that has not polled yet: it may ask for much."""

@@ -18,7 +18,7 @@ from functools import partial
 
 from courser.broker.access.sessions import Session
 from courser.model.memory_ledger import MemoryLedger
-from courser.storage.read_result import ReadBuffer
+from courser.storage.read_result import LeasedBuffer, ReadBuffer
 from courser.storage.settings import DEFAULT_LIMITS
 
 _MIB = 1024 * 1024
@@ -36,21 +36,6 @@ _LEASE_PART = 8
 """A poll gets at most one eighth of what is left, so that the first ones do not take everything."""
 _SHORTAGE_INTERVAL = 0.1
 """Seconds between two attempts to find memory for polls that wait."""
-
-
-class LeasedBuffer(ReadBuffer):
-    """A buffer that knows how large it is, and who needs it. A reply that was copied has one of no bytes."""
-
-    __slots__ = ("is_dropped", "leased_size", "user_count")
-
-    def __init__(self, size: int = DEFAULT_LIMITS.read_buffer_size) -> None:
-        super().__init__(size)
-        self.leased_size = 0
-        """Bytes in the ledger."""
-        self.user_count = 1
-        """Connections whose reply is in it, and those who hold it."""
-        self.is_dropped = False
-        """Whether somebody who is not counted any more may still use it: then nobody else ever does."""
 
 
 class ReadBuffers:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from courser.broker.access.sessions import Session
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_reader import Question
-from courser.broker.partition.read_buffers import LeasedBuffer, ReadBuffers
-from courser.storage.read_result import ReadResult
+from courser.broker.partition.read_buffers import ReadBuffers
+from courser.storage.read_result import LeasedBuffer, ReadResult
 
 _MIB = 1024 * 1024
 _SHARED_SIZE_MAX = 2 * _MIB
