@@ -750,9 +750,6 @@ class GetTopicDurability(Command, frozen=True):
     topic: Identifier
 
 
-# --- consumer groups, from outside --------------------------------------------------------------------
-
-
 @command(60018, r.GroupLag, Action.READ_TOPIC, http=f"GET {_TOPIC}/consumer-groups/{{group}}/lag")
 class GetGroupLag(Command, frozen=True):
     """How far a consumer group is behind, in messages and in time."""
@@ -775,15 +772,12 @@ class ResetGroupOffsets(Command, frozen=True):
     """A partition, and the next offset that the group reads there. At offset 0 nothing remains stored."""
 
 
-# --- metrics ------------------------------------------------------------------------------------------
+# --- commands of our own: what a server does, for operators and the console ---------------------------
 
 
 @command(60017, r.MetricsText, Action.READ_SERVER)
 class GetMetrics(Command, frozen=True):
     """All metrics of the server."""
-
-
-# --- commands of our own: what a server does, for operators and the console ---------------------------
 
 
 @command(60030, o.OneTimeToken, is_audited=True, http="POST /personal-access-tokens/one-time")

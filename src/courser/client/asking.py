@@ -21,8 +21,8 @@ class Asking:
         self._encryptor = encryptor
         self._tracing = tracing
 
-    async def _ask(self, command: Command, kind: type[Answer]) -> Answer:
-        return await self._link.ask(command, kind)
+    def _ask(self, command: Command, kind: type[Answer]) -> Awaitable[Answer]:
+        return self._link.ask(command, kind)
 
     async def _ensure(self, command: Command, kind: type[Answer], find: Callable[[], Awaitable[Answer]]) -> Answer:
         """Create something, or return what ``find`` finds if it exists already."""

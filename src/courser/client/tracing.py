@@ -16,8 +16,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from courser import __version__
 from courser.client.messages import Headers, Message, SendMessage
+from courser.model.trace_context import PARENT
 
-_PARENT = "traceparent"
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
@@ -47,7 +47,7 @@ class Tracing:
 
         Headers that have a context already stay as they are: whoever sends a message on knows best.
         """
-        if headers and _PARENT in headers:
+        if headers and PARENT in headers:
             return headers
         span = self._tracer.start_span(f"send {place}", kind=trace.SpanKind.PRODUCER, attributes=_facts(place, 1))
         span.end()
@@ -61,7 +61,7 @@ class Tracing:
         ) as span:
             yield [
                 message
-                if message.headers and _PARENT in message.headers
+                if message.headers and PARENT in message.headers
                 else msgspec.structs.replace(message, headers=_with_context(message.headers, span))
                 for message in messages
             ]
