@@ -10,7 +10,7 @@ import click
 from courser.bench.plan import Mode, Plan, parse_spread
 from courser.cli.options import make_option
 from courser.cli.quantity_words import BYTE_SIZE, DURABILITY, Quantity
-from courser.model.quantities import SECOND, parse_duration
+from courser.model.quantities import parse_seconds
 
 _SECONDS = 5.0
 """Default duration of a run."""
@@ -18,10 +18,7 @@ _SECONDS = 5.0
 
 def _parse_seconds(text: str) -> float:
     """Seconds, as a plain number or with a unit."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = parse_duration(text) / SECOND
+    number = parse_seconds(text)
     if not 0 <= number < math.inf:
         raise ValueError('a time such as "5" or "1m"')
     return number

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from courser.client.argument_checks import has_type
 from courser.errors import TargetRefused
-from courser.model.quantities import parse_duration
+from courser.model.quantities import parse_seconds
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8090
@@ -25,7 +25,6 @@ _TOKEN_LENGTH_MIN = 32
 """Of what is taken as a token. A user name has up to 50 characters, but rarely that many."""
 _TOKEN_PREFIX = "iggypat-"
 """Of the tokens in Iggy's examples."""
-_SECOND = 1_000_000
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -209,7 +208,7 @@ def _value_of(key: str, text: str) -> object:
         if _KINDS[key] is bool:
             return _BOOLEANS[text.lower()]
         if _KINDS[key] is float:
-            return _seconds(text)
+            return parse_seconds(text)
         if _KINDS[key] is int:
             return int(text)
         if key == "reconnect_attempts":
@@ -217,10 +216,3 @@ def _value_of(key: str, text: str) -> object:
     except (ValueError, KeyError):
         raise TargetRefused(f'invalid value "{text}" for option "{key}"') from None
     return text
-
-
-def _seconds(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return parse_duration(text) / _SECOND

@@ -61,6 +61,14 @@ def parse_duration(text: str) -> int:
     return 0 if word in _ZERO_WORDS else _sum_of_pairs(word, DURATION_EXPECTED)
 
 
+def parse_seconds(text: str) -> float:
+    """Seconds: a number of them, or a duration."""
+    try:
+        return float(text)
+    except ValueError:
+        return parse_duration(text) / SECOND
+
+
 def parse_expiry(text: str) -> int | None:
     """Microseconds after which messages or tokens expire; ``NEVER``; None for the server's default.
 

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from courser.client.messages import microseconds
 from courser.spark.background_clients import freeze_loaded_modules
 from courser.spark.decoding import Decoder
 from courser.spark.option_kinds import EARLIEST
@@ -33,9 +34,6 @@ from courser.spark.schema import arrow_schema
 from courser.spark.source_choice import metadata_of, sources_in
 from courser.spark.sources import LossRule, OffsetRange, read_range
 from courser.spark.topic_metadata import TopicMetadata
-
-_MICROSECOND = 1_000_000
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_tasks(options: Sequence[ReadOptions], reads: Sequence[TopicRead]) -> list[InputPartition]:
@@ -180,8 +178,7 @@ class FilterBounds:
 
 def _number(value: object) -> int:
     if isinstance(value, datetime):
-        moment = (value if value.tzinfo is not None else value.replace(tzinfo=UTC)) - _BEGINNING
-        return (moment.days * 86_400 + moment.seconds) * _MICROSECOND + moment.microseconds
+        return microseconds(value if value.tzinfo is not None else value.replace(tzinfo=UTC))
     assert isinstance(value, int), "Spark compares number columns with numbers"
     return value
 

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from itertools import dropwhile
 from typing import Any
 
-from courser.model.quantities import parse_byte_size, parse_duration
+from courser.client.messages import microseconds
+from courser.model.quantities import parse_byte_size, parse_seconds
 
-_SECOND = 1_000_000
 OFFSET_MAX = 2**63 - 1
 """The largest BIGINT. The server's offsets are unsigned 64-bit numbers; larger ones are refused."""
 EARLIEST = -2
@@ -70,12 +70,9 @@ def _size(text: str) -> int:
 
 def _duration(text: str) -> float:
     try:
-        return float(text)
+        return parse_seconds(text)
     except ValueError:
-        try:
-            return parse_duration(text) / _SECOND
-        except ValueError:
-            raise ValueError('seconds, or a duration such as "30s"') from None
+        raise ValueError('seconds, or a duration such as "30s"') from None
 
 
 def _time(text: str) -> int:
@@ -86,8 +83,7 @@ def _time(text: str) -> int:
         time = datetime.fromisoformat(text.strip())
     except ValueError:
         raise ValueError(_TIMES_EXPECTED) from None
-    moment = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    return (moment.days * 86_400 + moment.seconds) * _SECOND + moment.microseconds
+    return microseconds(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
 
 
 # --- topic names --------------------------------------------------------------------------------------
