@@ -4,9 +4,10 @@ import asyncio
 import errno
 import random
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from courser.archive.settings import ArchiveMoment
 from courser.broker.archive.archive_share import Backlog
 from courser.catalog.entities import Publish, Sink
 from courser.catalog.store import CatalogStore, load_state
-from courser.errors import CourserError, DiskFull, ErrorCode, RequestFailed, StartRefused
+from courser.errors import CommandRejected, CourserError, DiskFull, ErrorCode, RequestFailed, StartRefused
 from courser.model import metric_table as m
 from courser.model.buffers import Buffer
 from courser.storage.files import FileSystem
@@ -393,6 +394,39 @@ async def test_a_stop_archives_the_rest_also_if_the_store_has_failed_before(
         assert not await archiver_of(broker).run_once()
         store.is_down = False
         await client.send_messages("shop/orders", partitioning=0, messages=["b"])
+    root = ArchiveReader(store, find_clusters(store)[0]).newest_root()
+    assert root is not None
+    assert root.root.is_final
+    assert "last run" not in caplog.text
+
+
+class PeersOfWhichOneHasEnded:
+    """Another process ends while the last run begins. What it owned can be opened by this one."""
+
+    is_missing = True
+
+    async def wait_for_all(self) -> None:
+        if self.is_missing:
+            raise CommandRejected(ErrorCode.SERVER_BUSY, "a process has ended")
+
+    async def take_over(self) -> bool:
+        was_missing, self.is_missing = self.is_missing, False
+        return was_missing
+
+    def ask_archives(self, _: object) -> Sequence[Awaitable[Any]]:
+        return ()
+
+    def tell_archives(self, _: object) -> None:
+        pass
+
+
+async def test_a_stop_repeats_its_last_run_with_what_an_ended_process_owned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = fake_store()
+    async with running(tmp_path, settings_of(), store) as (broker, client):
+        await fill(broker, client, "a")
+        monkeypatch.setattr(archiver_of(broker), "_peers", PeersOfWhichOneHasEnded())
     root = ArchiveReader(store, find_clusters(store)[0]).newest_root()
     assert root is not None
     assert root.root.is_final
