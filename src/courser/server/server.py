@@ -252,8 +252,10 @@ class Server:
             self._write_certificates()
             write_configuration(directory, self._orders.configuration, addresses)
         except OSError as error:
-            if isinstance(failure := storage_failure("write", directory, error), DiskFull):
-                raise failure from error
+            if isinstance(storage_failure("write", directory, error), DiskFull):
+                # Messages can be read on a full disk, and it takes a server to make room.
+                _log.error("could not write the runtime files, because the disk is full path=%s", directory)
+                return
             reason = f"cannot write to it: {error.strerror or error}"
             raise StartRefused(directory, reason, "check system.runtime.path") from error
 
@@ -375,7 +377,20 @@ def _replace(path: Path, data: bytes) -> None:
     """Replace a file atomically. Not synced: after a crash the file is not needed."""
     path.parent.mkdir(0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
+    try:
+        _write(temporary, data)
+    except OSError:
+        # The old one describes another server. On a full disk, its room may be all there is.
+        path.unlink(missing_ok=True)
+        _write(temporary, data)
     temporary.replace(path)
+
+
+def _write(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
