@@ -129,6 +129,11 @@ class HttpServer:
         return self.application._commands._waiting
 
     @property
+    def parked_polls(self) -> set[asyncio.Future[Any]]:
+        """The waits of polls that have not begun to read."""
+        return self.application._commands._parked
+
+    @property
     def subscriptions(self) -> Subscriptions:
         return self.application._services.subscriptions
 

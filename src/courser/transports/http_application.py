@@ -52,6 +52,7 @@ from courser.wire.rest_messages import (
     RAW_QUICK_SIZE_MAX,
     SDK_0_6,
     SDK_0_6_VERSION,
+    decode_deferred_poll,
     decode_poll,
     decode_send,
     encode_sent,
@@ -132,6 +133,8 @@ class HttpApplication:
             "refresh_token": self._answer_refresh,
             "subscribe_to_events": self._events.subscribe,
             "search_messages": self._searches.search,
+            "poll_deferred": self._answer_deferred_poll,
+            "poll_deferred_and_commit": self._answer_deferred_poll,
             "create_member": members.create,
             "get_member": members.get,
             "poll_as_member": members.poll,
@@ -358,6 +361,18 @@ class HttpApplication:
         return Answer(status, encode_reply(reply), JSON_TYPE)
 
     # --- other routes ---
+
+    async def _answer_deferred_poll(
+        self, exchange: Exchange, values: Mapping[str, str], access: Access | None
+    ) -> Answer:
+        session = self._commands.make_session(exchange, access)
+        wait, read = decode_deferred_poll(values, exchange.query)
+        if wait is not None:
+            await self._commands.wait(exchange, session, wait)
+        reply = await self._commands.carry_out(exchange, session, read)
+        assert isinstance(reply, r.Polled), "that is the reply to a poll"
+        body = await self._commands.encode_polled(session, reply)
+        return Answer(_OK, body[0], JSON_TYPE, rest=body[1:])
 
     async def _answer_root(self, _: Exchange, _values: Mapping[str, str], _access: Access | None) -> Answer:
         return text_answer(_OK, "Courser API")

@@ -69,11 +69,15 @@ class HttpCommands:
         self._services = services
         self._waiting: set[Session] = set()
         """Long polls."""
+        self._parked: set[asyncio.Future[Any]] = set()
+        """Polls that wait before they read."""
 
     def hurry(self) -> None:
         """The server stops: long polls end with what they have."""
         for session in self._waiting:
             session.hurry()
+        for wait in self._parked:
+            wait.cancel()
 
     def make_session(self, exchange: Exchange, access: Access | None) -> Session:
         """A session for one request."""
@@ -112,6 +116,26 @@ class HttpCommands:
             raise
         finally:
             self._waiting.discard(session)
+            gone.cancel()
+
+    async def wait(self, exchange: Exchange, session: Session, command: c.AwaitMessages) -> None:
+        """Wait until messages can be read. Raises ``CourserError``, and ``ClientGone`` if nobody waits any more."""
+        session.last_seen = self._services.clock.monotonic()
+        begun = self._services.begin(session, command)
+        if not isinstance(begun, Waiting):
+            return
+        wait = begun.future
+        gone = asyncio.ensure_future(exchange.wait_for_disconnect())
+        self._parked.add(wait)
+        try:
+            await asyncio.wait((wait, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not wait.done():
+                raise ClientGone
+            if not wait.cancelled():
+                begun.result()
+        finally:
+            self._parked.discard(wait)
+            wait.cancel()
             gone.cancel()
 
     async def encode_polled(

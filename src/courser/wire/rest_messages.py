@@ -32,6 +32,7 @@ from courser.wire.rest_fields import (
     number_of,
 )
 from courser.wire.rest_requests import QueryField, RestRequest, from_json
+from courser.wire.rest_views import ContextView
 
 RAW_TYPE = "application/octet-stream"
 RAW_QUICK_SIZE_MAX = 4 * 1024 * 1024
@@ -42,6 +43,8 @@ _PARTITION_SIZE = 4
 COUNT_DEFAULT = 10
 WAIT_MAX = 20_000_000
 """Microseconds: longer waits end there, so larger numbers mean the same."""
+DEFERRED_WAIT_MAX = 600_000_000
+"""Microseconds: SDK 0.10 has the same limit."""
 ACKNOWLEDGEMENTS = ("replicated", "none")
 
 SDK_0_6, SDK_0_6_VERSION = "0.6", "0.8.0"
@@ -88,11 +91,19 @@ class JsonPartitioning(msgspec.Struct):
     """A partition as four bytes, little-endian, or a key."""
 
 
+class SendContext(msgspec.Struct):
+    """Which history of the partition the sender means."""
+
+    incarnation: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
 class SendBody(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a send."""
 
     partitioning: JsonPartitioning
     messages: list[JsonMessage]
+    context: SendContext | None = None
+    """As SDK 0.10 sends it."""
 
 
 _send_decoder = msgspec.json.Decoder(SendBody)
@@ -111,7 +122,8 @@ def decode_send(request: RestRequest, now: int, draw: Draw) -> c.SendMessages:
     body: SendBody = from_json(request, _send_decoder)
     partitioning = _partitioning(body.partitioning)
     batch = build_batch([_message(message, now, draw, request.trace) for message in body.messages])
-    return c.SendMessages(stream, topic, partitioning, [batch])
+    incarnation = 0 if body.context is None else body.context.incarnation
+    return c.SendMessages(stream, topic, partitioning, [batch], incarnation)
 
 
 def _partitioning(given: JsonPartitioning) -> Partitioning:
@@ -251,6 +263,31 @@ def decode_poll(request: RestRequest) -> c.PollMessages | c.WaitForMessages:
     return c.WaitForMessages(poll, min(duration_of(query, "wait", 0), WAIT_MAX), byte_size_of(query, "max_bytes"))
 
 
+_WAIT_US = QueryField("wait_us", Kind.U64, "0")
+_MIN_COUNT = QueryField("min_count", Kind.U32, "1")
+_MAX_BYTES = QueryField("max_bytes", Kind.U32, str(1024 * 1024))
+_REQUEST_TIMEOUT_US = QueryField("request_timeout_us", Kind.U64, str(DEFERRED_WAIT_MAX))
+
+
+def decode_deferred_poll(
+    values: Mapping[str, str], query: Mapping[str, str]
+) -> tuple[c.AwaitMessages | None, c.ReadMessages]:
+    """A poll of SDK 0.10: what it waits for, and what it reads then. Raises ``RestRefused``."""
+    consumer, stream, topic = _CONSUMER.of(query), identifier_of(values["stream"]), identifier_of(values["topic"])
+    partition_id, kind, value = _PARTITION.of(query), _KIND.of(query), _VALUE.of(query)
+    count, min_count, wait = _COUNT.of(query), _MIN_COUNT.of(query), _WAIT_US.of(query)
+    if not 0 < min_count <= count:
+        raise RestRefused(BAD_REQUEST, f"invalid query: min_count: {min_count} of {count} messages")
+    if wait > DEFERRED_WAIT_MAX:
+        raise RestRefused(BAD_REQUEST, f"invalid query: wait_us: {wait} is more than {DEFERRED_WAIT_MAX}")
+    poll = c.PollMessages(consumer, stream, topic, partition_id, kind, value, count, _AUTO_COMMIT.of(query))
+    read = c.ReadMessages(poll, _MAX_BYTES.of(query))
+    # The client gives up after this time, whatever it has asked for.
+    wait = min(wait, _REQUEST_TIMEOUT_US.of(query))
+    targets = (c.ReadTarget(partition_id, kind, value),)
+    return (c.AwaitMessages(consumer, stream, topic, targets, min_count, wait) if wait else None), read
+
+
 def duration_of(query: Mapping[str, str], name: str, default: int) -> int:
     """A duration in the query, in microseconds. Raises ``RestRefused``."""
     return _quantity(query, name, parse_duration, default)
@@ -303,6 +340,7 @@ class PolledView(msgspec.Struct):
     partition_id: int
     current_offset: int
     """Of the newest message of the partition."""
+    context: ContextView
     count: int
     messages: list[MessageView]
 
@@ -314,8 +352,14 @@ def encode_polled(polled: Polled, *, has_header_objects: bool = False) -> Iterat
     """
     encode_block, no_headers = (_header_object, b"{}") if has_header_objects else (encode_headers, b"[]")
     unpack, header_size, number = layout.FRAME_HEADER.unpack_from, layout.FRAME_HEADER_SIZE, int.from_bytes
-    head = f'{{"partition_id":{polled.partition_id},"current_offset":{polled.current_offset},'
-    parts = [head.encode(), b'"count":%d,"messages":[' % polled.message_count]
+    head = _POLLED_HEAD % (
+        polled.partition_id,
+        polled.current_offset,
+        polled.incarnation,
+        polled.incarnation,
+        polled.message_count,
+    )
+    parts = [head]
     before, size = b"", 0
     for piece in polled.pieces:
         position = 0
@@ -366,6 +410,10 @@ _BASE64_SIZE = PART_SIZE // 3 * 3
 """Bytes of a payload that are encoded at a time: a multiple of 3, of which base64 makes four characters each."""
 _MESSAGE_SIZE = 256
 """Bytes of a message in JSON besides payload and user headers, roughly."""
+_POLLED_HEAD = (
+    b'{"partition_id":%d,"current_offset":%d,'
+    b'"context":{"incarnation":%d,"owner_generation":0,"metadata_op":%d},"count":%d,"messages":['
+)
 _MESSAGE_HEAD = (
     b'%b{"header":{"checksum":%d,"id":%d,"offset":%d,"timestamp":%d,"origin_timestamp":%d,'
     b'"user_headers_length":%d,"payload_length":%d,"reserved":0},"payload":"'

@@ -8,11 +8,12 @@ import msgspec
 
 from courser.api.scans import HIT_COUNT_MAX, ScanOrder
 from courser.api.subscriptions import PayloadForm
+from courser.model.messaging import PollingKind
 from courser.records.message_filter import FILTER_COUNT_MAX, FILTER_SIZE_MAX
 from courser.wire.rest_events import EVENT_STARTS, EVENTS_TYPE
 from courser.wire.rest_fields import U32_MAX, U64_MAX, JsonPermissions
 from courser.wire.rest_members import MemberBody, MemberOffsetBody, MemberView
-from courser.wire.rest_messages import PolledView
+from courser.wire.rest_messages import DEFERRED_WAIT_MAX, PolledView
 from courser.wire.rest_requests import JSON_TYPE
 from courser.wire.rest_views import IdentityView
 
@@ -109,6 +110,41 @@ _AUTO_COMMIT = Parameter(
     "auto_commit", "Whether to store the offset of the last message.", {"type": "boolean", "default": False}
 )
 
+_OFFSET_SCHEMA = {"type": "integer", "minimum": 0, "maximum": U64_MAX}
+_DEFERRED = "/streams/{stream}/topics/{topic}/messages/deferred"
+_DEFERRED_POLL = (
+    Parameter("consumer_id", "Whose stored offsets kind=next means.", {"type": "string", "minLength": 1}),
+    Parameter("partition_id", "The partition.", {"type": "integer", "minimum": 0, "maximum": U32_MAX, "default": 0}),
+    Parameter(
+        "kind",
+        "Where to start.",
+        {"type": "string", "enum": [kind.name.lower() for kind in PollingKind], "default": "offset"},
+    ),
+    Parameter("value", "The offset or the time in microseconds.", _OFFSET_SCHEMA),
+    _COUNT,
+    _AUTO_COMMIT,
+    Parameter(
+        "wait_us",
+        "Microseconds to wait for messages.",
+        {"type": "integer", "minimum": 0, "maximum": DEFERRED_WAIT_MAX, "default": 0},
+    ),
+    Parameter(
+        "min_count",
+        "How many messages to wait for.",
+        {"type": "integer", "minimum": 1, "maximum": U32_MAX, "default": 1},
+    ),
+    Parameter(
+        "max_bytes",
+        "Bytes of messages in the reply. One message is always returned.",
+        {"type": "integer", "minimum": 0, "maximum": U32_MAX, "default": 1024 * 1024},
+    ),
+    Parameter(
+        "request_timeout_us",
+        "Microseconds after which the client gives up: the wait ends by then.",
+        {"type": "integer", "minimum": 0, "maximum": U64_MAX},
+    ),
+)
+
 _CONSOLE_ROUTES = (
     OwnRoute(
         name="redirect_to_console",
@@ -169,7 +205,6 @@ _CONSOLE_ROUTES = (
         media_type=None,
     ),
 )
-_OFFSET_SCHEMA = {"type": "integer", "minimum": 0, "maximum": U64_MAX}
 _SEARCH = (
     Parameter(
         "filter",
@@ -310,6 +345,22 @@ _ROUTES = (
         summary="Server-sent events with the messages of a topic that satisfy conditions, in the order of time.",
         media_type=EVENTS_TYPE,
         parameters=_SEARCH,
+    ),
+    OwnRoute(
+        name="poll_deferred",
+        method="GET",
+        path=_DEFERRED,
+        summary="Read messages of one partition, once there are enough of them or the wait is over.",
+        reply=PolledView,
+        parameters=_DEFERRED_POLL,
+    ),
+    OwnRoute(
+        name="poll_deferred_and_commit",
+        method="POST",
+        path=_DEFERRED,
+        summary="The same for polls with auto_commit: a proxy does not repeat it.",
+        reply=PolledView,
+        parameters=_DEFERRED_POLL,
     ),
     OwnRoute(
         name="create_member",

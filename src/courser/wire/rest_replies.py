@@ -92,7 +92,7 @@ def _topic(topic: r.TopicInfo) -> v.TopicView:
         messages_count=topic.message_count,
         partitions_count=topic.partition_count,
         options={
-            key: v.OptionValueView(value, is_set)
+            key: v.OptionValueView(value, option_kind(key).name.lower(), is_set)
             for key, value, is_set in describe_topic_options(topic.options, effective)
         },
     )
@@ -111,6 +111,7 @@ def _partition(partition: r.PartitionInfo) -> v.PartitionView:
         current_offset=partition.current_offset,
         size=size_text(partition.size),
         messages_count=partition.message_count,
+        context=v.context_of(partition.incarnation),
     )
 
 

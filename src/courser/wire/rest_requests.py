@@ -17,7 +17,7 @@ from courser.errors import CommandRejected, ErrorCode
 from courser.model.buffers import Buffer
 from courser.model.identifiers import Consumer, Identifier
 from courser.model.permissions import Permissions
-from courser.model.topic_options import COMPRESSIONS, NO_COMPRESSION, TopicOptions
+from courser.model.topic_options import COMPRESSIONS, TOPIC_OPTIONS, TopicOptions
 from courser.model.trace_context import TraceContext
 from courser.wire.reading import Malformed
 from courser.wire.rest_fields import (
@@ -32,7 +32,9 @@ from courser.wire.rest_fields import (
     RestRefused,
     text_reader,
 )
+from courser.wire.vsr_catalogue import TOPIC
 from courser.wire.vsr_options import topic_options_of_texts
+from courser.wire.vsr_updates import check_updatable
 
 JSON_TYPE = "application/json"
 
@@ -239,31 +241,55 @@ _Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 class CreateTopicBody(msgspec.Struct, kw_only=True):
-    """A new topic. The values 0 stand for the server's defaults."""
+    """A new topic. The values 0 stand for the server's defaults.
+
+    Compression, expiry and size stand beside the name, or, as SDK 0.10 sends them, in the map of options.
+    """
 
     name: str
     partitions_count: _U32
-    compression_algorithm: _Compression
-    message_expiry: _Natural
-    max_topic_size: _Natural
-    replication_factor: _U8 | None = None
-    options: dict[str, str] = {}
-
-
-class UpdateTopicBody(msgspec.Struct, kw_only=True):
-    """Changes to a topic. With all three options, as 0.8 sends it, they replace the old ones, otherwise add to them."""
-
-    name: str
     compression_algorithm: _Compression | None = None
     message_expiry: _Natural | None = None
     max_topic_size: _Natural | None = None
     replication_factor: _U8 | None = None
     options: dict[str, str] = {}
 
+    def __post_init__(self) -> None:
+        if not self.options:
+            for name in ("compression_algorithm", "message_expiry", "max_topic_size"):
+                if getattr(self, name) is None:
+                    raise ValueError(f"{name} is missing, and there are no options")
+
+
+class UpdateTopicBody(msgspec.Struct, kw_only=True):
+    """Changes to a topic. With all three options, as 0.8 sends it, they replace the old ones, otherwise add to them."""
+
+    name: str | None = None
+    """None, as only SDK 0.10 sends it: it is not changed."""
+    compression_algorithm: _Compression | None = None
+    message_expiry: _Natural | str | None = None
+    max_topic_size: _Natural | str | None = None
+    replication_factor: _U8 | None = None
+    options: dict[str, str] = {}
+    reset: list[str] = []
+    """Options that get the server's default again."""
+
+    def __post_init__(self) -> None:
+        values = (self.name, self.compression_algorithm, self.message_expiry, self.max_topic_size)
+        if not (self.options or self.reset or any(value is not None for value in values)):
+            raise ValueError("it changes nothing")
+        # With a unit, as SDK 0.10 may send it: the same as in the map.
+        for name in ("message_expiry", "max_topic_size"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                self.options = {**self.options, name: value}
+                setattr(self, name, None)
+
     @property
     def is_patch(self) -> bool:
         """Whether what it does not say stays as it is."""
-        return None in (self.compression_algorithm, self.message_expiry, self.max_topic_size) or bool(self.options)
+        classic = (self.compression_algorithm, self.message_expiry, self.max_topic_size)
+        return None in classic or bool(self.options) or bool(self.reset)
 
 
 _create_topic_decoder = msgspec.json.Decoder(CreateTopicBody)
@@ -279,10 +305,24 @@ def _decode_create_topic(request: RestRequest) -> c.Command:
 
 def _decode_update_topic(request: RestRequest) -> c.Command:
     body: UpdateTopicBody = from_json(request, _update_topic_decoder)
-    _check_name(body.name, ErrorCode.INVALID_TOPIC_NAME)
+    if body.name is not None:
+        _check_name(body.name, ErrorCode.INVALID_TOPIC_NAME)
     path = _from_path(request, {"stream": text_reader(Identifier), "topic": text_reader(Identifier)})
     options = _options(body, is_update=True)
-    return c.UpdateTopic(path["stream"], path["topic"], body.name, options, is_patch=body.is_patch)
+    reset = _fields_to_reset(body, options)
+    name = body.name or ""
+    return c.UpdateTopic(path["stream"], path["topic"], name, options, is_patch=body.is_patch, reset=reset)
+
+
+def _fields_to_reset(body: UpdateTopicBody, options: TopicOptions) -> frozenset[str]:
+    try:
+        check_updatable(TOPIC, (), body.reset)
+    except Malformed as error:
+        raise CommandRejected(error.code, error.reason) from None
+    fields = frozenset(TOPIC_OPTIONS[name].field for name in body.reset)
+    if any(getattr(options, name) is not None for name in fields):
+        raise CommandRejected(ErrorCode.INVALID_COMMAND, "an update sets an option and resets it")
+    return fields
 
 
 def _options(body: CreateTopicBody | UpdateTopicBody, *, is_update: bool) -> TopicOptions:
@@ -294,9 +334,9 @@ def _options(body: CreateTopicBody | UpdateTopicBody, *, is_update: bool) -> Top
     except Malformed as error:
         raise CommandRejected(error.code, error.reason) from None
     beside: dict[str, int | None] = {}
-    compression = COMPRESSIONS.get(body.compression_algorithm or "")
-    if compression != NO_COMPRESSION or (isinstance(body, UpdateTopicBody) and body.is_patch):
-        beside["compression"] = compression
+    compression = body.compression_algorithm
+    if compression is not None and (compression != "none" or (isinstance(body, UpdateTopicBody) and body.is_patch)):
+        beside["compression"] = COMPRESSIONS[compression]
     for name in ("message_expiry", "max_topic_size", "replication_factor"):
         value = getattr(body, name)
         if value:

@@ -30,6 +30,8 @@ class OptionValueView(msgspec.Struct):
     """The value of an option of a topic."""
 
     value: str
+    kind: str
+    """How the binary protocols send it."""
     explicit: bool
     """Whether it was set for this topic."""
 
@@ -58,6 +60,22 @@ class StreamDetailsView(StreamView):
     topics: list[TopicView]
 
 
+class ContextView(msgspec.Struct):
+    """Which history of a partition is meant. SDK 0.10 sends it back with its next requests."""
+
+    incarnation: int
+    """The change of the metadata that created the partition."""
+    owner_generation: int
+    """Always 0: HTTP has no members of groups as the SDKs know them."""
+    metadata_op: int
+    """The change since which it is so."""
+
+
+def context_of(incarnation: int) -> ContextView:
+    """The context of a partition that a change of the metadata created."""
+    return ContextView(incarnation, 0, incarnation)
+
+
 class PartitionView(msgspec.Struct):
     """A partition and its figures."""
 
@@ -68,6 +86,7 @@ class PartitionView(msgspec.Struct):
     """Of the newest message."""
     size: str
     messages_count: int
+    context: ContextView
 
 
 class TopicDetailsView(TopicView):

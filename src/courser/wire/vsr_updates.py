@@ -4,7 +4,7 @@ It becomes the command that older releases have for each of them. The checks are
 the form, all keys, then the values.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from courser.api import commands as c
 from courser.errors import ErrorCode
@@ -38,7 +38,7 @@ def update_resource(reader: Reader) -> c.Command:
         raise Malformed("an update changes nothing")
     if len({*reset, *entries}) != len(reset) + len(entries):
         raise Malformed("an update names an option twice")
-    _check_keys(scope, entries, reset)
+    check_updatable(scope, entries, reset)
     if scope == STREAM:
         return c.UpdateStream(resource, _name(entries["name"], ErrorCode.INVALID_STREAM_NAME))
     if scope == USER:
@@ -47,7 +47,8 @@ def update_resource(reader: Reader) -> c.Command:
     return _update_topic(resource, topic, entries, reset)
 
 
-def _check_keys(scope: int, entries: Mapping[str, OptionField], reset: list[str]) -> None:
+def check_updatable(scope: int, entries: Iterable[str], reset: Iterable[str]) -> None:
+    """Check that these options may be set, and those reset. Raises ``Malformed``."""
     for key in (*entries, *reset):
         if not entry_of(scope, key).flags & Flag.UPDATABLE:
             raise Malformed(f'option "{key}" can only be set on creation', ErrorCode.OPTION_NOT_UPDATABLE)
