@@ -73,7 +73,6 @@ class ArchivedSegment:
         return self._file
 
     def close(self) -> None:
-        """Keep nothing open."""
         self._file.close()
         self._index.close()
 
@@ -161,7 +160,6 @@ class ArchivedSegments:
             found.close()
 
     def close(self) -> None:
-        """Keep nothing open."""
         with self._lock:
             for segment in self._segments.values():
                 segment.close()

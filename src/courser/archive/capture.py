@@ -26,7 +26,7 @@ class CapturedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedPartition:
-    """A partition."""
+    """A partition, as it was at that moment."""
 
     identity: PartitionIdentity
     directory: Path

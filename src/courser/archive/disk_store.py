@@ -39,21 +39,17 @@ class DiskStore:
 
     @property
     def name(self) -> str:
-        """The directory."""
         return str(self._directory)
 
     @property
     def reports_md5(self) -> bool:
-        """It reports sizes only."""
         return False
 
     @property
     def keeps_parts(self) -> bool:
-        """It writes one after the other."""
         return False
 
     def recognize(self) -> None:
-        """Take the directory that is there now for the right one."""
         self._made.clear()
         self._place = self._look()
 
@@ -84,14 +80,12 @@ class DiskStore:
         return ObjectMissing(key)
 
     def put_new(self, key: str, data: bytes) -> bool:
-        """Create an object; False if it exists."""
         try:
             return self._put(key, [data])
         except (OSError, StorageFailure) as error:
             raise self._failure("create", key, error) from error
 
     def upload(self, key: str, parts: Iterable[Buffer]) -> None:
-        """Create a large object."""
         try:
             self._put(key, parts)
         except (OSError, StorageFailure) as error:
@@ -143,7 +137,6 @@ class DiskStore:
         return True
 
     def read(self, key: str) -> bytes:
-        """The whole object."""
         try:
             with closing(self._file_system.open(self._path(key))) as file:
                 data = read_exactly(file, 0, file.size())
@@ -154,7 +147,6 @@ class DiskStore:
         return bytes(data or b"")
 
     def read_range(self, key: str, position: int, size: int) -> Buffer:
-        """Bytes of an object."""
         # Not a bytearray, which would be zeroed first.
         buffer = np.empty(size, np.uint8).data
         file = self.open_file(key)
@@ -166,7 +158,6 @@ class DiskStore:
             file.close()
 
     def open_file(self, key: str) -> File:
-        """The file that an object is."""
         try:
             return self._file_system.open(self._path(key))
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -175,7 +166,6 @@ class DiskStore:
             raise ArchiveFailure("read", key, _reason(error)) from error
 
     def find(self, key: str) -> StoredObject | None:
-        """Its size."""
         try:
             with closing(self._file_system.open(self._path(key))) as file:
                 size = file.size()
@@ -187,7 +177,6 @@ class DiskStore:
         return StoredObject(key, size, "", 0)
 
     def list_objects(self, prefix: str) -> Iterator[StoredObject]:
-        """All objects below a directory."""
         try:
             yield from self._walk(PurePosixPath(prefix))
             self.check_place()
@@ -214,7 +203,6 @@ class DiskStore:
         return sorted(entry.name for entry in entries if entry.kind is EntryKind.DIRECTORY)
 
     def delete(self, key: str) -> None:
-        """Remove the file."""
         path = self._path(key)
         self.check_place()
         try:

@@ -90,7 +90,6 @@ class ArchiveTakenOver(CourserError):
 
     @property
     def reason(self) -> str:
-        """What was found."""
         return (
             f"another server has taken over the archive at {self.store}: it has epoch {self.epoch}, and this server "
             f"had epoch {self.own_epoch}"
@@ -98,7 +97,6 @@ class ArchiveTakenOver(CourserError):
 
     @property
     def remedy(self) -> str:
-        """What to do."""
         return (
             "use the other server, and restore this one from the archive if it is needed; or, if this directory has "
             "the newer data, stop the other server and start this one once with "

@@ -207,7 +207,6 @@ class ObjectFile:
         self.path = Path(found.key)
 
     def read_at(self, position: int, buffer: memoryview, *, wait: bool = True) -> int:
-        """Fill the buffer, as far as the object goes."""
         self._open_once(wait=wait)
         file = self._file
         if file is None:
@@ -251,7 +250,6 @@ class ObjectFile:
                 self._cache.read_ahead(self._store, self._found)
 
     def size(self) -> int:
-        """The size of the object."""
         return self._found.size
 
     def hold(self) -> bool:
@@ -261,7 +259,6 @@ class ObjectFile:
         return True
 
     def release(self) -> None:
-        """End one ``hold``."""
         with self._lock:
             self._holder_count -= 1
             self._close_if_unused()

@@ -65,7 +65,6 @@ class ObjectStore:
         """A bucket is known by its objects alone."""
 
     def put_new(self, key: str, data: bytes) -> bool:
-        """Create an object; False if the store says that it exists."""
         return self._create(key, data)
 
     def _create(self, key: str, data: Buffer) -> bool:
@@ -97,7 +96,6 @@ class ObjectStore:
             raise ArchiveFailure("upload", key, _reason(error)) from error
 
     def read(self, key: str) -> bytes:
-        """The whole object."""
         try:
             return bytes(obstore.get(self._patient, self._prefix + key).bytes())
         except (NotFoundError, FileNotFoundError) as error:
@@ -117,10 +115,9 @@ class ObjectStore:
             raise ArchiveFailure("read", key, _reason(error)) from error
 
     def open_file(self, key: str) -> None:
-        """It has no files."""
+        """An object of a bucket is no file of this machine."""
 
     def find(self, key: str) -> StoredObject | None:
-        """What the store reports about an object."""
         try:
             return self._stored(obstore.head(self._patient, self._prefix + key))
         except (NotFoundError, FileNotFoundError):
@@ -129,7 +126,6 @@ class ObjectStore:
             raise ArchiveFailure("find", key, _reason(error)) from error
 
     def list_objects(self, prefix: str) -> Iterator[StoredObject]:
-        """All objects below a prefix."""
         try:
             for page in obstore.list(self._patient, self._prefix + prefix):
                 yield from (self._stored(found) for found in page)
@@ -137,7 +133,6 @@ class ObjectStore:
             raise ArchiveFailure("list", prefix, _reason(error)) from error
 
     def list_names(self, prefix: str) -> list[str]:
-        """The next parts of the keys below a prefix."""
         try:
             found = obstore.list_with_delimiter(self._patient, self._prefix + prefix)
         except (BaseError, OSError) as error:
@@ -150,7 +145,6 @@ class ObjectStore:
         return StoredObject(found["path"].removeprefix(self._prefix), found["size"], tag, modified_at)
 
     def delete(self, key: str) -> None:
-        """Delete an object."""
         try:
             obstore.delete(self._patient, self._prefix + key)
         except (NotFoundError, FileNotFoundError):

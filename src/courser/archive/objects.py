@@ -137,7 +137,6 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def identity(self) -> PartitionIdentity:
-        """The partition."""
         return PartitionIdentity(self.topic_uuid, self.partition_id, self.incarnation)
 
 
@@ -162,7 +161,6 @@ class PartitionRoot(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> PartitionIdentity:
-        """The partition."""
         return PartitionIdentity(self.topic_uuid, self.partition_id, self.incarnation)
 
 
@@ -281,7 +279,7 @@ def _is_of(kind: ObjectKind, key: str, origin: Origin) -> bool:
 
 
 def decode_body(data: bytes, key: str, kind: type[Body]) -> tuple[Origin, Body]:
-    """The same for an object with a body of this type."""
+    """Take an object with a body of this type apart. Raises as ``decode_header`` does."""
     origin, body = decode_object(data, key, _KINDS[kind])
     try:
         return origin, msgspec.msgpack.decode(body, type=kind)

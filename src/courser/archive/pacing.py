@@ -39,7 +39,7 @@ class WorkClock:
         self._client_clock = client_clock
 
     def read(self) -> Times:
-        """All clocks, now."""
+        """Read all clocks at once."""
         clients = 0.0 if self._client_clock is None else time.clock_gettime(self._client_clock)
         return Times(time.monotonic(), time.process_time(), clients)
 

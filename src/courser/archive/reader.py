@@ -309,7 +309,7 @@ class ArchiveReader:
         return self.find_manifest(found).manifest
 
     def find_manifest(self, found: PartitionRoot) -> FoundManifest:
-        """The same, with its checksum."""
+        """The manifest that a root names, with its key and checksum."""
         manifest = self._manifest_at(found.manifest_key, found.identity)
         if found.manifest_checksum not in (b"", manifest.checksum):
             raise ArchiveDamaged(self.keys.base + found.manifest_key, "it is not the manifest that the root names")

@@ -30,7 +30,7 @@ _base_offset = attrgetter("base_offset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreSelection:
-    """What to restore."""
+    """Which topics to restore, and up to which time."""
 
     topics: tuple[str, ...] = ()
     """Patterns such as ``shop/orders`` or ``shop/*``; empty: all."""
@@ -62,7 +62,6 @@ class PlannedPartition:
 
     @property
     def identity(self) -> PartitionIdentity:
-        """The partition."""
         return identity_of(self.topic, self.partition)
 
     def segments(self) -> Iterator[tuple[int, Sequence[Piece]]]:
@@ -73,7 +72,7 @@ class PlannedPartition:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """Everything to restore."""
+    """All partitions to restore, and the catalog that has them."""
 
     cluster: bytes
     epoch: int

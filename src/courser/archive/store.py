@@ -79,7 +79,7 @@ class Store(Protocol):
         """Create a large object whose key nobody else uses. All parts but the last have the same size."""
 
     def read(self, key: str) -> bytes:
-        """The whole object. Raises ``ObjectMissing``."""
+        """Read the whole object. Raises ``ObjectMissing``."""
 
     def read_range(self, key: str, position: int, size: int) -> Buffer:
         """Bytes of an object, not copied if that can be avoided; fewer at its end. Raises ``ObjectMissing``."""
@@ -100,7 +100,7 @@ class Store(Protocol):
         """The next parts of the keys below a prefix, which ends with a slash, if more parts follow."""
 
     def delete(self, key: str) -> None:
-        """Delete an object. It need not exist."""
+        """Delete an object, if it exists."""
 
 
 def create(store: Store, key: str, data: bytes, failures: list[ArchiveFailure] | None = None) -> Creation:
@@ -206,47 +206,36 @@ class StoppableStore:
             raise ArchiveInterrupted(key)
 
     def recognize(self) -> None:
-        """Take the store that is there now for the right one."""
         self._ask(self.name, self._store.recognize)
 
     def check_place(self) -> None:
-        """Raise ``ArchiveGone`` if it is not there."""
         self._ask(self.name, self._store.check_place)
 
     def put_new(self, key: str, data: bytes) -> bool:
-        """Create a small object."""
         return self._ask(key, lambda: self._store.put_new(key, data))
 
     def upload(self, key: str, parts: Iterable[Buffer]) -> None:
-        """Create a large object."""
         self._ask(key, lambda: self._store.upload(key, parts))
 
     def read(self, key: str) -> bytes:
-        """The whole object."""
         return self._ask(key, lambda: self._store.read(key))
 
     def read_range(self, key: str, position: int, size: int) -> Buffer:
-        """Bytes of an object."""
         return self._ask(key, lambda: self._store.read_range(key, position, size))
 
     def open_file(self, key: str) -> File | None:
-        """The object as a file, if it is one."""
         return self._ask(key, lambda: self._store.open_file(key))
 
     def find(self, key: str) -> StoredObject | None:
-        """What the store reports about an object."""
         return self._ask(key, lambda: self._store.find(key))
 
     def list_objects(self, prefix: str) -> Iterator[StoredObject]:
-        """The objects below a prefix."""
         for found in self._store.list_objects(prefix):
             self._check(prefix)
             yield found
 
     def list_names(self, prefix: str) -> list[str]:
-        """The next parts of the keys below a prefix."""
         return self._ask(prefix, lambda: self._store.list_names(prefix))
 
     def delete(self, key: str) -> None:
-        """Delete an object."""
         self._ask(key, lambda: self._store.delete(key))

@@ -104,7 +104,7 @@ class File(Protocol):
         """Keep it open until ``release``, whatever its owner does. False if it is closed already."""
 
     def release(self) -> None:
-        """End one ``hold``."""
+        """End one ``hold``; the last one closes a file that its owner has closed."""
 
     def close(self) -> None:
         """Close now, or when the last who holds it releases it. Closing twice is harmless."""
@@ -138,7 +138,7 @@ class FileSystem(Protocol):
         """Return once all names made, renamed and removed in this directory would survive a power cut."""
 
     def identity(self, path: Path) -> DirectoryIdentity:
-        """Who this directory is right now."""
+        """Device, inode and mount of the directory, and the boot."""
 
     def free_space(self, path: Path) -> int:
         """Free bytes of the disk that a directory is on. A hint: others use them too."""

@@ -180,16 +180,13 @@ class IndexFile:
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
         return self._file.path
 
     @property
     def file(self) -> File:
-        """The file itself."""
         return self._file
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _read(self, position: int, size: int) -> bytearray | None:
@@ -202,7 +199,6 @@ class IndexFile:
 
     @property
     def block_count(self) -> int:
-        """How many blocks there are."""
         return self._block_count
 
     def check_complete(self, covered_size: int) -> None:

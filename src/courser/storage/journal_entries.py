@@ -154,7 +154,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class ScannedEntry:
-    """A complete entry."""
+    """A complete entry, and how it follows the one before."""
 
     position: int
     entry: Entry

@@ -230,7 +230,6 @@ class LedgerReading:
 def encode_record(
     identity: PartitionIdentity, sequence: int, numbers: LedgerNumbers, event: Event | None = None
 ) -> bytes:
-    """Encode one record."""
     kind, event_numbers = _event_numbers(event)
     record = bytearray(
         _RECORD.pack(
@@ -380,7 +379,6 @@ class LedgerDraft:
     events: tuple[Event | None, ...]
 
     def encode(self) -> bytes:
-        """Encode the records."""
         return b"".join(
             encode_record(self.identity, sequence, self.numbers, event)
             for sequence, event in enumerate(self.events, self.first_sequence)

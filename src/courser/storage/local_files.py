@@ -97,11 +97,9 @@ class LocalFile(SharedFile):
 
     @property
     def path(self) -> Path:
-        """The name it was opened under; a rename does not change it."""
         return self._path
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> int:
-        """Write the buffers behind one another. Return how many bytes were taken: perhaps fewer than given."""
         if position < 0 or self._descriptor < 0:
             self._refuse(position)
         if len(buffers) > _BUFFERS_MAX:
@@ -123,17 +121,14 @@ class LocalFile(SharedFile):
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(self._path)) from error
 
     def sync(self) -> None:
-        """Return once the data, and the size that is needed to read it, would survive a power cut."""
         if self._descriptor < 0:
             self._refuse()
         os.fdatasync(self._descriptor)
 
     def truncate(self, size: int) -> None:
-        """Cut or extend the file. Durable after the next ``sync``."""
         os.ftruncate(self._descriptor, size)
 
     def allocate(self, position: int, size: int) -> None:
-        """Reserve disk space up to ``position + size``, as zeros. Does nothing where that cannot be done."""
         self._allocate(0, position, size)
 
     def reserve(self, position: int, size: int) -> None:
@@ -150,17 +145,14 @@ class LocalFile(SharedFile):
             raise OSError(number, os.strerror(number), str(self._path))
 
     def start_writeback(self, position: int, size: int) -> None:
-        """Ask the kernel to begin writing this range, without waiting. A hint: promises nothing."""
         if self._calls.writeback is not None:
             # The result is of no interest: this call leaves a write-back error in place for the next sync to report.
             self._calls.writeback(self._descriptor, position, size, _SYNC_FILE_RANGE_WRITE)
 
     def discard_cache(self) -> None:
-        """Forget clean pages, so that the next read comes from the disk itself."""
         os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def size(self) -> int:
-        """Bytes in the file, allocated zeros included."""
         return os.fstat(self._descriptor).st_size
 
     def _close(self) -> None:
@@ -211,7 +203,6 @@ class LocalFileSystem:
         return file
 
     def list_directory(self, path: Path) -> list[DirectoryEntry]:
-        """The entries, in no particular order. ``FileNotFoundError`` if there is no such directory."""
         entries = []
         with os.scandir(path) as found:
             for entry in found:
@@ -221,27 +212,21 @@ class LocalFileSystem:
         return entries
 
     def make_directory(self, path: Path) -> None:
-        """Make one directory, mode 0700; ``FileExistsError`` if it is there."""
         path.mkdir(0o700)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Replace ``target`` in one step."""
         source.rename(target)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name; ``FileExistsError`` if the name is taken."""
         target.hardlink_to(source)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file's name."""
         path.unlink()
 
     def remove_directory(self, path: Path) -> None:
-        """Remove an empty directory."""
         path.rmdir()
 
     def sync_directory(self, path: Path) -> None:
-        """Return once all names made, renamed and removed in this directory would survive a power cut."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -256,7 +241,6 @@ class LocalFileSystem:
         return DirectoryIdentity(boot_id=boot_id, mount_id=mount_id, inode=found.st_ino, device=found.st_dev)
 
     def free_space(self, path: Path) -> int:
-        """Free bytes of the disk that a directory is on."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
 
@@ -273,7 +257,6 @@ class DirectoryLock:
         return self._descriptor
 
     def close(self) -> None:
-        """Let another process have the directory. Closing twice is harmless."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

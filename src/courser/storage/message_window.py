@@ -67,7 +67,7 @@ class MessageIds:
         return len(self.low)
 
     def pick(self, numbers: Numbers) -> "MessageIds":
-        """Some of them."""
+        """Only the ids of the messages with these numbers."""
         return MessageIds(self.low[numbers], self.high[numbers])
 
 

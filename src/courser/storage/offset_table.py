@@ -168,7 +168,7 @@ def decode_header(data: Buffer) -> _Header | str:
 
 
 def encode_store(key: ConsumerKey, offset: int, *, deleted: bool = False) -> bytes:
-    """One record."""
+    """Encode the record of a stored or deleted offset."""
     record = _RECORD.pack(0, key.kind, _DELETED if deleted else 0, len(key.identifier), offset) + key.identifier
     rest = record[_CHECKSUM_SIZE:] + bytes(-len(record) % GRANULE)
     return xxh3(rest).to_bytes(8, "little") + rest
@@ -386,11 +386,10 @@ class OffsetTable:
         return len(self._offsets)
 
     def get(self, key: ConsumerKey) -> int | None:
-        """The stored offset."""
         return self._offsets.get(key)
 
     def items(self) -> list[tuple[ConsumerKey, int]]:
-        """All stored offsets."""
+        """List the stored offsets, by consumer."""
         return list(self._offsets.items())
 
     def smallest(self) -> int | None:
@@ -569,7 +568,6 @@ class OffsetTable:
         self._replace()
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

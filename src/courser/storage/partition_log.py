@@ -624,7 +624,7 @@ class PartitionLog:
             self.synced_facts = planned.facts
 
     def fail_sync(self, planned: PlannedSync, failure: StorageFailure) -> None:
-        """Nothing was reported as durable. After a temporary failure, all of it is due again."""
+        """Report nothing as durable. After a temporary failure, all of it is due again."""
         self._end_sync(planned)
         if not heals(failure):
             self.fail(str(failure), is_sync=True)
@@ -802,5 +802,5 @@ def _unsealed_of(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def _totals_of(segments: Sequence[Segment]) -> tuple[int, int]:
-    """Bytes and messages."""
+    """The sizes and message counts of these segments, added up."""
     return sum(segment.size for segment in segments), sum(segment.message_count for segment in segments)

@@ -58,7 +58,7 @@ class StoredBatch(NamedTuple):
 
 
 class _Known:
-    """One producer."""
+    """What is remembered of one producer."""
 
     __slots__ = ("batches", "epoch", "is_rebuilt", "next_sequence", "written_at")
 

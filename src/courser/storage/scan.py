@@ -36,7 +36,6 @@ class GoodBatch:
 
     @property
     def body(self) -> memoryview:
-        """The stored body."""
         return self.stored[layout.BATCH_HEADER_SIZE :]
 
     @property

@@ -73,7 +73,7 @@ class Snapshot:
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """The file's contents."""
+    """The bytes of the file that holds this snapshot."""
     rest = _HEADER.pack(
         bytes(_CHECKSUM_SIZE),
         xxhash.xxh3_128_digest(snapshot.body),

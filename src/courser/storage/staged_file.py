@@ -261,7 +261,6 @@ class StagedFileWriter:
                 raise storage_failure("truncate", self._file.path, error) from error
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _write(self, buffers: list[Buffer]) -> None:
@@ -573,5 +572,4 @@ class StagedFileReader:
             raise DamagedData(self._path, record.position, str(error)) from error
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
