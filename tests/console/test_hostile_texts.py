@@ -14,7 +14,7 @@ from courser.api import commands as c
 from courser.api.commands import ReportPipeline
 from courser.api.operating_replies import Setting
 from courser.model.messaging import Transport
-from courser.server.log_ring import LogRing
+from courser.server.logs import LogRing
 from tests.console.browsing import Tab
 from tests.transports.whole_servers import WholeServer
 

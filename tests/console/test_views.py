@@ -17,7 +17,7 @@ from courser.errors import ConnectionFailed
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.messaging import Transport
 from courser.model.permissions import GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
-from courser.server.log_ring import LogRing
+from courser.server.logs import LogRing
 from tests.console.browsing import Tab, open_tab
 from tests.transports.whole_servers import WholeServer, whole_server
 

@@ -245,7 +245,7 @@ async def test_a_poll_has_at_most_so_many_bytes_and_at_least_a_message(scene: Sc
         reply = await scene.ask(scene.root, c.ReadMessages(poll_command(OFFSET), size_max))
         assert isinstance(reply, r.Polled)
         assert texts_of(reply) == [letter * 1000 for letter in "abc"[:count]]
-        scene.broker.reply_sent(scene.root)
+        scene.broker.buffers.give_back(scene.root)
 
 
 async def test_a_poll_commits_what_it_returns(scene: Scene) -> None:
@@ -257,7 +257,7 @@ async def test_a_poll_commits_what_it_returns(scene: Scene) -> None:
         reply = await scene.ask(scene.root, c.ReadMessages(poll_command(NEXT, commit=True), 500))
         assert isinstance(reply, r.Polled)
         seen += texts_of(reply)
-        scene.broker.reply_sent(scene.root)
+        scene.broker.buffers.give_back(scene.root)
     assert seen == [letter * 1000 for letter in "abc"]
 
 
@@ -285,7 +285,7 @@ async def test_a_fetch_of_one_partition_is_not_copied(scene: Scene) -> None:
     assert not reply.is_copied
     assert payloads(reply) == ["a"]
     assert scene.broker.buffers.ledger.size
-    scene.broker.reply_sent(scene.root)
+    scene.broker.buffers.give_back(scene.root)
     assert scene.broker.buffers.ledger.size == 0
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from courser.server.log_files import NEWEST, LogFile, newest_bytes
+from courser.server.log_writer import NEWEST, LogFile, newest_bytes
 from tests.fakes.clocks import ManualClock
 
 DAY = 86_400 * 1_000_000

@@ -2,7 +2,7 @@
 
 import logging
 
-from courser.server.log_ring import LogRing
+from courser.server.logs import LogRing
 
 
 def record(message: str, level: int = logging.INFO) -> logging.LogRecord:

@@ -11,9 +11,8 @@ import pytest
 
 from courser.server.configuration.log_levels import parse_log_levels
 from courser.server.configuration.settings import LoggingSettings
-from courser.server.log_files import NEWEST, LogFile
 from courser.server.log_format import TextFormatter
-from courser.server.log_writer import LogWriter
+from courser.server.log_writer import NEWEST, LogFile, LogWriter
 from courser.server.logs import Logs
 from tests.fakes.clocks import ManualClock
 

@@ -42,7 +42,7 @@ async def create_topic(broker: Broker, session: Session, command: c.CreateTopic)
 
     topic = await broker.catalog.submit_made(make)
     assert isinstance(topic, Topic), "creating a topic makes one"
-    return await broker.figures.topic_details(stream, topic, is_new=True)
+    return broker.figures.new_topic_details(topic)
 
 
 async def update_topic(broker: Broker, session: Session, command: c.UpdateTopic) -> None:

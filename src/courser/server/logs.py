@@ -1,14 +1,15 @@
 """Set up logging for a server: levels by module, one format, one writer. ``stop`` undoes it."""
 
 import logging
+from collections import deque
+from itertools import count
 from typing import TextIO
 
+from courser.api.operating_replies import LogLine
 from courser.model.clock import Clock
 from courser.server.configuration.settings import LoggingSettings
-from courser.server.log_files import LogFile, newest_bytes
-from courser.server.log_format import JsonFormatter, TextFormatter
-from courser.server.log_ring import LogRing
-from courser.server.log_writer import LogWriter
+from courser.server.log_format import JsonFormatter, TextFormatter, escaped
+from courser.server.log_writer import LogFile, LogWriter, newest_bytes
 
 _LIMITED = ("courser.transports.connections", "courser.transports.session_loop", "courser.handlers.audit.refused")
 """Loggers whose lines anyone on the network can trigger."""
@@ -16,6 +17,43 @@ _LINE_COUNT_MAX = 20
 """Lines that one limited logger may write in each ``_LINE_INTERVAL``."""
 _LINE_INTERVAL = 1_000_000
 """Microseconds."""
+_RING_LINE_COUNT_MAX = 2_000
+"""Lines that are kept: some minutes of a busy server."""
+_MESSAGE_LENGTH_MAX = 2_000
+"""Letters of a line: with the number of lines, this bounds the memory."""
+_TRACES = logging.Formatter()
+
+
+class LogRing(logging.Handler):
+    """The newest lines in memory, for whoever watches the server over the network.
+
+    Takes records on any thread. The base class holds a lock while a record is added.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: deque[LogLine] = deque(maxlen=_RING_LINE_COUNT_MAX)
+        self._numbers = count(1)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = record.getMessage()
+            if record.exc_info and record.exc_info[0]:
+                text += f" | {_TRACES.formatException(record.exc_info)}"
+        except Exception:  # noqa: BLE001 - a record that cannot be formatted must not stop whoever logs
+            self.handleError(record)
+            return
+        time = int(record.created * 1_000_000)
+        message = escaped(text[:_MESSAGE_LENGTH_MAX])
+        self._lines.append(LogLine(next(self._numbers), time, record.levelname.lower(), record.name, message))
+
+    def after(self, number: int) -> list[LogLine]:
+        """Lines with a higher number, oldest first."""
+        self.acquire()
+        try:
+            return [line for line in self._lines if line.number > number]
+        finally:
+            self.release()
 
 
 class Logs:

@@ -161,7 +161,9 @@ def write_all(file: File, position: int, buffers: Sequence[Buffer]) -> int:
     Raises:
         OSError: some bytes may have been written before it; the caller cuts the file back.
     """
-    return write_rest(file, position, buffers, file.write_at(position, buffers))
+    size = sum(map(len, buffers))
+    written = file.write_at(position, buffers)
+    return size if written == size else write_rest(file, position, buffers, written)
 
 
 def write_rest(file: File, position: int, buffers: Sequence[Buffer], written: int) -> int:

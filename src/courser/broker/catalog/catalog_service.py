@@ -80,6 +80,8 @@ class CatalogService:
     ) -> None:
         """``retry_delay``: seconds before a change that the disk refused is tried again."""
         self._store = store
+        self.state: CatalogState = store.state
+        """Read-only for callers."""
         self._directories = directories
         self._registry = registry
         self._pool = pool
@@ -109,11 +111,6 @@ class CatalogService:
         self._failure: str | None = None
         """Why changes are refused until a restart, if not because of the journal."""
         self._is_closed = False
-
-    @property
-    def state(self) -> CatalogState:
-        """The state of the catalog. Read-only for callers."""
-        return self._store.state
 
     @property
     def failure(self) -> str | None:
@@ -430,7 +427,7 @@ class CatalogService:
     # --- in the background ---
 
     def _clean_up(self) -> None:
-        if self._remover is None and self._removable():
+        if self._remover is None and self.state.deleted and self._removable():
             self._remover = self._background.start(self._remove_deleted())
         if self._store.is_snapshot_due():
             self._snapshot = self._background.start(self.take_due_snapshot())

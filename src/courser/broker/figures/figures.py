@@ -91,7 +91,9 @@ class Figures:
 
     async def _topic(self, stream: Stream, topic: Topic, steps: Steps) -> r.TopicInfo:
         """A topic, with the sums over its partitions."""
-        found = await self._sums(TopicAddress(stream.stream_id, topic.topic_id), steps)
+        return self._info(topic, await self._sums(TopicAddress(stream.stream_id, topic.topic_id), steps))
+
+    def _info(self, topic: Topic, found: TopicSums | None) -> r.TopicInfo:
         effective = effective_options(topic.options, self._topic_defaults)
         return r.TopicInfo(
             topic.topic_id,
@@ -104,11 +106,15 @@ class Figures:
             effective,
         )
 
-    async def topic_details(self, stream: Stream, topic: Topic, *, is_new: bool = False) -> r.TopicDetails:
-        """A topic and its partitions. ``is_new``: it was just created, and Iggy counts no segments then."""
+    def new_topic_details(self, topic: Topic) -> r.TopicDetails:
+        """A topic that was just created, and its partitions. Iggy counts no segments then."""
+        return r.TopicDetails(self._info(topic, None), [_partition(partition, None) for partition in topic.partitions])
+
+    async def topic_details(self, stream: Stream, topic: Topic) -> r.TopicDetails:
+        """A topic and its partitions."""
         opened = self._partitions.topics.get(TopicAddress(stream.stream_id, topic.topic_id))
         partitions = list(topic.partitions)
-        at_work: list[Partition | None] = list(opened.partitions) if opened is not None and not is_new else []
+        at_work: list[Partition | None] = list(opened.partitions) if opened is not None else []
         # Partitions that are being created are in the catalog first.
         at_work += [None] * (len(partitions) - len(at_work))
         rows, steps = [], self._steps()

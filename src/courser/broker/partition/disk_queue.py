@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
@@ -35,18 +36,16 @@ def _nothing_due() -> None:
     return None
 
 
+@dataclass(slots=True, eq=False)
 class _Line:
     """The jobs of one kind that wait for their turn."""
 
-    __slots__ = ("asked", "idle", "is_busy", "plan_due", "retry")
-
-    def __init__(self) -> None:
-        self.plan_due: Plan = _nothing_due
-        self.asked: deque[tuple[Plan, _Done]] = deque()
-        self.is_busy = False
-        """Whether a job runs, or will be looked for in this turn of the event loop."""
-        self.idle: _Done | None = None
-        self.retry: asyncio.TimerHandle | None = None
+    plan_due: Plan = _nothing_due
+    asked: deque[tuple[Plan, _Done]] = field(default_factory=deque)
+    is_busy: bool = False
+    """Whether a job runs, or will be looked for in this turn of the event loop."""
+    idle: _Done | None = None
+    retry: asyncio.TimerHandle | None = None
 
 
 class DiskQueue:

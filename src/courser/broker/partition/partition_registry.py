@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Executor
+from functools import lru_cache, partial
 from pathlib import Path
 
 from courser.api.replies import Deletion
@@ -39,6 +40,8 @@ from courser.storage.segment import Segment
 
 _log = logging.getLogger(__name__)
 
+_KNOWN_COUNT_MAX = 1000
+"""Sets of options whose settings are remembered."""
 DELETION_COUNT_MAX = 100
 """Deletions that a topic remembers. Older ones are in the log."""
 _OPENED_AT_ONCE = 32
@@ -124,6 +127,8 @@ class PartitionRegistry:
         self._pool = pool
         self._clock = clock
         self._settings = settings
+        self._log_settings = lru_cache(_KNOWN_COUNT_MAX)(partial(log_settings, settings=settings))
+        """By options and number of partitions: most topics of a server have the same ones."""
         self._metrics = metrics or PartitionMetrics(Registry(), clock)
         self._large_reads = asyncio.Semaphore(LARGE_READ_COUNT_MAX)
         self._purge_end = purge_end
@@ -223,8 +228,9 @@ class PartitionRegistry:
         opened = self._topic_of(stream, topic)
         for log in logs:
             self._add(stream, topic, log)
-        # A limited topic with more partitions has smaller segments.
-        await self.apply_options(stream, topic)
+        if known is not None:
+            # A limited topic with more partitions has smaller segments.
+            await self.apply_options(stream, topic)
         return opened
 
     async def apply_options(self, stream: Stream, topic: Topic) -> None:
@@ -234,7 +240,7 @@ class PartitionRegistry:
         """
         opened = self.topics[stream.stream_id, topic.topic_id]
         self._note_options(opened, topic)
-        wanted = log_settings(topic.options, len(topic.partitions), self._settings)
+        wanted = self._log_settings(topic.options, len(topic.partitions))
         changed = [partition for partition in opened.partitions if partition.log.settings != wanted]
         for partition, result in zip(
             changed,
@@ -297,7 +303,7 @@ class PartitionRegistry:
         return logs
 
     def _open(self, stream: Stream, topic: Topic, partition: entities.Partition, stop: StopKind) -> PartitionLog:
-        settings = log_settings(topic.options, len(topic.partitions), self._settings)
+        settings = self._log_settings(topic.options, len(topic.partitions))
         directory = self._directories.partition_path(stream, topic, partition)
         identity = identity_of(topic, partition)
         if directory in self._lost:
@@ -326,7 +332,7 @@ class PartitionRegistry:
             self._file_system,
             self._directories.partition_path(stream, topic, partition),
             identity_of(topic, partition),
-            settings=log_settings(topic.options, len(topic.partitions), self._settings),
+            settings=self._log_settings(topic.options, len(topic.partitions)),
             clock=self._clock,
             epoch=topic.purge_count,
         )
