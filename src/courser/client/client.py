@@ -39,6 +39,7 @@ class ProducerOptions(TypedDict, total=False):
     buffer_size: int
     max_in_flight: int
     resend: bool
+    idempotent: bool
     delivery_timeout: float
 
 

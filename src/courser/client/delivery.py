@@ -1,9 +1,8 @@
 """Send the batches of a producer: several in flight, in order, across reconnects.
 
-A batch whose reply was lost with the connection is searched for on the server before it is sent again. Every message
-has a random id of 128 bits. A batch is stored as a whole or not at all, so the id of its first message identifies it.
-A batch that is not found is sent again. One possible duplicate remains: a server that has not noticed the broken
-connection may process a batch from its receive buffer after the client has searched.
+A batch whose reply was lost with the connection is sent again. Its messages are numbered (``numbering``), so that the
+partition stores it once, also if the server has not noticed the broken connection and processes the batch from its
+receive buffer later. Messages are not numbered if the server chooses the partition, or is not Courser.
 """
 
 import asyncio
@@ -11,69 +10,27 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from courser.api import commands as c
-from courser.api.replies import Polled, Reply, Sent
-from courser.client.batch_view import batches_of
+from courser.api.replies import Reply, Sent
 from courser.client.connection import Connection
 from courser.client.link import Link
+from courser.client.numbering import PartitionNumbers
 from courser.client.payload_encryption import Encryptor
 from courser.client.pending_batches import PendingBatch
 from courser.errors import (
     ClientClosed,
     ConnectionFailed,
     CourserError,
-    NotAllowed,
+    ErrorCode,
     NotDelivered,
-    NotFound,
-    OffsetsUnavailable,
-    RequestFailed,
     TimedOut,
     Uncertain,
 )
-from courser.model.identifiers import Consumer, ConsumerKind, Identifier
-from courser.model.messaging import PollingKind, ToPartition
-from courser.records import layout
-from courser.records.batch import Batch
+from courser.model.identifiers import Identifier
+from courser.model.messaging import ToPartition
 
-_READ_SIZE_MAX = 4 * 1024 * 1024
-_LOOK_SIZE_MAX = 256 * 1024 * 1024
-"""Bytes to search before the batch is sent again without certainty."""
-_NOBODY = Consumer(ConsumerKind.CONSUMER, 0)
-_ID = slice(layout.FRAME_ID_POSITION, layout.FRAME_ID_POSITION + 16)
-
-
-async def find_batch(
-    link: Link, place: tuple[Identifier, Identifier, int], batch: Batch, first_offset: int
-) -> Sent | None:
-    """Where a batch was stored, at ``first_offset`` or above; None if it is not found, or the user may not poll."""
-    stream, topic, partition_id = place
-    # Wait for requests in progress, and for a sync: at the level `synced`, unsynced messages cannot be read.
-    await link.request(c.FlushMessages(stream, topic, partition_id, fsync=True))
-    first_id = np.frombuffer(batch.body[_ID], "<u8")
-    offset, looked_at = first_offset, 0
-    while looked_at < _LOOK_SIZE_MAX:
-        poll = c.PollMessages(_NOBODY, stream, topic, partition_id, PollingKind.OFFSET, offset, 2**32 - 1, False)
-        try:
-            polled = await link.ask(c.WaitForMessages(poll, 0, _READ_SIZE_MAX), Polled)
-        except OffsetsUnavailable as gap:
-            offset = gap.end_offset
-            continue
-        except (NotAllowed, NotFound):
-            return None
-        if not polled.message_count:
-            return None
-        for view in batches_of(polled):
-            found = np.flatnonzero((view.ids().view("<u8").reshape(-1, 2) == first_id).all(axis=1))
-            if len(found):
-                # The reply to a send contains the ids of stream and topic, which are not needed here.
-                return Sent(0, 0, partition_id, view.first_offset + int(found[0]))
-            offset = view.next_offset
-        looked_at += polled.size
-    return None
-
-
+_OUT_OF_LINE = frozenset({ErrorCode.PRODUCER_OUT_OF_ORDER, ErrorCode.PRODUCER_UNKNOWN})
+"""Refusals of a batch only because of those before it: a partition does not have them, or does not know them."""
 _BUFFER_WORDS = "a producer's batch_count, batch_size, buffer_size and max_in_flight must be at least 1"
 
 
@@ -98,6 +55,8 @@ class ProducerSettings:
     """Maximum batches that are sent but not acknowledged."""
     resend: bool = True
     """Whether to resend batches whose replies were lost. If False, they raise ``Uncertain``."""
+    idempotent: bool = True
+    """Whether to number messages, so that a batch that is sent again is stored once."""
     delivery_timeout: float = 120.0
     """Seconds after which a batch that is not acknowledged fails with ``NotDelivered``, also while disconnected."""
 
@@ -138,16 +97,12 @@ class BatchDelivery:
         """Runs while there are batches."""
         self._failed: list[PendingBatch] = []
         """Failures that have not been reported."""
-        self._bounds: dict[int, int] = {}
-        """By partition, an offset below all unacknowledged messages."""
+        self._numbers: dict[int, PartitionNumbers] = {}
+        """By partition."""
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
         self.message_count = 0
         """Number of acknowledged messages."""
-
-    def note_end(self, partition_id: int, offset: int) -> None:
-        """Record the end of a partition before the first send to it."""
-        self._bounds.setdefault(partition_id, offset)
 
     def put(self, batch: PendingBatch) -> None:
         """Add a batch after all others: it is packed and sent, or waits its turn."""
@@ -244,28 +199,56 @@ class BatchDelivery:
             if not connection.is_writable and self._in_flight:
                 # The next reply calls this method again.
                 return
-            self._launch(connection, self._ready.popleft())
+            if not self._launch(connection, self._ready[0]):
+                return
 
-    def _launch(self, connection: Connection, batch: PendingBatch) -> None:
+    def _launch(self, connection: Connection, batch: PendingBatch) -> bool:
+        """Send the first batch that is ready. False if it has to wait for a reply or for a connection."""
         try:
             if batch.packed is None:
                 batch.packed = batch.pack(self._encryptor)
+            numbers = self._numbers_of(batch)
+            if numbers is not None and not numbers.number(batch.packed):
+                return False
             command = c.SendMessages(self._stream, self._topic, batch.target, [batch.packed])
             answer = connection.begin(command)
         except ConnectionFailed:
-            self._ready.appendleft(batch)
             self._begin_recovery()
-            return
+            return False
         except CourserError as error:
+            self._ready.popleft()
             self._fail(batch, error)
-            return
+            return True
+        self._ready.popleft()
         batch.launch_count += 1
         batch.is_uncertain = True
         self._in_flight.append(batch)
-        answer.add_done_callback(lambda done: self._answered(connection, batch, done))
+        if numbers is not None:
+            numbers.in_flight_count += 1
+        answer.add_done_callback(lambda done: self._answered(connection, batch, numbers, done))
+        return True
 
-    def _answered(self, connection: Connection, batch: PendingBatch, answer: "asyncio.Future[Reply | None]") -> None:
+    def _numbers_of(self, batch: PendingBatch) -> PartitionNumbers | None:
+        """How the messages of a batch are numbered; None if they are not."""
+        if not self._settings.idempotent or not isinstance(batch.target, ToPartition) or not self._link.is_courser:
+            return None
+        numbers = self._numbers.get(batch.target.partition_id)
+        if numbers is None:
+            numbers = self._numbers[batch.target.partition_id] = PartitionNumbers(self._link.draw_producer_id)
+        return numbers
+
+    def _answered(
+        self,
+        connection: Connection,
+        batch: PendingBatch,
+        numbers: PartitionNumbers | None,
+        answer: "asyncio.Future[Reply | None]",
+    ) -> None:
+        if numbers is not None:
+            numbers.in_flight_count -= 1
         if batch.is_done:
+            # Its time was over meanwhile. Others may have waited for it.
+            self._pump()
             return
         self._in_flight.remove(batch)
         error = answer.exception()
@@ -286,10 +269,24 @@ class BatchDelivery:
                 batch.is_uncertain = False
                 self._put_back(batch)
                 connection.fail(ConnectionFailed(connection.address, str(error)))
-            else:
+            elif error.code not in _OUT_OF_LINE or not self._renew(batch):
                 self._fail(batch, error)
         self._pump()
         self._note_progress()
+
+    def _renew(self, batch: PendingBatch) -> bool:
+        """Send a batch again that was refused for its numbers, with others. False if that would not help."""
+        numbers, producer = self._numbers_of(batch), None if batch.packed is None else batch.packed.producer
+        if numbers is None or producer is None or not producer.sequence:
+            return False
+        if batch.launch_count > 1 and numbers.is_doubtful(producer):
+            reason = "not known whether these messages were stored: others before them were given up"
+            self._fail(batch, Uncertain(self._link.target.address, reason))
+            return True
+        numbers.renew(producer)
+        batch.is_uncertain = False
+        self._put_back(batch)
+        return True
 
     def _put_back(self, batch: PendingBatch) -> None:
         """Put the batch back at its old place in the queue, to keep the order."""
@@ -297,13 +294,16 @@ class BatchDelivery:
         self._ready.insert(position, batch)
 
     def _acknowledge(self, batch: PendingBatch, sent: Sent) -> None:
-        self._bounds[sent.partition_id] = sent.base_offset
         self.message_count += len(batch)
         self._size -= batch.size
         batch.settle(sent=sent)
 
     def _fail(self, batch: PendingBatch, error: CourserError) -> None:
         self._size -= batch.size
+        if batch.packed is not None and batch.packed.producer is not None and isinstance(batch.target, ToPartition):
+            # The partition waits for its messages, or has stored them: those after it must not depend on that.
+            is_doubtful = batch.launch_count > 1 or isinstance(error, ConnectionFailed | NotDelivered)
+            self._numbers[batch.target.partition_id].give_up(batch.packed.producer, is_doubtful=is_doubtful)
         batch.is_watched = batch.is_watched or bool(batch.waiters)
         batch.settle(error=error)
         if not batch.is_watched:
@@ -316,12 +316,11 @@ class BatchDelivery:
         self._recovery = self._loop.create_task(self._recover(), name="courser-producer")
 
     async def _recover(self) -> None:
-        """Wait for a connection, and search for the batches whose replies were lost."""
+        """Wait for a connection."""
         try:
             while True:
                 try:
                     await self._link.connection(patient=True)
-                    await self._settle_uncertain()
                     await asyncio.sleep(self._pause())
                 except ConnectionFailed as error:
                     if self._link.gave_up or not self._link.target.reconnect:
@@ -345,29 +344,6 @@ class BatchDelivery:
             return 0.0
         target = self._link.target
         return min(target.reconnect_interval * 2.0 ** min(repeats, 32), target.reconnect_interval_max)
-
-    async def _settle_uncertain(self) -> None:
-        while uncertain := [batch for batch in self._ready if batch.is_uncertain]:
-            batch = uncertain[0]
-            assert batch.packed is not None
-            if isinstance(batch.target, ToPartition):
-                partition_id = batch.target.partition_id
-                place = (self._stream, self._topic, partition_id)
-                try:
-                    sent = await find_batch(self._link, place, batch.packed, self._bounds.get(partition_id, 0))
-                except RequestFailed as error:
-                    if not batch.is_done:
-                        self._ready.remove(batch)
-                        self._fail(batch, error)
-                    continue
-                if batch.is_done:
-                    # Its time was over meanwhile.
-                    continue
-                if sent is not None:
-                    self._ready.remove(batch)
-                    self._acknowledge(batch, sent)
-                    continue
-            batch.is_uncertain = False
 
     def _fail_all(self, error: CourserError) -> None:
         while self._ready:

@@ -23,6 +23,7 @@ from courser.errors import (
     ConnectionFailed,
     CourserError,
     ErrorCode,
+    InvalidRequest,
     NotFound,
     RequestFailed,
     TimedOut,
@@ -45,6 +46,8 @@ _REPEATABLE = {row.kind for row in c.COMMANDS if not row.operation} | {
     c.UpdatePermissions,
 }
 """Idempotent commands."""
+_PRODUCER_COUNT_MAX = 2**20
+"""Ids of producers that are made of the number of one login, as SDK 0.10 does."""
 _LOGINS = frozenset({c.LoginUser, c.LoginWithToken, c.LogoutUser})
 _LOGIN_LOST = frozenset({ErrorCode.UNAUTHENTICATED, ErrorCode.STALE_CLIENT})
 
@@ -71,6 +74,10 @@ class Link:
         """Number of connections so far."""
         self.frame_size_max = FRAME_SIZE_MAX
         """Maximum bytes of a request, from the last login."""
+        self._session = 0
+        """The number of the last login at a Courser server; 0 if the server is another one."""
+        self._producer_count = 0
+        """Ids of producers that were made of that number."""
         self.gave_up = False
         """Whether the last attempts to connect were abandoned."""
 
@@ -194,10 +201,35 @@ class Link:
             self._memberships.pop((command.stream, command.topic, command.group), None)
         elif isinstance(command, c.LoginUser | c.LoginWithToken):
             assert isinstance(reply, LoggedIn)
-            self._login, self.user_id = command, reply.user_id
+            self._login = command
+            self._note_login(reply)
         elif isinstance(command, c.LogoutUser):
             self._login = self.user_id = None
             self._memberships.clear()
+
+    def _note_login(self, reply: LoggedIn) -> None:
+        self.user_id = reply.user_id
+        # Only Courser says this. Others may give a number again after a restart, and refuse messages that are numbered.
+        self._session = 0 if reply.frame_size_max is None else reply.session
+        self._producer_count = 0
+
+    @property
+    def is_courser(self) -> bool:
+        """Whether the last login was at a Courser server."""
+        return self._session != 0
+
+    def draw_producer_id(self) -> int:
+        """An id that no other producer has, of any client of the server.
+
+        Raises:
+            InvalidRequest: this login has none left. The next one has.
+        """
+        if self._producer_count == _PRODUCER_COUNT_MAX:
+            reason = f"a login can have {_PRODUCER_COUNT_MAX} producers; use one longer, or connect again"
+            raise InvalidRequest(ErrorCode.PRODUCER_IDS_EXHAUSTED, reason)
+        number = self._producer_count
+        self._producer_count += 1
+        return self._session * _PRODUCER_COUNT_MAX + number
 
     def memberships_in(self, stream: Identifier, topic: Identifier) -> list[Identifier]:
         """The joined groups of a topic, as given by the user."""
@@ -279,7 +311,7 @@ class Link:
             if self._login is not None:
                 reply = await connection.request(self._login)
                 assert isinstance(reply, LoggedIn)
-                self.user_id = reply.user_id
+                self._note_login(reply)
             for stream, topic, group in self._memberships:
                 # If the group was deleted, the next poll for it fails.
                 with suppress(NotFound):

@@ -131,8 +131,6 @@ class Producer:
             self._partition_count = None
             return
         self._partition_count = details.topic.partition_count or None
-        for partition in details.partitions:
-            self._delivery.note_end(partition.partition_id, partition.current_offset)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -410,7 +408,7 @@ class Producer:
             self._timer.cancel()
             self._timer = None
         if batch.target == Balanced() and self._partition_count is not None:
-            # Chosen by the client, so that it knows where to search if the reply is lost.
+            # Chosen by the client: if the reply is lost, the batch has to go to the same partition again.
             batch.target = ToPartition(self._turn % self._partition_count)
             self._turn += 1
         self._delivery.put(batch)

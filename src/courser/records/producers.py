@@ -24,6 +24,14 @@ SEQUENCE_MAX = 2**31 - 1
 """After it, numbers start at 0 again."""
 
 
+_HALF = SEQUENCE_MAX // 2
+
+
+def is_after(sequence: int, other: int) -> bool:
+    """Whether a number comes later than another one. They are on a circle: up to half of it ahead is later."""
+    return 0 < (sequence - other) & SEQUENCE_MAX <= _HALF
+
+
 class BatchProducer(NamedTuple):
     """Who sent a batch, and which of the producer's messages it contains."""
 

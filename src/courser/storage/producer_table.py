@@ -13,11 +13,9 @@ from courser.configuration.key import setting
 from courser.errors import CommandRejected, ErrorCode
 from courser.model import setting_kinds as kinds
 from courser.model.quantities import SECOND
-from courser.records.producers import SEQUENCE_MAX, BatchProducer
+from courser.records.producers import BatchProducer, is_after
 
 _HOUR = 3600 * SECOND
-_AHEAD_MAX = SEQUENCE_MAX // 2
-"""Of two numbers on a circle, the one that is at most so far ahead comes later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +100,7 @@ class ProducerTable:
             for stored_sequence, count, base_offset in known.batches:
                 if stored_sequence == sequence and count == producer.message_count:
                     return base_offset
-            if known.is_rebuilt and 0 < (sequence - known.next_sequence) & SEQUENCE_MAX <= _AHEAD_MAX:
+            if known.is_rebuilt and is_after(sequence, known.next_sequence):
                 # Nobody knows what was in between, and this batch is not stored: the producer starts over.
                 raise _unknown(producer)
         elif producer.epoch > known.epoch:
