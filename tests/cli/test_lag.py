@@ -5,7 +5,7 @@ import json
 import pytest
 
 from courser.cli.lag import as_age
-from courser.cli.top_figures import Comparison, Reading, figures
+from courser.cli.top_commands import Comparison, Reading, figures
 from courser.model import metric_table as m
 from courser.model.metrics import Labels
 from tests.cli.commands import PATIENCE, Cli, at_terminal, start

@@ -54,7 +54,7 @@ def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def complete_user(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of users."""
+    """Complete the name of a user."""
     del ctx, param
 
     async def users(client: Client) -> list[str]:
@@ -64,7 +64,7 @@ def complete_user(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 
 def complete_sink(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of sinks."""
+    """Complete the name of a sink."""
     del ctx, param
 
     async def sinks(client: Client) -> list[str]:
@@ -74,7 +74,7 @@ def complete_sink(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 
 def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of contexts."""
+    """Complete the name of a saved context."""
     del ctx, param
     try:
         return _matching(sorted(load_contexts().saved), incomplete)

@@ -95,7 +95,7 @@ def find_target(*, needs_login: bool = True, without_saved_token: bool = False) 
 
 
 def _in_words_of_the_command_line(resolved: Resolved, choice: ServerChoice) -> Resolved:
-    """The same target, with the options that it comes from as its sources."""
+    """Name the options of the command line as the sources of the target."""
     source = resolved.source if choice.url is None else "--url"
     if choice.token is not None:
         return replace(resolved, source=source, login_source="--token")

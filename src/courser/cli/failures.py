@@ -24,7 +24,7 @@ class ExitCode(IntEnum):
 
 
 class Failure(click.ClickException):
-    """The command failed."""
+    """A command has failed: what happened, what to do about it, and its exit code."""
 
     def __init__(self, message: str, hint: str, code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)

@@ -264,8 +264,8 @@ def _snapshot_text(head: SnapshotHead) -> str:
     if head.fields is None:
         return verdicts
     fields = head.fields
-    hashes = f"entry {fields.entry_checksum}, state {fields.state_hash}"
-    return f"op {fields.op}, taken {time_text(fields.timestamp)}, {hashes}; {verdicts}"
+    hashes = f"entry {fields['entry_checksum']}, state {fields['state_hash']}"
+    return f"op {fields['op']}, taken {time_text(fields['timestamp'])}, {hashes}; {verdicts}"
 
 
 @local_command(

@@ -61,10 +61,12 @@ class Verb:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A command that another module than that of its group contains."""
+    """A command that another module than that of its group contains, or that is named otherwise there."""
 
     module: str
     summary: str
+    name: str = ""
+    """The name of the function without ``_command``. Empty: the name of the command."""
 
 
 Entry: TypeAlias = "str | Function | Verb | LazyGroup"
@@ -108,7 +110,7 @@ class LazyGroup(click.Group):
         return list(self.summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
+        """Import the module of a command when it is needed."""
         del ctx
         name = self.aliases.get(cmd_name, cmd_name)
         entry = self.entries.get(name)
@@ -117,8 +119,9 @@ class LazyGroup(click.Group):
         if isinstance(entry, Verb):
             command = import_module(_REQUESTS_MODULE).request_command(name, entry)
         else:
-            module = entry.module if isinstance(entry, Function) else self._module
-            command = getattr(import_module(f"courser.cli.{module}"), f"{name.replace('-', '_')}_command")
+            found = entry if isinstance(entry, Function) else Function(self._module, entry)
+            module = import_module(f"courser.cli.{found.module}")
+            command = getattr(module, f"{found.name or name.replace('-', '_')}_command")
         assert isinstance(command, click.Command)
         return command
 

@@ -20,7 +20,7 @@ times, which is a tenth of the CPU time that a server needs to start."""
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the command that the arguments of the process name."""
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
     sys.exit(run(sys.argv[1:]))
 

@@ -53,7 +53,7 @@ def message_record(message: Message, payload_kind: str, output: str) -> Record:
 
 
 def _kinds(message: Message) -> dict[str, str]:
-    """By name, the kinds of headers that the reader of the JSON would not choose; with the name's, if it is no text."""
+    """The kinds of headers that the reader of the JSON would not choose; with the name's kind, if it is no text."""
     kinds: dict[str, str] = {}
     entries = [entry for entry in message.header_entries() if entry.key != KEY_HEADER]
     for (name, value), entry in zip(header_values(message).items(), entries, strict=False):

@@ -51,7 +51,7 @@ class MessagePrinter:
         self._writer = None if is_plain else RecordWriter(MESSAGE_FIELDS, style.output)
 
     def put(self, messages: Iterable[Message]) -> None:
-        """Write some messages."""
+        """Write messages, and flush them."""
         for message in messages:
             if self._writer is not None:
                 self._writer.put(message_record(message, self._style.payload_kind, self._style.output))
@@ -64,7 +64,7 @@ class MessagePrinter:
         flush()
 
     def close(self) -> None:
-        """Complete the output."""
+        """Complete the document, if it is one."""
         if self._writer is not None:
             self._writer.close()
 

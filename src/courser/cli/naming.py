@@ -34,7 +34,7 @@ class TopicPath:
 
     @property
     def names(self) -> tuple[Identifier, Identifier]:
-        """Stream and topic."""
+        """The stream and the topic, which must be there."""
         assert self.topic is not None, "a command that needs a topic asks for one"
         return self.stream, self.topic
 
@@ -150,7 +150,7 @@ def topic_argument(*rest: Word) -> Callable[[_Function], _Function]:
 
 
 def any_place_argument() -> Callable[[_Function], _Function]:
-    """Nothing, a stream, or a topic."""
+    """An optional stream or topic."""
     return _place_argument("any", is_optional=True)
 
 

@@ -78,7 +78,7 @@ class LiveView(View):
         self._table, self._draw, self._print = live_table()
 
     def update(self, statuses: Sequence[Status]) -> None:
-        """Draw all statuses."""
+        """Draw the table of all statuses anew."""
         records = [record_of(status) for status in statuses]
         lines = [tuple(harmless(field.show(record)) for field in _LIVE_FIELDS) for record in records]
         width = shutil.get_terminal_size().columns

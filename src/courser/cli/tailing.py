@@ -29,7 +29,7 @@ _NOBODY = Consumer(ConsumerKind.CONSUMER, 0)
 
 @dataclass(frozen=True, slots=True)
 class TailRequest:
-    """What to read."""
+    """Which messages of a topic to read."""
 
     place: TopicPath
     start: PollingStrategy | str | None = None
@@ -55,7 +55,7 @@ class _Reader:
 
 
 async def read(client: Client, reading: TailRequest) -> AsyncIterator[list[Message]]:
-    """Lists of messages."""
+    """Read lists of messages."""
     readers = [await _begin(client, reading, bounds) for bounds in await _bounds(client, reading.place)]
     newest: deque[Message] = deque(maxlen=reading.last)
     async for messages in _read_history(client, reading, readers):

@@ -1,13 +1,17 @@
-"""``courser topic``: create, show and change topics."""
+"""``courser topic``, ``stream`` and ``partition``: create, show and change topics; show what they are part of."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import click
+from msgspec.structs import asdict
 
+from courser.api.replies import StreamInfo
+from courser.cli.columns import columns_of
 from courser.cli.connecting import ask_server
+from courser.cli.failures import ExitCode, Failure
 from courser.cli.fields import Record
-from courser.cli.naming import TopicPath, Word, stream_argument, topic_argument
+from courser.cli.naming import PARTITION, TopicPath, Word, stream_argument, topic_argument
 from courser.cli.output import Section, emit_deed, emit_list, emit_thing
 from courser.cli.quantity_words import COMPRESSION, OptionChoice, Quantity, expiry_of
 from courser.cli.server_options import server_command
@@ -197,3 +201,61 @@ def _settings(flags: dict[str, object], compression: str | None, expiry: tuple[s
         settings.setdefault("message_expiry", expiry_of(expiry))
     # Each flag is named after its option.
     return cast("TopicSettings", settings)
+
+
+# --- streams ---
+
+
+@server_command("get", "courser stream get demo", "courser s g 0 -o json")
+@stream_argument()
+def stream_get_command(*, place: TopicPath, output: str) -> None:
+    """Show one stream and its topics."""
+    details = ask_server(lambda client: client.get_stream(place.stream), place)
+    record = {**asdict(details.stream), "topics": [topic_record(topic) for topic in details.topics]}
+    emit_thing(columns_of(StreamInfo), record, output, [Section("topics", TOPIC_FIELDS)])
+
+
+@server_command("create", "courser stream create demo")
+@click.argument("name")
+def stream_create_command(*, name: str, output: str) -> None:
+    """Create a stream."""
+    if "/" in name:
+        # The server would accept the name, but no command could refer to it as one word.
+        raise Failure(f'"{name}" is the name of a topic', f"courser topic create {name} creates it", ExitCode.USAGE)
+    stream = ask_server(lambda client: client.create_stream(name))
+    emit_deed(f'created stream "{name}" with id {stream.stream_id}', asdict(stream), output)
+
+
+# --- partitions ---
+
+
+@server_command("list", "courser partition list demo/orders")
+@topic_argument()
+def partition_list_command(*, place: TopicPath, output: str) -> None:
+    """List the partitions of a topic and their offsets."""
+
+    async def ask(client: Client) -> list[Record]:
+        details = await client.get_topic(*place.names)
+        bounds = await bounds_by_partition(client, place)
+        return partition_records(details.partitions, bounds)
+
+    empty = f"no partitions; add one with courser partition create {place} 1"
+    emit_list(PARTITION_FIELDS, ask_server(ask, place), output, empty=empty)
+
+
+@server_command("get", "courser partition get demo/orders 0")
+@topic_argument(PARTITION)
+def partition_get_command(*, place: TopicPath, output: str) -> None:
+    """Show one partition: its offsets, what was deleted from it and which messages are damaged."""
+    partition_id = place.partition_id or 0
+
+    async def ask(client: Client) -> Record:
+        # First: it names a partition that does not exist.
+        await client.get_segments(*place.names, partition_id)
+        details = await client.get_topic(*place.names)
+        records = partition_records(details.partitions, await bounds_by_partition(client, place))
+        maintenance = await client.get_topic_maintenance(*place.names)
+        (record,) = (record for record in records if record["partition_id"] == partition_id)
+        return {**record, **maintenance_record(maintenance, partition_id)}
+
+    emit_thing(PARTITION_FIELDS, ask_server(ask, place), output, MAINTENANCE_SECTIONS)

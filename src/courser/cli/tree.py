@@ -51,7 +51,7 @@ def _noun(
 
 _STREAM = _noun(
     "stream",
-    "stream_commands",
+    "topic_commands",
     "Streams: groups of topics.",
     {
         "list": Verb(
@@ -60,8 +60,8 @@ _STREAM = _noun(
             ("courser stream list", "courser s l -o json"),
             empty="no streams yet; create one with courser stream create NAME",
         ),
-        "get": "Show one stream and its topics.",
-        "create": "Create a stream.",
+        "get": Function("topic_commands", "Show one stream and its topics.", "stream_get"),
+        "create": Function("topic_commands", "Create a stream.", "stream_create"),
         "update": Verb(
             "UpdateStream",
             "Rename a stream.",
@@ -122,11 +122,11 @@ _TOPIC = _noun(
 )
 _PARTITION = _noun(
     "partition",
-    "partition_commands",
+    "topic_commands",
     "Partitions: the logs that make up a topic.",
     {
-        "list": "List the partitions of a topic and their offsets.",
-        "get": "Show one partition: its offsets, deletions, damage.",
+        "list": Function("topic_commands", "List the partitions of a topic and their offsets.", "partition_list"),
+        "get": Function("topic_commands", "Show one partition: its offsets, deletions, damage.", "partition_get"),
         "create": Verb(
             "CreatePartitions",
             "Add partitions to a topic. Afterwards, messages with a key may go to another partition than before.",
@@ -436,7 +436,7 @@ _SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Readers and writers": {
         "consumer-group": _GROUP,
         "consumer-offset": _OFFSET,
-        "lag": Function("lag_commands", "Show how far consumer groups are behind."),
+        "lag": Function("lag", "Show how far consumer groups are behind."),
         "sink": _SINK,
     },
     "Users and logins": {

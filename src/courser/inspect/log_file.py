@@ -98,7 +98,7 @@ class BatchRow:
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """One message."""
+    """A message of a batch."""
 
     position: int | None
     """None inside a batch that is compressed or encrypted."""
@@ -200,7 +200,7 @@ class LogInspection:
                             yield row
 
     def _scan(self) -> Iterator[GoodBatch | DamageRow | ZeroTail]:
-        """Scan and count."""
+        """Scan the file, and count what it has."""
         head, summary = self.head, self.summary
         identity = head.identity or NOBODY
         for found in scan(self._file, identity, start=0, end=head.size, offset=head.base_offset):

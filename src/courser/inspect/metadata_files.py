@@ -159,34 +159,10 @@ def _used_ids_record(owner: str, ids: UsedIds) -> CatalogRecord:
 # --- files ---
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotFields:
-    """The header of a snapshot, unverified."""
-
-    checksum: str
-    body_checksum: str
-    format_version: int
-    body_size: int
-    op: int
-    entry_checksum: str
-    state_hash: str
-    timestamp: int
-
-
-def _fields_of(data: bytes) -> SnapshotFields | None:
-    header = unpack_header(data)
-    if header is None:
-        return None
-    return SnapshotFields(
-        header.checksum.hex(),
-        header.body_checksum.hex(),
-        header.format_version,
-        header.body_size,
-        header.op,
-        header.entry_checksum.hex(),
-        header.state_hash.hex(),
-        header.timestamp,
-    )
+_HEADER_FIELDS = (
+    *("checksum", "body_checksum", "format_version", "body_size"),
+    *("op", "entry_checksum", "state_hash", "timestamp"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +171,8 @@ class SnapshotHead:
 
     path: Path
     size: int
-    fields: SnapshotFields | None
-    """The fields of the header; None if it is not a header."""
+    fields: dict[str, Any] | None
+    """The fields of the header, unverified; None if it is not a header."""
     header: str
     """``ok``, or the problem."""
     body: str
@@ -212,7 +188,9 @@ class SnapshotInspection:
         self.data = read_whole(file_system, path)
         self._state: CatalogState | None = None
         verdict = self._check(path)
-        self.head = SnapshotHead(path, len(self.data), _fields_of(self.data), *verdict)
+        header = unpack_header(self.data)
+        found = None if header is None else {name: readable(getattr(header, name)) for name in _HEADER_FIELDS}
+        self.head = SnapshotHead(path, len(self.data), found, *verdict)
 
     def _check(self, path: Path) -> tuple[str, str, str]:
         """The results for header, body and state."""

@@ -72,7 +72,6 @@ class PartitionCheck:
     def __init__(
         self, file_system: FileSystem, directory: Path, data_directory: Path | None, summary: VerifySummary
     ) -> None:
-        """Reads nothing yet."""
         self._file_system = file_system
         self._directory = directory
         self._data_directory = data_directory
