@@ -9,17 +9,13 @@ from courser.cli.failures import ExitCode, Failure
 from courser.cli.fields import size_text
 from courser.cli.job_support import (
     JOB_EXITS,
-    archive_option,
+    Reading,
     books_of,
     books_option,
-    data_option,
-    from_option,
     job_command,
-    loss_option,
     rate_text,
-    read_options,
+    reads,
     running_spark,
-    to_option,
     topic_argument,
     write_options,
 )
@@ -55,28 +51,20 @@ _partitions_option = option(
 )
 @topic_argument()
 @click.argument("lake", type=click.Path(path_type=Path, file_okay=False))
-@data_option
-@archive_option
 @option("--by", "Folders.", type=click.Choice(("day", "hour", "none")), default="day")
 @_COMPRESSION
 @option("--headers", "Add a column for user headers.")
 @option("--again", "Export everything again, to the same files.")
-@from_option
-@to_option
-@loss_option
+@reads
 def export_command(
     *,
     topic: tuple[str, str],
     lake: Path,
-    data: Path | None,
-    archive: Path | None,
     by: str,
     compression: str,
     headers: bool,
     again: bool,
-    start: str | None,
-    end: str | None,
-    allow_loss: bool,
+    reading: Reading,
     master: str,
     output: str,
 ) -> None:
@@ -85,7 +73,7 @@ def export_command(
     Continues where the last export of the topic to this folder ended; an interrupted export is finished first. Files
     are named after their offsets: a repeated run overwrites them, so every row is exported exactly once.
     """
-    options = read_options(topic, data, archive, start=start, end=end, allow_loss=allow_loss)
+    options = reading.options(topic)
     with running_spark("export", master) as spark:
         from courser.jobs.export import export  # noqa: PLC0415 -- needs Spark
 
@@ -138,26 +126,18 @@ def merge_command(*, lake: Path, small: int, target: int, compression: str, mast
 )
 @topic_argument("source", "SOURCE")
 @topic_argument("target", "TARGET")
-@data_option
-@archive_option
 @_partitions_option
 @option("--job NAME", 'The name of the job on the server. Default: "SOURCE to TARGET".')
 @books_option
-@from_option
-@to_option
-@loss_option
+@reads
 def replay_command(
     *,
     source: tuple[str, str],
     target: tuple[str, str],
-    data: Path | None,
-    archive: Path | None,
     partitions: int | None,
     job: str | None,
     books: Path | None,
-    start: str | None,
-    end: str | None,
-    allow_loss: bool,
+    reading: Reading,
     master: str,
     output: str,
 ) -> None:
@@ -168,15 +148,14 @@ def replay_command(
     Keeps ids, creation times, headers, keys, partitions, and the order in each partition. Each message is sent exactly
     once: a run with the same name continues after the messages already published, however the last run ended.
     """
-    if source == target and data is None and archive is None:
+    if source == target and reading.data is None and reading.archive is None:
         raise Failure("cannot replay a topic into itself", "choose another TARGET", ExitCode.USAGE)
-    reading = read_options(source, data, archive, start=start, end=end, allow_loss=allow_loss)
-    writing = write_options(target, partitions)
+    options, writing = reading.options(source), write_options(target, partitions)
     with running_spark("replay", master) as spark:
         from courser.jobs.replay import replay  # noqa: PLC0415 -- needs Spark
 
         name = job or f"{'/'.join(source)} to {'/'.join(target)}"
-        report = replay(spark, reading, writing, job=name, books=books_of(books))
+        report = replay(spark, options, writing, job=name, books=books_of(books))
     sentence = (
         f"replayed {report.message_count} messages ({size_text(report.size)}) in {report.step_count} steps, in "
         f"{rate_text(report.size, report.seconds)}"
@@ -196,11 +175,7 @@ def replay_command(
 @option("--folder DIR", "Write Parquet files to this folder, which must not exist.", type=click.Path(path_type=Path))
 @_partitions_option
 @option("--empty-deletes", "Leave out keys whose latest message is empty.")
-@data_option
-@archive_option
-@from_option
-@to_option
-@loss_option
+@reads
 def compact_command(
     *,
     topic: tuple[str, str],
@@ -208,19 +183,14 @@ def compact_command(
     folder: Path | None,
     partitions: int | None,
     empty_deletes: bool,
-    data: Path | None,
-    archive: Path | None,
-    start: str | None,
-    end: str | None,
-    allow_loss: bool,
+    reading: Reading,
     master: str,
     output: str,
 ) -> None:
     """Write the latest message of each key to a new topic, or to Parquet. Messages without a key are left out."""
     if (into is None) == (folder is None):
         raise Failure("no target given", "pass either --into or --folder", ExitCode.USAGE)
-    reading = read_options(topic, data, archive, start=start, end=end, allow_loss=allow_loss)
-    writing = None
+    options, writing = reading.options(topic), None
     if into is not None:
         stream, _, name = into.partition("/")
         if not stream or not name:
@@ -229,7 +199,7 @@ def compact_command(
     with running_spark("compact", master) as spark:
         from courser.jobs.compact import compact  # noqa: PLC0415 -- needs Spark
 
-        report = compact(spark, reading, topic=writing, folder=folder, empty_deletes=empty_deletes)
+        report = compact(spark, options, topic=writing, folder=folder, empty_deletes=empty_deletes)
     sentence = (
         f"wrote the latest messages of {report.key_count} keys to {report.target}; read {report.read_count} messages "
         f"in {report.seconds:.1f} s; skipped {report.keyless_count} without key and {report.deleted_count} deleted keys"

@@ -5,9 +5,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -95,55 +97,69 @@ def _two_names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[
     return stream, topic
 
 
-data_option = option(
-    "--data DIR",
-    "Read the segment files of this data directory instead of a server.",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-)
-archive_option = option(
-    "--archive CONFIG",
-    "Read the archive that this configuration file of a server names, instead of a server.",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-)
 books_option = option(
     "--books DIR",
     "The directory for the progress of jobs. Default: COURSER_STATE_HOME, else ~/.local/state/courser/jobs.",
     type=click.Path(path_type=Path, file_okay=False),
 )
-loss_option = option("--allow-loss", "Skip deleted and damaged messages instead of stopping.")
-from_option = option(
-    "--from WHERE",
-    'earliest, a time such as 2026-11-01T00:00:00Z, or offsets by partition: {"0": 1200, "1": 987}.',
-    "start",
+_READ_OPTIONS = (
+    option("--allow-loss", "Skip deleted and damaged messages instead of stopping."),
+    option("--to WHERE", "Where to end, exclusive. Default: after the newest message.", "end"),
+    option(
+        "--from WHERE",
+        'earliest, a time such as 2026-11-01T00:00:00Z, or offsets by partition: {"0": 1200, "1": 987}.',
+        "start",
+    ),
+    option(
+        "--archive CONFIG",
+        "Read the archive that this configuration file of a server names, instead of a server.",
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    ),
+    option(
+        "--data DIR",
+        "Read the segment files of this data directory instead of a server.",
+        type=click.Path(path_type=Path, file_okay=False, exists=True),
+    ),
 )
-to_option = option("--to WHERE", "Where to end, exclusive. Default: after the newest message.", "end")
 
 
-def read_options(
-    place: tuple[str, str],
-    data: Path | None,
-    archive: Path | None,
-    *,
-    start: str | None,
-    end: str | None,
-    allow_loss: bool,
-) -> dict[str, str]:
-    """Options for reading from the data source. Raises ``Failure``."""
-    stream, topic = place
-    options = {"stream": stream, "topic": topic_text(topic)}
-    if data is not None and archive is not None:
-        raise Failure("--data and --archive exclude each other", "pass only one of them", ExitCode.USAGE)
-    if data is not None:
-        options |= {"path": str(data.absolute()), "source": "segments"}
-    elif archive is not None:
-        options |= {"archiveConfig": str(archive.absolute()), "source": "archive"}
-    else:
-        options |= server_options_of()
-    for side, text in (("starting", start), ("ending", end)):
-        options |= _bound(side, text)
-    if allow_loss:
-        options |= {"failOnDataLoss": "false", "onCorrupt": "skip"}
-    return options
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a job reads of a topic, and from where."""
+
+    data: Path | None
+    archive: Path | None
+    start: str | None
+    end: str | None
+    allow_loss: bool
+
+    def options(self, place: tuple[str, str]) -> dict[str, str]:
+        """The options of the data source for a topic. Raises ``Failure``."""
+        stream, topic = place
+        options = {"stream": stream, "topic": topic_text(topic)}
+        if self.data is not None and self.archive is not None:
+            raise Failure("--data and --archive exclude each other", "pass only one of them", ExitCode.USAGE)
+        if self.data is not None:
+            options |= {"path": str(self.data.absolute()), "source": "segments"}
+        elif self.archive is not None:
+            options |= {"archiveConfig": str(self.archive.absolute()), "source": "archive"}
+        else:
+            options |= server_options_of()
+        options |= _bound("starting", self.start) | _bound("ending", self.end)
+        return options | ({"failOnDataLoss": "false", "onCorrupt": "skip"} if self.allow_loss else {})
+
+
+def reads(function: Callable[..., object]) -> Callable[..., object]:
+    """Add the options that say what a job reads. The command gets them as one value, ``reading``."""
+
+    @wraps(function)
+    def read(**given: Any) -> object:
+        reading = Reading(**{entry.name: given.pop(entry.name) for entry in fields(Reading)})
+        return function(reading=reading, **given)
+
+    for add in _READ_OPTIONS:
+        add(read)
+    return read
 
 
 def _bound(side: str, text: str | None) -> dict[str, str]:
