@@ -8,15 +8,16 @@ from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from courser.api.commands import WaitForArrivals
-from courser.api.replies import Arrivals, PartitionBounds
+from courser.api.replies import PartitionBounds
 from courser.cli.explaining import without_partitions
 from courser.cli.naming import TopicPath
 from courser.cli.quantity_words import LATEST
 from courser.cli.terminal import say
 from courser.client.client import Client
+from courser.client.consumer import ConsumedMessage
+from courser.client.consumer import Consumer as GroupMember
 from courser.client.messages import Message, PollingStrategy
-from courser.errors import ErrorCode, NotAssigned, NotFound, OffsetsUnavailable
+from courser.errors import ErrorCode, NotFound, OffsetsUnavailable
 from courser.model.identifiers import Consumer, ConsumerKind, Identifier
 from courser.model.messaging import PollingKind
 from courser.records.message_filter import MessageFilter
@@ -219,7 +220,7 @@ async def _follow(client: Client, reading: TailRequest, readers: list[_Reader]) 
     looked_at = loop.time()
     while True:
         positions = {reader.partition_id: reader.position for reader in readers}
-        arrived = (await _wait_for(client, place, _NOBODY, positions, 0)).partition_ids
+        arrived = (await client.wait_for_arrivals(*place.names, positions, wait=_WAIT)).partition_ids
         for reader in readers:
             if reader.partition_id in arrived and (messages := await _next_messages(client, reading, reader)):
                 yield messages
@@ -232,65 +233,43 @@ async def _follow(client: Client, reading: TailRequest, readers: list[_Reader]) 
             ]
 
 
-async def _wait_for(
-    client: Client, place: TopicPath, consumer: Consumer, positions: dict[int, int], generation: int
-) -> Arrivals:
-    command = WaitForArrivals(consumer, *place.names, tuple(positions.items()), generation, int(_WAIT * 1_000_000))
-    reply = await client.request(command)
-    assert isinstance(reply, Arrivals)
-    return reply
-
-
 # --- groups ---
 
 
 async def read_as_member(
     client: Client, place: TopicPath, group: Identifier, *, is_followed: bool, limit: int | None = None
 ) -> AsyncIterator[list[Message]]:
-    """Messages of the partitions assigned to this member, at most ``limit``.
+    """Read messages of the partitions assigned to this member, at most ``limit``.
 
     A list is committed when the caller asks for the next one. The caller has to do so after the last list, too.
     """
-    await client.join_consumer_group(*place.names, group)
-    consumer = Consumer(ConsumerKind.GROUP, group)
+
+    async def keep_to_the_partition(partition_ids: tuple[int, ...]) -> None:
+        others = [number for number in partition_ids if place.partition_id not in (None, number)]
+        if others:
+            await member.pause(*others)
+
     left = limit
-    while True:
-        assignment = await client.sync_consumer_group(*place.names, group)
-        is_idle = True
-        for partition_id in assignment.partition_ids:
-            if place.partition_id not in (None, partition_id):
-                continue
-            try:
-                count = _POLL_COUNT if left is None else min(_POLL_COUNT, left)
-                messages = await client.poll_messages(
-                    *place.names, partition_id, PollingStrategy.Next(), count, auto_commit=False, group=group
-                )
-                if messages:
-                    is_idle = False
-                    yield messages
-                    await _commit(client, place, group, messages[-1])
-                    if left is not None and not (left := left - len(messages)):
-                        return
-            except NotAssigned:
-                # Another member now has the partition and prints the uncommitted messages again.
-                break
-        if is_idle and not is_followed:
-            return
-        if is_idle:
-            bounds = (await client.get_partition_bounds(*place.names)).partitions
-            positions = {
-                entry.partition_id: entry.next_offset
-                for entry in bounds
-                if entry.partition_id in assignment.partition_ids
-            }
-            await _wait_for(client, place, consumer, positions, assignment.generation)
-
-
-async def _commit(client: Client, place: TopicPath, group: Identifier, last: Message) -> None:
-    """Store the offset of the group. Ctrl-C does not interrupt this: printed messages are committed."""
-    storing = asyncio.ensure_future(
-        client.store_consumer_offset(*place.names, last.partition_id, last.offset, group=group)
+    member = client.consumer(
+        *place.names,
+        group=group,
+        create_group=False,
+        commit="manual",
+        stop_at_end=not is_followed,
+        batch_count=_POLL_COUNT if limit is None else min(_POLL_COUNT, limit),
+        on_assigned=keep_to_the_partition,
     )
+    async with member:
+        while left != 0 and (messages := (await member.take())[:left]):
+            yield list(messages)
+            await _commit(member, messages)
+            left = None if left is None else left - len(messages)
+
+
+async def _commit(member: GroupMember, messages: list[ConsumedMessage]) -> None:
+    """Store the offsets of the group. Ctrl-C does not interrupt this: printed messages are committed."""
+    newest = {message.partition_id: message for message in messages}
+    storing = asyncio.gather(*(member.commit(message) for message in newest.values()))
     try:
         await asyncio.shield(storing)
     except asyncio.CancelledError:
