@@ -142,7 +142,7 @@ def test_a_damaged_directory_is_summed_up_as_verify_does_it(
     for report, place in ((audited, directory.parent), (audit(spark, directory), directory)):
         one_after_the_other = Verification(LocalFileSystem(), place)
         assert set(map(facts, report.findings)) == set(map(facts, one_after_the_other.findings()))
-        assert report.is_damaged
+        assert report.summary.damage_count
         assert report.summary == one_after_the_other.summary
 
 
@@ -150,7 +150,7 @@ def test_a_healthy_directory_has_no_findings(spark: SparkSession, tmp_path: Path
     partition = full_partition(tmp_path / "data")
     report = audit(spark, partition.data_directory)
     assert report.findings == ()
-    assert not report.is_damaged
+    assert not report.summary.damage_count
     assert (report.summary.segment_count, report.summary.message_count) == (len(partition.logs), 30 * PER_BATCH)
     assert report.summary.size >= sum(path.stat().st_size for path in partition.logs)
 
@@ -165,7 +165,7 @@ def test_times_that_go_back_where_the_clock_was_set_back_are_noted(spark: SparkS
     assert {(finding.severity, finding.check) for finding in report.findings} == {(Severity.NOTE, "times")}
     one_after_the_other = Verification(LocalFileSystem(), partition.data_directory)
     assert set(map(facts, report.findings)) == set(map(facts, one_after_the_other.findings()))
-    assert not report.is_damaged
+    assert not report.summary.damage_count
 
 
 def test_a_torn_end_is_a_note_before_a_stop_and_damage_after_a_clean_one(spark: SparkSession, tmp_path: Path) -> None:

@@ -29,11 +29,6 @@ class AuditReport:
     summary: VerifySummary
     seconds: float
 
-    @property
-    def is_damaged(self) -> bool:
-        """Whether stored data is missing or altered."""
-        return self.summary.damage_count > 0
-
 
 class NothingToAudit(ClientFailure):
     """The directory contains no partitions."""

@@ -15,7 +15,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
@@ -110,16 +110,8 @@ def merge(
     if not lake.is_dir():
         raise FileNotFoundError(f"folder {lake} does not exist")
     reports = [_merge_root(spark, root, small_size, target_size, compression) for root in _roots(lake)]
-    return MergeReport(
-        folder_count=sum(report.folder_count for report in reports),
-        merged_count=sum(report.merged_count for report in reports),
-        file_count=sum(report.file_count for report in reports),
-        row_count=sum(report.row_count for report in reports),
-        size_before=sum(report.size_before for report in reports),
-        size_after=sum(report.size_after for report in reports),
-        finished_count=sum(report.finished_count for report in reports),
-        seconds=time.monotonic() - began,
-    )
+    totals = {entry.name: sum(getattr(report, entry.name) for report in reports) for entry in fields(MergeReport)}
+    return MergeReport(**totals | {"seconds": time.monotonic() - began})
 
 
 def _roots(lake: Path) -> list[Path]:

@@ -141,7 +141,7 @@ def _staged_writer(
     options[staging_source.ORDER] = staging_source.order_text(order)
     reports = spark.readStream.format(staging_source.FORMAT).options(**options).load()
     sink = definition.sink
-    return lake_writer(definition.name, reports, sink, RAW_NAMES, checkpoint, callbacks.count, is_staged=True)
+    return lake_writer(definition.name, reports, sink, RAW_NAMES, checkpoint, staged_count=callbacks.count)
 
 
 def _writer(
@@ -161,7 +161,7 @@ def _writer(
         handler = ConsoleSink(sink.rows, callbacks.show)
         writer = _shown(rows, names).writeStream.foreachBatch(handler).outputMode(mode)
         return writer.option("checkpointLocation", str(checkpoint.spark))
-    return lake_writer(definition.name, rows, sink, names, checkpoint, _nobody).outputMode(mode)
+    return lake_writer(definition.name, rows, sink, names, checkpoint).outputMode(mode)
 
 
 def _shown(rows: "DataFrame", names: RowNames) -> "DataFrame":
@@ -176,7 +176,7 @@ def _quarantine_writer(
     decoding, name = definition.decoding, f"{definition.name}.quarantine"
     if decoding.quarantine_path is not None:
         sink = SinkDefinition("parquet", path=decoding.quarantine_path)
-        return lake_writer(name, bad, sink, DECODED_NAMES, checkpoint, _nobody, is_quarantine=True)
+        return lake_writer(name, bad, sink, DECODED_NAMES, checkpoint, is_quarantine=True)
     assert decoding.quarantine_topic is not None
     assert target is not None, "a topic has a server"
     told = {"courser-error": f.col("_error"), "courser-partition": f.col(PARTITION), "courser-offset": f.col(OFFSET)}
@@ -186,11 +186,6 @@ def _quarantine_writer(
         headers = f.map_concat(f.coalesce(f.col(HEADERS), f.create_map().cast("map<string,binary>")), headers)
     messages = bad.select(f.col(PAYLOAD).alias("payload"), f.col(KEY).alias("key"), headers.alias("headers"))
     return topic_writer(messages, decoding.quarantine_topic, SinkDefinition("topic"), target, checkpoint.quarantine)
-
-
-def _nobody(batch: int, count: int) -> None:
-    """For queries whose rows Spark counts itself."""
-    del batch, count
 
 
 def _without_consumer(definition: Definition) -> Definition:

@@ -87,10 +87,9 @@ class LakeSink:
     names: RowNames
     spark_checkpoint: Path
     lists: Path
-    count: Callable[[int, int], None]
-    """Called with a batch and the number of its rows."""
-    is_staged: bool = False
-    """Whether the incoming rows are reports of files that tasks have already written."""
+    staged_count: Callable[[int, int], None] | None = None
+    """Called with a batch and the number of its rows, if the incoming rows are reports of files that tasks have already
+    written: Spark counts the reports."""
     is_repetition: bool = False
     """Whether an older generation of the checkpoint may have written the same messages."""
 
@@ -104,7 +103,7 @@ class LakeSink:
         query_id = self._query_id()
         if self.sink.type != "parquet" and self._is_done(query_id, batch):
             return
-        if self.is_staged:
+        if self.staged_count is not None:
             staged = [StagedParquet(**row.asDict()) for row in rows.collect()]
         else:
             staged = self._stage(rows, root)
@@ -113,7 +112,8 @@ class LakeSink:
         elif staged:
             self._append(staged, query_id, batch)
         clear(root)
-        self.count(batch, sum(file.rows for file in staged))
+        if self.staged_count is not None:
+            self.staged_count(batch, sum(file.rows for file in staged))
 
     def _replaces(self) -> tuple[str, str] | None:
         """The columns that identify a message, if it may have been written before a reset."""
@@ -177,18 +177,17 @@ def lake_writer(
     sink: SinkDefinition,
     names: RowNames,
     checkpoint: Checkpoint,
-    count: Callable[[int, int], None],
     *,
     is_quarantine: bool = False,
-    is_staged: bool = False,
+    staged_count: Callable[[int, int], None] | None = None,
 ) -> "DataStreamWriter":
     """A query that writes to a folder or a table."""
-    if not is_staged:
+    if staged_count is None:
         with_folder_columns(rows, sink, names)
     spark_checkpoint = checkpoint.quarantine if is_quarantine else checkpoint.spark
     lists = checkpoint.folder / ("quarantine-published" if is_quarantine else "published")
     is_repetition = checkpoint.generation > 1
-    handler = LakeSink(name, sink, names, spark_checkpoint, lists, count, is_staged, is_repetition)
+    handler = LakeSink(name, sink, names, spark_checkpoint, lists, staged_count, is_repetition)
     return rows.writeStream.foreachBatch(handler).option("checkpointLocation", str(spark_checkpoint))
 
 
