@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 HOME = ROOT / ".venv-sdks"
 
-RELEASES = ("0.5.0", "0.6.0", "0.7.0", "0.8.0", "0.9.0")
+RELEASES = ("0.5.0", "0.6.0", "0.7.0", "0.8.0", "0.9.0", "0.9.1.dev5")
 PYTHON_VERSIONS = ((3, 11), (3, 12), (3, 13))
 """For these, every release has a wheel on the package index. None of them can be built without a Rust compiler."""
 

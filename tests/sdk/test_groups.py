@@ -14,7 +14,16 @@ from tests.torture.process import until
 
 PARTITION_COUNT = 4
 QUICK_HEARTBEAT = "?heartbeat_interval=300ms"
-PAIRS = [*((release, release) for release in RELEASES), ("0.8.0", "0.9.0"), ("0.9.0", "0.8.0"), ("0.5.0", "0.7.0")]
+NEWEST = RELEASES[-1]
+MIXED = (
+    ("0.8.0", "0.9.0"),
+    ("0.9.0", "0.8.0"),
+    ("0.5.0", "0.7.0"),
+    ("0.9.0", NEWEST),
+    (NEWEST, "0.9.0"),
+    (NEWEST, "0.8.0"),
+)
+PAIRS = [*((release, release) for release in RELEASES), *MIXED]
 
 
 class Group:
@@ -134,16 +143,17 @@ def test_a_member_that_falls_silent_is_replaced(impatient_server: RunningServer,
         group.wait_for_shares([0, 1, 2, 3])
 
 
-def test_five_members_of_five_releases_share_one_topic(shared_server: RunningServer, operator: Conversation) -> None:
-    place: dict[str, str] = {"stream": "group-of-five", "topic": "work"}
-    operator.ask("create", client="root", partitions=5, **place)
+def test_members_of_all_releases_share_one_topic(shared_server: RunningServer, operator: Conversation) -> None:
+    place: dict[str, str] = {"stream": "group-of-all", "topic": "work"}
+    partition_count = len(RELEASES)
+    operator.ask("create", client="root", partitions=partition_count, **place)
     with ExitStack() as stack:
         members = [stack.enter_context(Conversation(release, shared_server.address)) for release in RELEASES]
         for count, member in enumerate(members, 1):
             member.ask("connect", client="own")
             member.ask("consume", client="own", name="member", group="workers", **place)
-            wait_for_shares(operator, place, [list(range(first, 5, count)) for first in range(count)])
-        for index in range(5):
+            wait_for_shares(operator, place, [list(range(first, partition_count, count)) for first in range(count)])
+        for index in range(partition_count):
             payloads = [f"{index} {number}" for number in range(10)]
             operator.ask("send", client="root", index=index, payloads=payloads, **place)
         for index, member in enumerate(members):

@@ -9,7 +9,9 @@ from tests.sdk.environments import RELEASES
 from tests.sdk.programs.catalogue import scenarios_of
 from tests.servers import RunningServer
 
-NEWEST = RELEASES[-1]
+RELEASES_OVER_HTTP = [release for release in RELEASES[1:] if ".dev" not in release]
+"""SDK 0.10 has requests of its own over HTTP."""
+NEWEST = RELEASES_OVER_HTTP[-1]
 MODULES = ("access", "administration", "connections", "messages", "topics")
 """Those whose scenarios need nothing but requests. Producers and consumers of the SDK work on connections."""
 IMPOSSIBLE = {
@@ -40,7 +42,7 @@ def http_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"iggy+http://{server.address_of('http')}"
 
 
-@pytest.mark.parametrize("release", RELEASES[1:])
+@pytest.mark.parametrize("release", RELEASES_OVER_HTTP)
 def test_messages_travel_over_http(http_address: str, release: str) -> None:
     place = {"stream": f"web-{release}", "topic": "orders"}
     with Conversation(release, http_address) as child:

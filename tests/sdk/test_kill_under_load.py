@@ -20,7 +20,7 @@ HEAVY: dict[str, str] = {"stream": "load", "topic": "heavy"}
 """One partition for a producer of each release; together they keep the server busy."""
 LIGHT: dict[str, str] = {"stream": "light", "topic": "light"}
 """One partition for a producer of each release that has a follower; they send at a pace that anyone can follow."""
-FOLLOWERS = ("0.8.0", "0.9.0")
+FOLLOWERS = ("0.8.0", "0.9.0", RELEASES[-1])
 HEAVY_PAUSE, LIGHT_PAUSE = 0.002, 0.02
 AT_ONCE = "?reestablish_after=50ms&reconnection_interval=50ms&heartbeat_interval=500ms"
 """Options of a connection string: connect again without the usual five seconds."""

@@ -31,7 +31,7 @@ def test_scenario(child_of: Callable[[str], Conversation], release: str, name: s
     child_of(release).ask("run", scenario=name)
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", [release for release in RELEASES if ".dev" not in release])
 def test_everything_that_the_release_offers_is_used(child_of: Callable[[str], Conversation], release: str) -> None:
     unused = child_of(release).ask("unused")
     assert [name for name in unused if not any(re.fullmatch(pattern, name) for pattern in LEFT_OUT)] == []

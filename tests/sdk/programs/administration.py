@@ -281,6 +281,13 @@ async def statistics_are_real(sdk: Sdk) -> None:
     assert (key.stream_id, key.topic_id, key.partition_id) == (1, 2, 3)
 
 
+STREAM_OPTIONS = [
+    *("name", "encryption_key", "encryption_key_source"),
+    *("encryption_key_fingerprint", "encryption_kek_fingerprint"),
+]
+"""What SDK 0.10 knows of streams."""
+
+
 @register.scenario(since="0.9")
 async def options_describe_themselves(sdk: Sdk) -> None:
     client = await sdk.client()
@@ -290,8 +297,70 @@ async def options_describe_themselves(sdk: Sdk) -> None:
     for spec in described.values():
         assert spec.kind
         assert spec.description
-    assert await client.describe_options("stream") == []
-    assert await client.describe_options("user") == []
+    others = [[spec.key for spec in await client.describe_options(scope)] for scope in ("stream", "user")]
+    assert others == ([[], []] if sdk.version < (0, 10) else [STREAM_OPTIONS, ["username", "status"]])
+
+
+@register.scenario(since="0.10")
+async def an_update_says_only_what_changes(sdk: Sdk) -> None:
+    client = await sdk.client()
+    stream, topic = await sdk.topic(client)
+    iggy = sdk.iggy
+    expiry = iggy.IggyExpiry.ExpireDuration(timedelta(hours=2))
+    await client.update_topic(stream, topic, message_expiry=expiry)
+    await client.update_topic(stream, topic, max_topic_size=iggy.MaxTopicSize.Custom(3 * GIBIBYTE))
+    found = await client.get_topic(stream, topic)
+    assert (found.name, found.message_expiry.duration) == (topic, timedelta(hours=2))
+    await client.update_topic(stream, topic, reset=[iggy.OptionKey.MessageExpiry])
+    found = await client.get_topic(stream, topic)
+    assert isinstance(found.message_expiry, iggy.IggyExpiry.NeverExpire)
+    assert found.max_topic_size.bytes == 3 * GIBIBYTE
+    for key in ("durability", "colour"):
+        what = "not updatable" if key == "durability" else "option"
+        await refused(sdk, what, client.update_topic(stream, topic, options={key: "persisted"}))
+    details = await client.get_stream(stream)
+    assert details.encryption_key_source == "none"
+
+
+@register.scenario(since="0.10")
+async def the_number_of_partitions_can_be_fixed(sdk: Sdk) -> None:
+    client = await sdk.client()
+    stream, topic = sdk.fresh_name("stream"), sdk.fresh_name("topic")
+    await client.create_stream(stream)
+    policy = sdk.iggy.PartitionResizePolicy
+    await sdk.create_topic(client, stream, topic, 2, partition_resize_policy=policy.Fixed)
+    options = (await client.get_topic(stream, topic)).options.to_scalar_dict()
+    assert options["partition_resize_policy"] == "fixed"
+    await refused(sdk, "fixed", client.create_partitions(stream, topic, 1))
+    await refused(sdk, "fixed", client.delete_partitions(stream, topic, 1))
+    assert (await client.get_topic(stream, topic)).partitions_count == 2
+
+
+@register.scenario(since="0.10")
+async def a_stream_has_no_key_of_its_own(sdk: Sdk) -> None:
+    client = await sdk.client()
+    stream = sdk.fresh_name("stream")
+    options = sdk.iggy.StreamOptions(encryption_key=bytes(range(32)))
+    await refused(sdk, "no stream keys", client.create_stream(stream, options))
+    assert await client.get_stream(stream) is None
+
+
+@register.scenario(since="0.10")
+async def the_same_name_is_another_topic_when_it_is_made_again(sdk: Sdk) -> None:
+    client, other = await sdk.client(), await sdk.client()
+    stream, topic = await sdk.topic(client)
+    first = sdk.iggy.PollingStrategy.First()
+    await sdk.send(client, stream, topic, ["old"])
+    (old,) = await sdk.poll(client, stream, topic, first)
+    await other.delete_topic(stream, topic)
+    await sdk.create_topic(other, stream, topic)
+    # The client still means the topic that is gone: a send asks again where to go, a read says so once.
+    await sdk.send(client, stream, topic, ["new"])
+    (new,) = await sdk.poll(client, stream, topic, first)
+    assert new.payload() == b"new"
+    assert new.context().incarnation > old.context().incarnation > 0
+    partition = (await client.get_topic(stream, topic)).partitions[0]
+    assert partition.context == new.context()
 
 
 @register.scenario(since="0.9")

@@ -126,6 +126,11 @@ async def a_producer_sends_in_every_way_it_offers(sdk: Sdk) -> None:
     assert await sdk.payloads(client, other_stream, other_topic) == ["e"]
 
 
+def retries(sdk: Sdk, count: int, interval: timedelta | None) -> dict[str, Any]:
+    """How often a send is tried again; from 0.10 on, the SDK decides that itself."""
+    return {} if sdk.version >= (0, 10) else {"send_retries": count, "send_retry_interval": interval}
+
+
 @register.scenario(since="0.9")
 async def a_producer_makes_its_stream_and_topic(sdk: Sdk) -> None:
     client = await sdk.client()
@@ -140,8 +145,7 @@ async def a_producer_makes_its_stream_and_topic(sdk: Sdk) -> None:
             topic_partitions_count=3,
             topic_message_expiry=sdk.iggy.IggyExpiry.NeverExpire(),
             topic_max_size=sdk.iggy.MaxTopicSize.Unlimited(),
-            send_retries=2,
-            send_retry_interval=timedelta(milliseconds=10),
+            **retries(sdk, 2, timedelta(milliseconds=10)),
         )
         async with producer:
             response = await producer.send([sdk.message(f"{number}") for number in range(10)])
@@ -198,9 +202,8 @@ async def the_configuration_of_a_producer_is_what_was_given(sdk: Sdk) -> None:
 async def a_failed_send_says_what_failed(sdk: Sdk) -> None:
     client = await sdk.client()
     stream, topic = await sdk.topic(client)
-    producer = await client.producer(
-        stream, topic, partitioning=sdk.iggy.Partitioning.partition_id(0), send_retries=1, send_retry_interval=None
-    )
+    partitioning = sdk.iggy.Partitioning.partition_id(0)
+    producer = await client.producer(stream, topic, partitioning=partitioning, **retries(sdk, 1, None))
     await producer.send_one(sdk.message("kept"))
     await client.delete_topic(stream, topic)
     failure: Any = None

@@ -39,13 +39,16 @@ WORDS = {
     "user inactive": ("UserInactive", ""),
     "root cannot be deleted": ("CannotDeleteUser", "Cannot delete user"),
     "root keeps its permissions": ("CannotChangePermissions", "permissions"),
+    "fixed": ("", "Partition resizing is disabled"),
+    "not updatable": ("", "cannot be updated after creation"),
+    "no stream keys": ("", "encryption"),
     "invalid command": ("InvalidCommand", "Invalid command"),
 }
 
 
 async def send_refused(sdk: Sdk, what: str, call: Awaitable[Any]) -> None:
-    """A send to something that is missing must fail. The server of 0.9 does not say what it is that is missing."""
-    await refused(sdk, what if sdk.is_classic else "not found", call)
+    """A send to something that is missing must fail. Only the server of 0.9 does not say what it is."""
+    await refused(sdk, "not found" if sdk.version == (0, 9) else what, call)
 
 
 async def refused(sdk: Sdk, what: str, call: Awaitable[Any]) -> None:
