@@ -10,7 +10,7 @@ import pytest
 from courser.api.commands import SendMessages
 from courser.api.replies import Reply, Sent
 from courser.client.connection import Connection
-from courser.client.delivery import Delivery, ProducerSettings
+from courser.client.delivery import BatchDelivery, ProducerSettings
 from courser.client.link import Link
 from courser.client.numbering import PartitionNumbers
 from courser.client.pending_batches import PendingBatch
@@ -120,8 +120,8 @@ class FakeLink:
         return self.id_count
 
 
-def delivery_over(link: FakeLink, **settings: Any) -> Delivery:
-    return Delivery(cast("Link", link), ("s", "t"), ProducerSettings(**settings), None, lambda: None)
+def delivery_over(link: FakeLink, **settings: Any) -> BatchDelivery:
+    return BatchDelivery(cast("Link", link), ("s", "t"), ProducerSettings(**settings), None, lambda: None)
 
 
 def batch_of(partition: int, *payloads: bytes) -> PendingBatch:
