@@ -8,7 +8,7 @@ import pytest
 
 import courser
 from courser.client.client import Client
-from tests.sdk.conversations import Conversation
+from tests.sdk.conversations import Conversation, Refused
 from tests.servers import PATIENCE, RunningServer
 
 PLACE = {"stream": "shop", "topic": "orders"}
@@ -60,10 +60,47 @@ async def is_archived_alone(client: Client) -> bool:
     return all(found.location == "remote" for found in segments[:-1])
 
 
-@pytest.mark.parametrize(("release", "transport"), [("0.8.0", "tcp"), ("0.9.0", "tcp"), ("0.9.0", "http")])
+def address_of(server: RunningServer, transport: str) -> str:
+    return server.address if transport == "tcp" else f"iggy+http://{server.address_of('http')}"
+
+
+CLIENTS = pytest.mark.parametrize(("release", "transport"), [("0.8.0", "tcp"), ("0.9.0", "tcp"), ("0.9.0", "http")])
+
+
+@CLIENTS
 def test_every_offset_comes_once(server: RunningServer, release: str, transport: str) -> None:
-    address = server.address if transport == "tcp" else f"iggy+http://{server.address_of('http')}"
-    with Conversation(release, address) as child:
+    with Conversation(release, address_of(server, transport)) as child:
         child.ask("connect", client="own")
         found = child.ask("poll", client="own", **PLACE)
     assert [(offset, text) for offset, text, _ in found] == [(offset, payload(offset)) for offset in range(COUNT)]
+
+
+@CLIENTS
+def test_an_object_that_vanishes_is_an_error_and_skips_nothing(
+    server: RunningServer, release: str, transport: str
+) -> None:
+    """Behind a start, nothing of the archive is in memory."""
+    server.stop()
+    server.start()
+    vanished = sorted((server.directory / "archive").rglob("*.log"))[2]
+    content = vanished.read_bytes()
+    found: list[int] = []
+    with Conversation(release, address_of(server, transport)) as child:
+        child.ask("connect", client="own")
+
+        def read_on() -> None:
+            while part := child.ask("poll_once", client="own", offset=len(found), **PLACE):
+                assert [text for _, text, _ in part] == [payload(offset) for offset, _, _ in part]
+                found.extend(offset for offset, _, _ in part)
+
+        vanished.unlink()
+        try:
+            with pytest.raises(Refused):
+                read_on()
+            assert found == list(range(int(vanished.name.partition("-")[0]))), "all that comes before it"
+            with pytest.raises(Refused):
+                read_on()
+        finally:
+            vanished.write_bytes(content)
+        read_on()
+    assert found == list(range(COUNT))

@@ -80,13 +80,16 @@ class Steps:
     async def poll(self, client: str, stream: str, topic: str, index: int = 0, offset: int = 0) -> list[Any]:
         """Everything from this offset on: offset, payload and id of each message."""
         found: list[Any] = []
-        while True:
-            strategy = self._sdk.iggy.PollingStrategy.Offset(offset)
-            part = await self._sdk.poll(self._clients[client], stream, topic, strategy, index=index)
-            if not part:
-                return found
-            found += [[message.offset(), message.payload().decode(), str(message.id())] for message in part]
-            offset = part[-1].offset() + 1
+        while part := await self.poll_once(client, stream, topic, index, offset):
+            found += part
+            offset = part[-1][0] + 1
+        return found
+
+    async def poll_once(self, client: str, stream: str, topic: str, index: int = 0, offset: int = 0) -> list[Any]:
+        """The same for one poll."""
+        strategy = self._sdk.iggy.PollingStrategy.Offset(offset)
+        part = await self._sdk.poll(self._clients[client], stream, topic, strategy, index=index)
+        return [[message.offset(), message.payload().decode(), str(message.id())] for message in part]
 
     async def headers(self, client: str, stream: str, topic: str, index: int = 0) -> list[Any]:
         """The headers of all messages (0.9)."""
