@@ -19,6 +19,7 @@ from courser.broker.partition.steps import Steps
 from courser.errors import PartitionOffline
 from courser.model.messaging import ToPartition
 from courser.records.batch import NewMessage, build_batch
+from courser.storage.ledger import SegmentFacts
 from tests.handlers.messaging import add_topic, fill_segments, log_of, open_topic, partition_of, send
 from tests.handlers.scenes import Scene
 
@@ -101,6 +102,20 @@ async def test_a_walk_over_the_segments_of_one_partition_pauses(scene: Scene, co
         assert await turns_of(scene, command) >= MANY // AT_ONCE
     finally:
         log.segments = before
+
+
+async def test_a_walk_over_what_only_the_archive_has_pauses(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    await add_topic(scene)
+    guard = ArchiveOfMany()
+    monkeypatch.setattr(scene.broker.retention, "guard", guard)
+    assert await turns_of(scene, c.GetSegments("s", "t", 0)) >= MANY // AT_ONCE
+
+
+class ArchiveOfMany:
+    """Has many segments that the server does not have."""
+
+    def remote_segments(self, _: "PartitionLog") -> Iterator[SegmentFacts]:
+        return (SegmentFacts(number, number + 1, 1, 1, 1, 1, 1) for number in range(MANY))
 
 
 @pytest.mark.parametrize("command", [c.GetSink("sink"), c.GetSinks(), c.GetStagedParts("sink")])

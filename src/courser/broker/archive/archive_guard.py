@@ -1,6 +1,6 @@
 """What the archive lets the server do with its local segments: delete them, purge them, condense them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from courser.archive.manifest_writer import Confirmed
 from courser.archive.reader import PartitionArchive
@@ -69,11 +69,11 @@ class ArchiveGuard:
         archived_end = 0 if confirmed is None else confirmed.ends.get(base_offset, 0)
         return not message_count or end_offset <= archived_end
 
-    def remote_segments(self, log: PartitionLog) -> list[SegmentFacts]:
-        """The segments that only the archive has, oldest first; none before the store has answered."""
+    def remote_segments(self, log: PartitionLog) -> Iterator[SegmentFacts]:
+        """The segments that only the archive has now, oldest first; none before the store has answered."""
         archive = self._archive_of(log) if self._is_known() else None
-        pieces = archive.manifest.pieces if archive is not None else ()
-        return [
+        pieces, end_offset = archive.manifest.pieces if archive is not None else (), log.start_offset
+        return (
             SegmentFacts(
                 piece.base_offset,
                 piece.end_offset,
@@ -84,8 +84,8 @@ class ArchiveGuard:
                 piece.batch_count,
             )
             for piece in pieces
-            if piece.is_whole and piece.end_offset <= log.start_offset
-        ]
+            if piece.is_whole and piece.end_offset <= end_offset
+        )
 
     # --- what may be deleted ---
 

@@ -147,8 +147,13 @@ class Figures:
         log = topic.partition(partition_id).log
         directory = log.directory.relative_to(self._data_directory)
         archive, steps = self._retention.guard, self._steps()
-        rows = [] if archive is None else [_remote_segment(facts) for facts in archive.remote_segments(log)]
-        for segment in log.segments:
+        # As they are before the first pause: what is deleted here meanwhile is in one of the two lists.
+        remote, local = () if archive is None else archive.remote_segments(log), log.segments
+        rows = []
+        for facts in remote:
+            await steps.take()
+            rows.append(_remote_segment(facts))
+        for segment in local:
             await steps.take()
             rows.append(_segment(segment, self._retention.life_of(topic, log, segment)))
         return r.SegmentList(partition_id, str(directory), rows)

@@ -8,7 +8,7 @@ space, archived segments are deleted before their time.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -183,8 +183,8 @@ class DeletionGuard(Protocol):
     def is_archived(self, log: PartitionLog, segment: Segment) -> bool:
         """Whether the archive has confirmed a sealed segment."""
 
-    def remote_segments(self, log: PartitionLog) -> Sequence[SegmentFacts]:
-        """The segments that only the archive has, oldest first."""
+    def remote_segments(self, log: PartitionLog) -> Iterable[SegmentFacts]:
+        """The segments that only the archive has now, oldest first."""
 
     def deletable_end(
         self, log: PartitionLog, before_offset: int, *, is_expiry: bool = False, is_request: bool = False
