@@ -14,7 +14,7 @@ import pytest
 from courser.client.client import Client
 from courser.client.handling import ProcessSettings, pause_after
 from courser.client.messages import Message, SendMessage
-from courser.client.workload import Progress, Workload
+from courser.client.workload import PartitionProgress, Workload
 from courser.errors import HandlerFailed, NotFound
 from courser.testing.broker import SyncTestBroker, TestBroker
 from tests.client.test_consumer import PATIENCE, PLACE, stored, until
@@ -492,7 +492,7 @@ def test_a_sync_client_processes_too() -> None:
 
 
 def test_only_what_is_done_without_a_hole_is_committed() -> None:
-    progress = Progress()
+    progress = PartitionProgress()
     for offset in (3, 4, 7, 8):
         progress.take(offset)
     assert progress.finish(4) is None

@@ -16,7 +16,7 @@ from courser.spark.background_clients import with_retries
 from courser.spark.data_source import CourserSource
 from courser.spark.errors import DataLost, ReadFailed
 from courser.spark.options import OptionRefused
-from courser.spark.sources import Fetched, LossRule, OffsetRange, SourceUnavailable, read_range
+from courser.spark.sources import FetchedBatches, LossRule, OffsetRange, SourceUnavailable, read_range
 from courser.spark.stream_reader import StreamReader
 from tests.servers import RunningServer
 from tests.spark.topics import STREAM, client_of, make_topic, numbered, options_of, rows_of, send, source_rows
@@ -244,12 +244,12 @@ class Given:
     def __init__(self, *steps: int | Exception) -> None:
         self._steps = list(steps)
 
-    def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:
+    def fetch(self, partition: int, start: int, end: int) -> Iterator[FetchedBatches]:
         while self._steps:
             step = self._steps.pop(0)
             if isinstance(step, Exception):
                 raise step
-            yield Fetched(memoryview(b""), step)
+            yield FetchedBatches(memoryview(b""), step)
 
 
 def gone(first: int, end: int) -> OffsetsUnavailable:

@@ -15,7 +15,7 @@ Ordering: TypeAlias = Literal["key", "partition"]
 """Which messages are handled one after another: those of a key, or those of a partition."""
 
 
-class Progress:
+class PartitionProgress:
     """How far one partition is done."""
 
     __slots__ = ("_finished", "_taken", "begun_end")
@@ -55,7 +55,7 @@ class Strand:
 
     __slots__ = ("_end", "is_pausing", "name", "partition_id", "progress", "waiting")
 
-    def __init__(self, partition_id: int, name: object, progress: Progress) -> None:
+    def __init__(self, partition_id: int, name: object, progress: PartitionProgress) -> None:
         self.partition_id = partition_id
         self.name = name
         """What its messages have in common."""
@@ -92,7 +92,7 @@ class Workload:
     def __init__(self, ordering: Ordering) -> None:
         self._ordering = ordering
         self._strands: dict[tuple[int, object], Strand] = {}
-        self._progress: dict[int, Progress] = {}
+        self._progress: dict[int, PartitionProgress] = {}
         self._count = 0
 
     @property
@@ -107,7 +107,7 @@ class Workload:
             name = (message.partition_id, self._name_of(message))
             strand = self._strands.get(name)
             if strand is None:
-                progress = self._progress.setdefault(message.partition_id, Progress())
+                progress = self._progress.setdefault(message.partition_id, PartitionProgress())
                 strand = self._strands[name] = Strand(*name, progress)
                 fresh.append(strand)
             strand.waiting.append(message)

@@ -13,7 +13,7 @@ from courser.spark.options import Use, one_topic
 from courser.spark.planning import TopicRead, plan_tasks, resolve_end, resolve_start
 from courser.spark.read_options import ReadOptions, read_options
 from courser.spark.source_choice import metadata_of, sources_in
-from courser.spark.sources import Fetched, LossRule, OffsetRange, read_range
+from courser.spark.sources import FetchedBatches, LossRule, OffsetRange, read_range
 from courser.spark.topic_metadata import TopicFacts
 
 
@@ -69,7 +69,7 @@ def open_topic(options: Mapping[str, str]) -> SourceTopic:
     return SourceTopic(chosen, facts, starts, resolve_end(chosen, metadata, facts), lambda wanted: tuple(split(wanted)))
 
 
-def fetch_ranges(ranges: tuple[OffsetRange, ...], options: ReadOptions) -> Iterator[tuple[OffsetRange, Fetched]]:
+def fetch_ranges(ranges: tuple[OffsetRange, ...], options: ReadOptions) -> Iterator[tuple[OffsetRange, FetchedBatches]]:
     """In a task: all batches of some ranges, with the range that each belongs to. Raises as ``read_range`` does."""
     rule = LossRule(options.name, fails=options.fail_on_data_loss)
     for wanted in ranges:

@@ -23,7 +23,7 @@ from courser.records.stored_header import PartitionIdentity
 from courser.spark.background_clients import archive_at, is_temporary, pause_before
 from courser.spark.open_archive import INDEX_CACHE_SIZE, ArchiveAccess, OpenArchive
 from courser.spark.segment_scan import FoundSegment, Scan, ScanOptions
-from courser.spark.sources import Fetched, SourceUnavailable
+from courser.spark.sources import FetchedBatches, SourceUnavailable
 from courser.storage.files import File
 
 _CACHE_SIZE = 32 * 1024 * 1024
@@ -46,7 +46,7 @@ class ArchiveSource:
     has_fallback: bool
     """Whether another source may have what is missing here."""
 
-    def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:
+    def fetch(self, partition: int, start: int, end: int) -> Iterator[FetchedBatches]:
         """Raises ``ReadFailed`` if an object is damaged, unless damage is to be skipped."""
         assert partition == self.identity.partition_id, "an object belongs to one partition"
         cache, indexes = ObjectCache(_CACHE_SIZE), ObjectCache(INDEX_CACHE_SIZE)
@@ -71,7 +71,7 @@ class _Reading:
         self._indexes = indexes
         self._base = ArchiveKeys(source.cluster).base
 
-    def fetch(self, start: int, end: int) -> Iterator[Fetched]:
+    def fetch(self, start: int, end: int) -> Iterator[FetchedBatches]:
         """The messages of a range. Tries again while the store does not answer."""
         offset, pieces, attempt = start, self._source.pieces, 0
         while offset < end:
@@ -101,7 +101,7 @@ class _Reading:
                     # The caller tells that messages are missing.
                     return
 
-    def _read(self, piece: Piece, following: tuple[Piece, ...], start: int, end: int) -> Iterator[Fetched]:
+    def _read(self, piece: Piece, following: tuple[Piece, ...], start: int, end: int) -> Iterator[FetchedBatches]:
         file = self._file(piece)
         scan = Scan(self._scanned(piece), file, lambda: self._open_index(piece), start, end)
         is_ahead = not following

@@ -16,7 +16,7 @@ from courser.records.encryption import KeyRing
 from courser.records.stored_body import decode, decoded_header
 from courser.records.stored_header import BadBatch, PartitionIdentity, StoredHeader, check_body, read_header
 from courser.spark.errors import ReadFailed
-from courser.spark.sources import Fetched
+from courser.spark.sources import FetchedBatches
 from courser.storage.durable_files import copy_range
 from courser.storage.files import File, read_into
 from courser.storage.index_file import BLOCK_SIZE, BadIndex, IndexFile, segment_seed
@@ -116,18 +116,18 @@ class Scan:
         """Bytes that were not read yet."""
         return self._source.size - self._position
 
-    def fetch(self) -> Iterator[Fetched]:
+    def fetch(self) -> Iterator[FetchedBatches]:
         """The batches of the range."""
         while self._position < self._source.size:
             filled = self._fill()
             first, last, is_over = self._good_batches(filled)
             if last > first:
                 records = memoryview(b"".join(self._decoded)) if self._decoded else self._buffer[first:last]
-                yield Fetched(records, min(self._offset, self._end))
+                yield FetchedBatches(records, min(self._offset, self._end))
             if is_over:
                 if last == first:
                     # Nothing more is wanted, or nothing more is intact.
-                    yield Fetched(self._buffer[:0], min(self._offset, self._end))
+                    yield FetchedBatches(self._buffer[:0], min(self._offset, self._end))
                 return
 
     def _fill(self) -> int:

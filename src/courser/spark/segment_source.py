@@ -12,7 +12,7 @@ from courser.records.compression import CodecMissing
 from courser.records.encryption import KeyMissing
 from courser.records.stored_header import PartitionIdentity
 from courser.spark.segment_scan import FoundSegment, Scan, ScanOptions
-from courser.spark.sources import Fetched, SourceUnavailable
+from courser.spark.sources import FetchedBatches, SourceUnavailable
 from courser.storage.files import File
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.paths import index_path, log_path
@@ -34,7 +34,7 @@ class SegmentSource:
     def path(self) -> Path:
         return log_path(Path(self.directory), self.base_offset)
 
-    def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:
+    def fetch(self, partition: int, start: int, end: int) -> Iterator[FetchedBatches]:
         """Raises ``ReadFailed`` if the file is damaged, unless damage is to be skipped."""
         assert partition == self.identity.partition_id, "a segment belongs to one partition"
         try:

@@ -10,7 +10,7 @@ from courser.client.targets import Target
 from courser.errors import ErrorCode, NotFound, OffsetsUnavailable
 from courser.spark.background_clients import BackgroundClient, connection_to, with_retries
 from courser.spark.errors import ReadFailed
-from courser.spark.sources import Fetched
+from courser.spark.sources import FetchedBatches
 
 _COUNT_MAX = 2**32 - 1
 """Messages that one poll can request."""
@@ -29,7 +29,7 @@ class ServerSource:
     """Bytes of one reply."""
     retries: int
 
-    def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:
+    def fetch(self, partition: int, start: int, end: int) -> Iterator[FetchedBatches]:
         """Raises ``ReadFailed`` if the topic was deleted or replaced."""
         connection = with_retries(lambda: connection_to(self.target), self.retries)
         self._check_identity(connection)
@@ -44,15 +44,15 @@ class ServerSource:
                         ErrorCode.OFFSET_GONE, first_offset=max(offset, head), end_offset=end, reason=reason
                     )
                 # Offsets that no message ever had: after a power cut the server skips the ones it had reserved.
-                yield Fetched(memoryview(b""), end)
+                yield FetchedBatches(memoryview(b""), end)
                 return
             behind = polled.next_offset
             assert behind is not None, "there are messages"
             if behind < end:
                 coming = self._poll(connection, partition, behind, end)
             for records in polled.pieces[:-1]:
-                yield Fetched(records, offset)
-            yield Fetched(polled.pieces[-1], min(behind, end))
+                yield FetchedBatches(records, offset)
+            yield FetchedBatches(polled.pieces[-1], min(behind, end))
             offset = behind
 
     def _head(self, connection: BackgroundClient, partition: int) -> int:

@@ -17,7 +17,7 @@ from courser.spark.errors import ReadFailed, fewer_than_planned, unavailable
 _log = logging.getLogger(__name__)
 
 
-class Fetched(NamedTuple):
+class FetchedBatches(NamedTuple):
     """Consecutive batches from a source, and how far the range has been read with them."""
 
     records: memoryview
@@ -32,7 +32,7 @@ class SourceUnavailable(Exception):
 class Source(Protocol):
     """Where messages are read from."""
 
-    def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:
+    def fetch(self, partition: int, start: int, end: int) -> Iterator[FetchedBatches]:
         """The messages from offset ``start`` up to, but not including, ``end``.
 
         Raises:
@@ -49,7 +49,7 @@ class MissingSegment:
     place: str
     """Where it should be: ``the files in ...``."""
 
-    def fetch(self, partition: int, start: int, end: int) -> Iterator[Fetched]:  # noqa: ARG002
+    def fetch(self, partition: int, start: int, end: int) -> Iterator[FetchedBatches]:  # noqa: ARG002
         reason = f"missing from {self.place}"
         raise OffsetsUnavailable(ErrorCode.OFFSET_GONE, first_offset=start, end_offset=end, reason=reason)
 
@@ -87,7 +87,7 @@ class LossRule:
         return behind
 
 
-def read_range(wanted: OffsetRange, rule: LossRule) -> Iterator[Fetched]:
+def read_range(wanted: OffsetRange, rule: LossRule) -> Iterator[FetchedBatches]:
     """All messages of a range, from the first of its sources that works.
 
     Raises:
