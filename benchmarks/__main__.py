@@ -35,7 +35,7 @@ from benchmarks import (
 )
 from benchmarks.harness import FULL, QUICK, Bench, Case, Row, Scale, Weight, default_directory
 from benchmarks.report import as_json, table
-from courser.bench.machine import machine_facts
+from courser.bench.results import machine_facts
 
 CASES = (
     Case("appending", "appends at `written` beside bare writes", appending.run),

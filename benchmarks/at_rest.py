@@ -159,7 +159,7 @@ async def _round(bench: Bench, sample: Sample, encoding: Encoding) -> tuple[Timi
                 sends.stop()
             buffer, offset = ReadBuffer(), 0
             while offset < partition.log.next_offset:
-                buffer.reset()
+                buffer.used = 0
                 polls.start()
                 result = await partition.reader.read(
                     offset, count=sample.batches[0].count, size_max=READ_SIZE_MAX, buffer=buffer

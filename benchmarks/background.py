@@ -121,7 +121,7 @@ async def _window(
         sent_size += len(wire)
         await asyncio.sleep(0)
         if number * MESSAGE_COUNT % POLL_COUNT == 0:
-            buffer.reset()
+            buffer.used = 0
             polls.start()
             result = await partition.reader.read(offset, count=POLL_COUNT, size_max=sent_size, buffer=buffer)
             polls.sent()

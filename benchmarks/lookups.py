@@ -30,7 +30,7 @@ async def engine_random_reads(partition: Partition, offsets: list[int]) -> float
     buffer = ReadBuffer()
     begin = time.perf_counter()
     for offset in offsets:
-        buffer.reset()
+        buffer.used = 0
         await partition.reader.read(offset, count=1, size_max=MIB, buffer=buffer)
     return len(offsets) / (time.perf_counter() - begin)
 

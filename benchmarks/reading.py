@@ -61,7 +61,7 @@ async def engine_pass(partition: Partition, count: int, end: int | None = None) 
     offset, end = 0, partition.log.next_offset if end is None else end
     processor_begin, begin = time.thread_time(), time.perf_counter()
     while offset < end:
-        buffer.reset()
+        buffer.used = 0
         result = await partition.reader.read(offset, count=count, size_max=READ_SIZE_MAX, buffer=buffer)
         offset = result.next_offset
     return Pass(time.perf_counter() - begin, time.thread_time() - processor_begin, partition.log.size)

@@ -16,7 +16,7 @@ from benchmarks.peers.contenders import VARIABLES, Contender, Role, iggy_contend
 from benchmarks.peers.loads import LOADS, Load, Measure
 from benchmarks.peers.report import as_json, goals_table, peers_table
 from benchmarks.peers.servers import PeerFailed
-from courser.bench.machine import machine_facts
+from courser.bench.results import machine_facts
 
 _QUICK_SHARE = 0.25
 
