@@ -75,6 +75,7 @@ async def test_a_client_that_does_not_read_gets_nothing_that_has_arrived() -> No
     assert peer.seen == [b"next"], "nothing is read before there is a place for it"
     peer.wire.is_stuck = False
     peer.loop.sent()
+    await settle()
     assert peer.wire.sent == b"<next><one>"
 
 

@@ -144,28 +144,25 @@ class SessionLoop:
 
     def _advance(self, is_admitted: bool = False) -> None:
         """Handle the frames that are there, until one has to be waited for, or others come first."""
-        buffer, session, parked = self._buffer, self.session, self._parked
+        buffer, session = self._buffer, self.session
         count = began = 0
-        while buffer.size or parked.ready:
+        while buffer.size:
             if session.user_id is None and not is_admitted and not self._turns.admit(self._turn_came):
                 self._state = _YIELDING
                 break
             is_admitted = False
-            if parked.ready:
-                self._answer_parked(parked.take())
-            else:
-                try:
-                    frame = self._next_frame()
-                except FrameRefused as refusal:
-                    self._refuse(refusal)
-                    return
-                if frame is None:
-                    break
-                self._state = _ANSWERING
-                self._answer(frame)
+            try:
+                frame = self._next_frame()
+            except FrameRefused as refusal:
+                self._refuse(refusal)
+                return
+            if frame is None:
+                break
+            self._state = _ANSWERING
+            self._answer(frame)
             if self._state is not _RECEIVING:
                 break
-            if buffer.size or count or parked.ready:
+            if buffer.size or count:
                 # The client sends ahead. The time of each request is noted anyway.
                 count += 1
                 began = began or session.last_seen
@@ -176,6 +173,13 @@ class SessionLoop:
             if not self._is_paused:
                 return
         self._control_flow()
+
+    def _go_on(self) -> None:
+        """After a request that had to wait: with reads that have come back meanwhile, or else with the next frame."""
+        if self._parked.ready:
+            self._yield()
+        else:
+            self._advance()
 
     def _has_had_its_turn(self, count: int, time: int) -> bool:
         """Whether others come first, after so many requests in so many microseconds."""
@@ -202,7 +206,10 @@ class SessionLoop:
         if self._state is not _YIELDING:
             return False
         self._state = _RECEIVING
-        self._advance(is_admitted=True)
+        if self._parked.ready:
+            self._answer_ready()
+        if self._state is _RECEIVING:
+            self._advance(is_admitted=True)
         return True
 
     def _next_frame(self) -> memoryview | None:
@@ -343,7 +350,7 @@ class SessionLoop:
             buffers = self._failure(codec, incoming, error)
         self._send(incoming, buffers)
         if self._state is _RECEIVING:
-            self._advance()
+            self._go_on()
 
     # --- reads that wait beside the line ---
 
@@ -377,6 +384,15 @@ class SessionLoop:
         """A read has waited: it is the next request, after those of others that have come back in this turn."""
         if self._parked.return_to_line(read) and self._state is _RECEIVING:
             self._yield()
+
+    def _answer_ready(self) -> None:
+        """Answer reads that have waited, until one has to be waited for, or others come first."""
+        count, began = 0, self._monotonic()
+        while self._parked.ready and self._state is _RECEIVING:
+            self._answer_parked(self._parked.take())
+            count += 1
+            if self._state is _RECEIVING and self._has_had_its_turn(count, self.session.last_seen - began):
+                break
 
     def _answer_parked(self, read: ParkedRead) -> None:
         """Answer a read that has waited."""
@@ -426,7 +442,7 @@ class SessionLoop:
             self._task = None
         self._carry_out(codec, incoming)
         if self._state is _RECEIVING:
-            self._advance()
+            self._go_on()
 
     async def _reply_slowly(self, codec: Codec, incoming: Incoming, reply: Reply) -> None:
         """A reply that takes long to encode."""
@@ -442,7 +458,7 @@ class SessionLoop:
             self._task = None
         self._send(incoming, buffers)
         if self._state is _RECEIVING:
-            self._advance()
+            self._go_on()
 
     def _decode_slowly(self, codec: Codec, frame: memoryview) -> Incoming:
         """On another thread. Whoever went away while others were served is not worth the work."""
@@ -494,7 +510,7 @@ class SessionLoop:
             self._buffers.give_back(self.session)
             if self._state is _SENDING:
                 self._state = _RECEIVING
-                self._advance()
+                self._go_on()
 
     # --- slow clients ---
 
