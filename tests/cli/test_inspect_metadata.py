@@ -393,6 +393,7 @@ NO_SECRETS = {
         "durability",
         "name",
         "nonce",
+        "partition_resize_policy",
         "path",
         "tokens",
         "topic_uuid",
