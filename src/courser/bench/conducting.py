@@ -193,36 +193,27 @@ class Conductor:
         workers.prepare()
         begin = time.monotonic_ns() + _HEAD_START
         end = None if seconds is None else begin + int(seconds * _SECOND)
-        watch = _Watch(self._plan, workers, step, begin, seconds, self._show)
-        reports = workers.run(Phase(begin=begin, end=end, is_counted=is_counted), watch.tick)
+        watch = _Watch(self._plan, workers, step, begin, seconds)
+        reports = workers.run(Phase(begin=begin, end=end, is_counted=is_counted), lambda: self._show(watch.look()))
         return PhaseResult(sorted(reports, key=lambda report: self._tasks.index(report.task)), watch.moments)
 
 
 class _Watch:
-    """Shows the progress of a phase, and notices if there is none."""
+    """Knows the progress of a phase, and notices if there is none."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        workers: Workers,
-        step: str,
-        begin: int,
-        seconds: float | None,
-        show: Callable[[RunState], None],
-    ) -> None:
+    def __init__(self, plan: Plan, workers: Workers, step: str, begin: int, seconds: float | None) -> None:
         self._plan = plan
         self._workers = workers
         self._step = step
         self._begin = begin
         self._seconds = seconds
-        self._show = show
         self._last = Totals()
         self._last_time = time.monotonic()
         self._still = 0.0
         self._patience = _PATIENCE + _request_interval(plan)
         self.moments: list[Moment] = []
 
-    def tick(self) -> None:
+    def look(self) -> RunState:
         """Look at the workers. Raises ``WorkerFailed``."""
         totals, now = self._workers.totals(), time.monotonic()
         seconds = max((time.monotonic_ns() - self._begin) / _SECOND, 0.0)
@@ -234,7 +225,7 @@ class _Watch:
             raise WorkerFailed(f"the run is stuck: {totals.sent} messages sent, {totals.received} received")
         if seconds > len(self.moments) + 1:
             self.moments.append(Moment(seconds, totals.sent, totals.received))
-        self._show(RunState(self._step, seconds, self._share(seconds, totals), totals))
+        return RunState(self._step, seconds, self._share(seconds, totals), totals)
 
     def _share(self, seconds: float, totals: Totals) -> float | None:
         if self._seconds is not None:

@@ -172,12 +172,13 @@ def _examine_other_ports(configuration: Configuration) -> Iterator[CheckResult]:
     if _refusal(configuration, TCP_ADDRESS) is not None:
         # Whatever uses the TCP port probably uses these too, and is reported already.
         return
-    if configuration[WEBSOCKET_ENABLED]:
-        yield _examine_other_port("WebSocket port", configuration, WEBSOCKET_ADDRESS)
-    if configuration[QUIC_ENABLED]:
-        yield _examine_other_port("QUIC port", configuration, QUIC_ADDRESS)
-    if configuration[HTTP_ENABLED]:
-        yield _examine_other_port("HTTP port", configuration, HTTP_ADDRESS)
+    for name, is_enabled, address in (
+        ("WebSocket port", WEBSOCKET_ENABLED, WEBSOCKET_ADDRESS),
+        ("QUIC port", QUIC_ENABLED, QUIC_ADDRESS),
+        ("HTTP port", HTTP_ENABLED, HTTP_ADDRESS),
+    ):
+        if configuration[is_enabled]:
+            yield _examine_other_port(name, configuration, address)
 
 
 def _examine_other_port(name: str, configuration: Configuration, key: Key[Address]) -> CheckResult:
