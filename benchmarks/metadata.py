@@ -31,7 +31,9 @@ def _uuid(number: int) -> bytes:
 
 
 def _opened(path: Path) -> CatalogStore:
-    return CatalogStore.open(LocalFileSystem(), path, clock=SystemClock(), stop=StopKind.CLEAN)
+    store = CatalogStore.read(LocalFileSystem(), path, clock=SystemClock(), stop=StopKind.CLEAN)
+    store.settle()
+    return store
 
 
 def _commands_per_second(path: Path, count: int) -> float:

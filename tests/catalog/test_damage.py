@@ -10,11 +10,11 @@ import pytest
 
 from courser.catalog.descriptors import describe_stream, describe_topic, read_descriptor
 from courser.catalog.state import CatalogState
-from courser.catalog.store import CatalogStore
 from courser.errors import MetadataDamaged, StartRefused
 from courser.storage.journal_entries import Entry, JournalScan, ScannedEntry
 from courser.storage.paths import DESCRIPTOR, QUARANTINE, stream_directory, topic_directory
 from courser.storage.recovery_cases import StopKind
+from tests.catalog.opening import open_store
 from tests.catalog.scenes import JOURNAL_PATH, LIFE, SNAPSHOT_PATH, image, living
 from tests.fakes.files import FakeFileSystem
 from tests.simulator.catalog_simulation import DATA, CatalogWorld
@@ -49,7 +49,7 @@ class Scene:
         """The state that a start shows; None if it is refused: then it says where, and has changed nothing."""
         before = image(disk)
         try:
-            store = CatalogStore.open(disk, DATA, clock=self.world.clock, stop=stop)
+            store = open_store(disk, DATA, clock=self.world.clock, stop=stop)
         except MetadataDamaged as refusal:
             message = str(refusal)
             assert image(disk) == before

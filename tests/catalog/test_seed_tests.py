@@ -35,6 +35,7 @@ from courser.storage.journal import SLOT_COUNT, Journal
 from courser.storage.journal_entries import NO_PARENT, Entry, SnapshotMark
 from courser.storage.recovery_cases import StopKind
 from courser.storage.snapshot import Snapshot, read_snapshot, write_snapshot
+from tests.catalog.opening import open_journal, open_store
 from tests.catalog.scenes import JOURNAL_PATH, SNAPSHOT_PATH, uuid
 from tests.fakes.clocks import ManualClock
 from tests.fakes.files import FakeFileSystem
@@ -49,7 +50,7 @@ def new_disk() -> FakeFileSystem:
 
 
 def opened(disk: FakeFileSystem, mark: SnapshotMark | None = None, stop: StopKind = StopKind.KILLED) -> Journal:
-    return Journal.open(disk, PATH, snapshot=mark, stop=stop)
+    return open_journal(disk, PATH, snapshot=mark, stop=stop)
 
 
 def append(journal: Journal, body_size: int = 32) -> Entry:
@@ -64,7 +65,7 @@ def mark_of(entry: Entry) -> SnapshotMark:
 
 
 def store_on(disk: FakeFileSystem, settings: CatalogSettings | None = None) -> CatalogStore:
-    return CatalogStore.open(disk, Path("/data"), clock=ManualClock(), stop=StopKind.KILLED, settings=settings)
+    return open_store(disk, Path("/data"), clock=ManualClock(), stop=StopKind.KILLED, settings=settings)
 
 
 def test_an_empty_journal_has_no_last_entry() -> None:

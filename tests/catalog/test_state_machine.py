@@ -21,6 +21,7 @@ from courser.model.clock import CLOCK_LEAD_MAX
 from courser.model.permissions import Permissions, StreamPermissions
 from courser.model.topic_options import TopicOptions
 from courser.storage.recovery_cases import StopKind
+from tests.catalog.opening import open_store
 from tests.catalog.scenes import HASH, LIFE, uuid
 from tests.fakes.clocks import ManualClock
 from tests.fakes.files import FakeFileSystem
@@ -210,7 +211,7 @@ class Reality:
         self.store = self.open(StopKind.CRASHED)
 
     def open(self, stop: StopKind) -> CatalogStore:
-        return CatalogStore.open(self.disk, DATA, clock=self.clock, stop=stop, settings=self.settings)
+        return open_store(self.disk, DATA, clock=self.clock, stop=stop, settings=self.settings)
 
     def happen(self, event: Event) -> None:
         match event:

@@ -13,10 +13,10 @@ from courser.catalog.state import CatalogState
 from courser.catalog.store import CatalogSettings, CatalogStore
 from courser.errors import CommandRejected, DiskFull, JournalFull, MetadataDamaged, MetadataReadOnly, StorageFailure
 from courser.model.topic_options import TopicOptions
-from courser.storage.journal import Journal
 from courser.storage.journal_entries import SnapshotMark, make_entry
 from courser.storage.recovery_cases import StopKind
 from courser.storage.snapshot import Snapshot, encode_snapshot, read_snapshot
+from tests.catalog.opening import open_journal, open_store
 from tests.catalog.scenes import JOURNAL_PATH, SNAPSHOT_PATH, image, uuid
 from tests.fakes.clocks import ManualClock
 from tests.fakes.files import CrashMoment, FakeFileSystem, FaultPlan, SimulatedCrash
@@ -39,7 +39,7 @@ class Scene:
         self.store = self.open(StopKind.CRASHED)
 
     def open(self, stop: StopKind = StopKind.KILLED) -> CatalogStore:
-        return CatalogStore.open(self.disk, DATA, clock=self.clock, stop=stop, settings=self.settings)
+        return open_store(self.disk, DATA, clock=self.clock, stop=stop, settings=self.settings)
 
     def restart(self) -> CatalogStore:
         self.disk.power_cut()
@@ -328,7 +328,7 @@ def test_an_entry_that_is_no_command_is_refused_by_its_position(stop: StopKind) 
     scene = Scene()
     scene.create(2)
     journal = scene.disk.contents(JOURNAL_PATH)
-    last = Journal.open(scene.disk, JOURNAL_PATH, snapshot=None, stop=StopKind.CLEAN).last
+    last = open_journal(scene.disk, JOURNAL_PATH, snapshot=None, stop=StopKind.CLEAN).last
     assert last is not None
     _, strange = make_entry(op=2, timestamp=0, kind=99, parent=last.checksum, body=b"\x91\x63")
     torn = b"" if stop is StopKind.CLEAN else b"torn"
@@ -345,7 +345,7 @@ def test_an_entry_for_something_that_was_never_made_changes_nothing() -> None:
     scene.create(2)
     journal = scene.disk.contents(JOURNAL_PATH)
     state = scene.store.state.encode()
-    last = Journal.open(scene.disk, JOURNAL_PATH, snapshot=None, stop=StopKind.CLEAN).last
+    last = open_journal(scene.disk, JOURNAL_PATH, snapshot=None, stop=StopKind.CLEAN).last
     assert last is not None
     body = encode_change(c.StreamDeletion(77))
     scene.disk.kill()

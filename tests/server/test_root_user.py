@@ -9,13 +9,13 @@ from courser.broker.broker import Broker, RootUser
 from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.catalog.directories import Directories
-from courser.catalog.store import CatalogStore
 from courser.errors import CommandRejected, ConfigurationRefused, StartRefused
 from courser.model.messaging import Transport
 from courser.model.topic_options import TopicOptions
 from courser.server.root_user import choose_root, reset_root_password
 from courser.storage.data_directory import DataDirectory
 from courser.storage.recovery_cases import StopKind
+from tests.catalog.opening import open_store
 
 
 def test_the_environment_names_it() -> None:
@@ -147,7 +147,7 @@ async def test_a_creation_that_a_kill_interrupted_is_completed_first(tmp_path: P
     """Otherwise the next start would find another change at the end of the journal, and take the topic for lost."""
     await make_directory(tmp_path)
     data = DataDirectory.open(tmp_path)
-    store = CatalogStore.open(data.file_system, tmp_path, clock=data.clock, stop=data.stop)
+    store = open_store(data.file_system, tmp_path, clock=data.clock, stop=data.stop)
     data.begin()
     store.submit(changes.StreamCreation("s", bytes(16)))
     Directories(data.file_system, tmp_path).make_stream(store.state.streams[0])

@@ -149,7 +149,7 @@ class SimulatedPartition:
         if appended is not None:
             self._appended(sent, appended)
             if source.random() < 0.02:
-                log.roll_if_old()
+                log.roll()
         self.model.in_flight = None
         return appended is not None
 

@@ -33,6 +33,7 @@ from courser.storage.journal_entries import (
 )
 from courser.storage.paths import QUARANTINE
 from courser.storage.recovery_cases import StopKind
+from tests.catalog.opening import open_journal
 from tests.fakes.files import FakeFileSystem, FaultPlan
 
 PATH = Path("/data/metadata/journal.wal")
@@ -52,7 +53,7 @@ class Scene:
         self.entries = [self.append() for _ in range(count)]
 
     def open(self, stop: StopKind, mark: SnapshotMark | None = None) -> Journal:
-        return Journal.open(self.disk, PATH, snapshot=mark, stop=stop, slot_count=self.slot_count)
+        return open_journal(self.disk, PATH, snapshot=mark, stop=stop, slot_count=self.slot_count)
 
     def append(self, size: int = 20, *, may_use_reserve: bool = False) -> Entry:
         journal = self.journal

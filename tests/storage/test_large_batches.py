@@ -131,7 +131,6 @@ def test_nobody_sees_a_batch_before_its_job_is_complete(engine: Engine) -> None:
 def test_the_open_segment_stays_open_while_a_job_appends_to_it(engine: Engine) -> None:
     job, _ = planned(engine, numbered(52, 3))
     engine.clock.advance(10**13)
-    engine.log.roll_if_old()
     engine.log.follow_clock()
     assert perform(job)
     assert engine.log.open_segment is not None

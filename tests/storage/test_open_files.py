@@ -18,7 +18,6 @@ from courser.errors import CourserError
 from courser.model.identifiers import ConsumerKind
 from courser.storage.condensing import CondensedCopy, condensable_segments, plan_condensed
 from courser.storage.jobs import Job, perform
-from courser.storage.journal import Journal
 from courser.storage.journal_entries import SnapshotMark
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.log_reader import LogReader
@@ -41,6 +40,7 @@ from courser.storage.upkeep import (
     plan_upkeep,
     plan_writeback,
 )
+from tests.catalog.opening import open_journal
 from tests.fakes.clocks import ManualClock
 from tests.fakes.files import FakeFileSystem, FaultPlan
 from tests.simulator.small_settings import SMALL_LIMITS
@@ -155,7 +155,7 @@ def metadata_life(disk: FakeFileSystem) -> None:
     mark: SnapshotMark | None = None
     for stop in (StopKind.CRASHED, StopKind.KILLED, StopKind.CRASHED):
         with ignore():
-            journal = Journal.open(disk, METADATA / "journal.wal", snapshot=mark, stop=stop, slot_count=16)
+            journal = open_journal(disk, METADATA / "journal.wal", snapshot=mark, stop=stop, slot_count=16)
             with contextlib.closing(journal):
                 for number in range(5):
                     with ignore():

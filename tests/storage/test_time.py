@@ -352,20 +352,6 @@ def test_a_suspended_machine_is_no_step() -> None:
 # --- segments that are old ---
 
 
-def test_a_segment_is_closed_by_the_time_of_its_messages() -> None:
-    """A clock that jumps back makes no segment younger, and none is closed twice."""
-    engine = Engine(LogSettings(segment_age_max=HOUR))
-    engine.fill(1)
-    engine.clock.jump(-TEN_YEARS)
-    engine.log.roll_if_old()
-    assert states(engine) == [SegmentState.OPEN]
-    engine.clock.jump(TEN_YEARS + HOUR)
-    engine.log.roll_if_old()
-    assert states(engine) == [SegmentState.CLOSING]
-    engine.fill(1)
-    assert [segment.base_offset for segment in engine.log.segments] == [0, 3]
-
-
 def test_an_append_closes_a_segment_that_is_old_enough() -> None:
     engine = Engine(LogSettings(segment_age_max=HOUR))
     engine.fill(2)

@@ -187,16 +187,16 @@ class ArchivedLog:
         collector, end_offset = Collector(count, size_max), self._end_offset
         while offset < end_offset and not collector.is_full:
             found = self._archive.find(offset)
-            start = end_offset if found is None else min(found.piece.first_offset, end_offset)
+            start = end_offset if found is None else min(found.first_offset, end_offset)
             if offset < start:
                 if not self._pass_gap(offset, start, collector):
                     break
                 offset = start
                 continue
             assert found is not None
-            piece_end = min(found.piece.end_offset, end_offset)
+            piece_end = min(found.end_offset, end_offset)
             try:
-                offset = self._read_piece(found.piece, offset, piece_end, collector, buffer, wait=wait)
+                offset = self._read_piece(found, offset, piece_end, collector, buffer, wait=wait)
             except ArchiveFailure:
                 if collector.message_count:
                     # What can be read is returned first. The next read fails, and says why.
@@ -204,7 +204,7 @@ class ArchivedLog:
                 raise
             with suppress(ArchiveFailure):
                 # Who comes that far is told.
-                self._read_ahead(found.piece, offset, wait=wait)
+                self._read_ahead(found, offset, wait=wait)
             if offset < piece_end:
                 break
         return collector.result(offset)
@@ -231,9 +231,9 @@ class ArchivedLog:
         size = self._segments.ahead_size - int(share_left * piece.size)
         for _ in range(_AHEAD_COUNT):
             found = self._archive.find(piece.end_offset) if size > 0 else None
-            if found is None or found.piece.first_offset >= self._end_offset:
+            if found is None or found.first_offset >= self._end_offset:
                 break
-            piece = found.piece
+            piece = found
             self._segments.get(self._archive, piece, self._settings).read_ahead(wait=wait)
             size -= piece.size
 
@@ -265,10 +265,10 @@ class ArchivedLog:
     def time_at(self, offset: int) -> int | None:
         """When the message at ``offset``, or the next one that is archived, was appended; None if there is none."""
         found = self._archive.find(offset)
-        if found is None or found.piece.first_offset >= self._end_offset:
+        if found is None or found.first_offset >= self._end_offset:
             return None
-        opened = self._segments.get(self._archive, found.piece, self._settings)
-        time = opened.reader.time_at(opened.segment, max(offset, found.piece.first_offset), wait=True)
+        opened = self._segments.get(self._archive, found, self._settings)
+        time = opened.reader.time_at(opened.segment, max(offset, found.first_offset), wait=True)
         return time + opened.segment.correction
 
 

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
-import xxhash
-
 from courser.archive.claiming import newest_epoch
 from courser.archive.disk_store import DiskStore
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure, ArchiveMissing, ObjectMissing, StoreRefused
@@ -114,15 +112,6 @@ class FoundManifest:
     checksum: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPiece:
-    """Where messages are in the archive."""
-
-    piece: Piece
-    key: str
-    """The whole key of the object."""
-
-
 class PartitionArchive:
     """The archived log of one partition."""
 
@@ -142,11 +131,11 @@ class PartitionArchive:
         pieces = self.manifest.pieces
         return pieces[0].first_offset if pieces else None
 
-    def find(self, offset: int) -> FoundPiece | None:
+    def find(self, offset: int) -> Piece | None:
         """The object with this offset, or with the next one that is archived; None if all are before it."""
         pieces = self.manifest.pieces
         number = bisect_right(pieces, offset, key=_end_offset)
-        return self._found(pieces[number]) if number < len(pieces) else None
+        return pieces[number] if number < len(pieces) else None
 
     def missing_between(self, offset: int, end_offset: int) -> Iterator[tuple[int, int, SkipReason]]:
         """Offsets between two objects, as first and end, and why no message has them."""
@@ -160,14 +149,6 @@ class PartitionArchive:
             yield offset, behind, reason
             offset = behind
 
-    def find_time(self, timestamp: int) -> FoundPiece | None:
-        """The first object that may have a message that is not older than a time."""
-        pieces = self.manifest.pieces
-        return next((self._found(piece) for piece in pieces if piece.last_timestamp >= timestamp), None)
-
-    def _found(self, piece: Piece) -> FoundPiece:
-        return FoundPiece(piece, self.key_of(piece))
-
     def key_of(self, piece: Piece) -> str:
         """The whole key of an object."""
         return self._keys.base + piece.key
@@ -179,15 +160,6 @@ class PartitionArchive:
     def read(self, piece: Piece, position: int, size: int) -> bytes:
         """Bytes of an object, by their position in it. Not checked: batches have their own checksums."""
         return bytes(self.store.read_range(self._keys.base + piece.key, position, min(size, piece.size - position)))
-
-    def read_index(self, piece: Piece) -> bytes | None:
-        """The index of a segment, checked; None if it is not archived."""
-        if not piece.index_key:
-            return None
-        data = self.store.read(self._keys.base + piece.index_key)
-        if xxhash.xxh3_128_digest(data) != piece.index_digest:
-            raise ArchiveDamaged(piece.index_key, "the index is not what was archived")
-        return data
 
 
 class ArchiveReader:

@@ -116,7 +116,7 @@ def _follow(entry: Entry, path: Path, position: int, salvage: Salvage) -> None:
 def rebuild_metadata(
     file_system: FileSystem, data_directory: Path, metadata_directory: Path, clock: Clock
 ) -> RebuildReport:
-    """Write a new snapshot and an empty journal, which ``CatalogStore.open`` can load."""
+    """Write a new snapshot and an empty journal, which ``CatalogStore.read`` can load."""
     salvage = salvage_metadata(file_system, metadata_directory)
     report = RebuildReport(problems=salvage.problems)
     merge = _Merge(Directories(file_system, data_directory), file_system, data_directory, salvage.state, report)

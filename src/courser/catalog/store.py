@@ -84,25 +84,6 @@ class CatalogStore:
         """Why the last snapshot failed, or None: operators should know before the journal is full."""
 
     @classmethod
-    def open(
-        cls,
-        file_system: FileSystem,
-        data_directory: Path,
-        *,
-        clock: Clock,
-        stop: StopKind,
-        settings: CatalogSettings | None = None,
-    ) -> "CatalogStore":
-        """Load the snapshot, replay the journal after it and get ready for changes.
-
-        Raises:
-            MetadataDamaged: see ``read``; nothing was changed.
-        """
-        store = cls.read(file_system, data_directory, clock=clock, stop=stop, settings=settings)
-        store.settle()
-        return store
-
-    @classmethod
     def read(
         cls,
         file_system: FileSystem,

@@ -53,29 +53,6 @@ class Journal:
     # --- opening ---
 
     @classmethod
-    def open(
-        cls,
-        file_system: FileSystem,
-        path: Path,
-        *,
-        snapshot: SnapshotMark | None,
-        stop: StopKind,
-        slot_count: int = SLOT_COUNT,
-    ) -> "Journal":
-        """Read the file, check all entries and the chain, and remove a torn end after copying it to quarantine.
-
-        Raises:
-            MetadataDamaged: see ``read``. Nothing was changed.
-        """
-        journal = cls.read(file_system, path, snapshot=snapshot, stop=stop, slot_count=slot_count)
-        try:
-            journal.settle()
-        except BaseException:
-            journal.close()
-            raise
-        return journal
-
-    @classmethod
     def read(
         cls,
         file_system: FileSystem,

@@ -552,13 +552,6 @@ class PartitionLog:
         if segment is not None and segment.size:
             segment.state = SegmentState.CLOSING
 
-    def roll_if_old(self) -> None:
-        """Close the open segment if its first message is old, so that messages of slow topics expire too."""
-        segment = self.open_segment
-        now = max(self._clock.now(), self._last_timestamp)
-        if segment is not None and not self.is_appending and self._is_due(segment, 0, now):
-            segment.state = SegmentState.CLOSING
-
     # --- consumers ---
 
     def store_offset(self, key: ConsumerKey, offset: int) -> bool:
