@@ -5,7 +5,7 @@ import json
 import pytest
 
 from courser.cli.lag import as_age
-from courser.cli.top_commands import Comparison, Reading, figures
+from courser.cli.top_commands import MetricChange, MetricValues, figures
 from courser.model import metric_table as m
 from courser.model.metrics import Labels
 from tests.cli.commands import PATIENCE, Cli, at_terminal, start
@@ -54,15 +54,15 @@ def test_ages(seconds: float | None, text: str) -> None:
 # --- top ---
 
 
-def reading(seconds: float, **values: float) -> Reading:
+def reading(seconds: float, **values: float) -> MetricValues:
     """Values by the name of the constant."""
-    return Reading(seconds, {(getattr(m, name).name, ()): value for name, value in values.items()})
+    return MetricValues(seconds, {(getattr(m, name).name, ()): value for name, value in values.items()})
 
 
 def test_rates_are_differences_and_never_negative() -> None:
     before = reading(10, APPENDED_MESSAGES=100, APPENDED_BYTES=5000, DISK_USED=1)
     after = reading(12, APPENDED_MESSAGES=300, APPENDED_BYTES=1000, DISK_USED=7, DISK_SIZE=10)
-    found = figures(Comparison(before, after))
+    found = figures(MetricChange(before, after))
     assert found["messages_in_per_second"] == 100
     assert found["bytes_in_per_second"] == 0
     assert (found["disk_used"], found["disk_size"]) == (7, 10)
@@ -74,7 +74,7 @@ def series(name: str, value: float, **labels: str) -> tuple[tuple[str, Labels], 
 
 
 def test_lag_by_group_with_its_trend() -> None:
-    def lags(seconds: float, *values: tuple[str, str, float]) -> Reading:
+    def lags(seconds: float, *values: tuple[str, str, float]) -> MetricValues:
         rows = [
             series(m.GROUP_LAG.name, value, stream="s", topic="t", group=group, partition=partition)
             for group, partition, value in values
@@ -83,11 +83,11 @@ def test_lag_by_group_with_its_trend() -> None:
             series(m.GROUP_LAG_SECONDS.name, 5, stream="s", topic="t", group="slow", partition="0"),
             series(m.GROUP_LAG_SECONDS.name, 9, stream="s", topic="t", group="slow", partition="1"),
         ]
-        return Reading(seconds, dict(rows + ages))
+        return MetricValues(seconds, dict(rows + ages))
 
     before = lags(0, ("slow", "0", 10), ("slow", "1", 0), ("fast", "0", 9))
     after = lags(2, ("slow", "0", 20), ("slow", "1", 30), ("fast", "0", 3))
-    groups = figures(Comparison(before, after))["groups"]
+    groups = figures(MetricChange(before, after))["groups"]
     assert isinstance(groups, list)
     assert [(row["group"], row["lag"], row["lag_seconds"], row["growth_per_second"]) for row in groups] == [
         ("slow", 50, 9, 20),
@@ -110,11 +110,11 @@ def test_the_slowest_commands_come_first() -> None:
             ]
         return dict(rows)
 
-    before = Reading(0, counts(("Ping", 1000, 0, 0), ("SendMessages", 5, 5, 0), ("GetStats", 0, 0, 1)))
-    after = Reading(
+    before = MetricValues(0, counts(("Ping", 1000, 0, 0), ("SendMessages", 5, 5, 0), ("GetStats", 0, 0, 1)))
+    after = MetricValues(
         10, counts(("Ping", 2000, 1, 0), ("SendMessages", 100, 10, 0), ("GetStats", 0, 0, 2), ("GetMe", 0, 0, 0))
     )
-    commands = figures(Comparison(before, after))["commands"]
+    commands = figures(MetricChange(before, after))["commands"]
     assert isinstance(commands, list)
     assert [(row["command"], row["per_second"], row["p99_milliseconds"]) for row in commands] == [
         ("GetStats", 0.1, None),

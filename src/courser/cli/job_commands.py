@@ -9,7 +9,7 @@ from courser.cli.failures import ExitCode, Failure
 from courser.cli.fields import size_text
 from courser.cli.job_support import (
     JOB_EXITS,
-    Reading,
+    SourceOptions,
     books_of,
     books_option,
     job_command,
@@ -64,7 +64,7 @@ def export_command(
     compression: str,
     headers: bool,
     again: bool,
-    reading: Reading,
+    reading: SourceOptions,
     master: str,
     output: str,
 ) -> None:
@@ -137,7 +137,7 @@ def replay_command(
     partitions: int | None,
     job: str | None,
     books: Path | None,
-    reading: Reading,
+    reading: SourceOptions,
     master: str,
     output: str,
 ) -> None:
@@ -183,7 +183,7 @@ def compact_command(
     folder: Path | None,
     partitions: int | None,
     empty_deletes: bool,
-    reading: Reading,
+    reading: SourceOptions,
     master: str,
     output: str,
 ) -> None:

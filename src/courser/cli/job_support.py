@@ -124,7 +124,7 @@ _READ_OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class SourceOptions:
     """What a job reads of a topic, and from where."""
 
     data: Path | None
@@ -154,7 +154,7 @@ def reads(function: Callable[..., object]) -> Callable[..., object]:
 
     @wraps(function)
     def read(**given: Any) -> object:
-        reading = Reading(**{entry.name: given.pop(entry.name) for entry in fields(Reading)})
+        reading = SourceOptions(**{entry.name: given.pop(entry.name) for entry in fields(SourceOptions)})
         return function(reading=reading, **given)
 
     for add in _READ_OPTIONS:

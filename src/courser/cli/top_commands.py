@@ -30,7 +30,7 @@ _TAIL = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MetricValues:
     """The metrics of one moment."""
 
     seconds: float
@@ -38,7 +38,7 @@ class Reading:
     values: Mapping[tuple[str, Labels], float]
 
     @classmethod
-    def of(cls, text: str, seconds: float) -> "Reading":
+    def of(cls, text: str, seconds: float) -> "MetricValues":
         """The metrics in a text."""
         return cls(seconds, {(series.name, series.labels): series.value for series in decode_series(text)})
 
@@ -52,11 +52,11 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class MetricChange:
     """Two readings of one server."""
 
-    before: Reading
-    after: Reading
+    before: MetricValues
+    after: MetricValues
 
     @property
     def seconds(self) -> float:
@@ -73,7 +73,7 @@ class Comparison:
         return {labels: value - before.get(labels, 0) for labels, value in self.after.rows(name).items()}
 
 
-def figures(found: Comparison) -> Record:
+def figures(found: MetricChange) -> Record:
     """Everything, as one record."""
     after = found.after
     return {
@@ -99,7 +99,7 @@ def figures(found: Comparison) -> Record:
     }
 
 
-def _groups(found: Comparison) -> list[Record]:
+def _groups(found: MetricChange) -> list[Record]:
     """Lag by group, the largest first."""
     lags, ages, trends = (defaultdict[tuple[str, ...], float](float) for _ in range(3))
     for labels, value in found.after.rows(m.GROUP_LAG.name).items():
@@ -123,7 +123,7 @@ def _groups(found: Comparison) -> list[Record]:
     return _sorted(rows, "lag")
 
 
-def _topics(found: Comparison) -> list[Record]:
+def _topics(found: MetricChange) -> list[Record]:
     """Bytes by topic, the busiest first."""
     sizes_in, sizes_out, counts_in = (defaultdict[tuple[str, ...], float](float) for _ in range(3))
     for metric, sums in (
@@ -147,7 +147,7 @@ def _topics(found: Comparison) -> list[Record]:
     return _sorted(rows, "bytes_per_second")
 
 
-def _commands(found: Comparison) -> list[Record]:
+def _commands(found: MetricChange) -> list[Record]:
     """Requests by command, the slowest first."""
     name = m.REQUEST_DURATION.name
     sums = found.growth(f"{name}_sum")
@@ -170,7 +170,7 @@ def _commands(found: Comparison) -> list[Record]:
     return _sorted(rows, "p99_milliseconds")
 
 
-def _blocks(found: Comparison) -> list[Record]:
+def _blocks(found: MetricChange) -> list[Record]:
     """Who blocked the event loop, the longest first."""
     counts = found.growth(m.LOOP_BLOCKS.name)
     rows: Iterable[Record] = (
@@ -186,7 +186,7 @@ def _blocks(found: Comparison) -> list[Record]:
     return _sorted(rows, "milliseconds_per_second")
 
 
-def _tail(found: Comparison, metric: Metric) -> float | None:
+def _tail(found: MetricChange, metric: Metric) -> float | None:
     """The 99th percentile of a histogram without labels, in milliseconds; None if nothing was measured."""
     buckets = [(float(dict(labels)["le"]), grown) for labels, grown in found.growth(f"{metric.name}_bucket").items()]
     return _quantile(buckets, max((grown for _, grown in buckets), default=0))
@@ -329,14 +329,14 @@ async def _watch(client: Client, interval: float, show: Callable[[Record], None]
     while True:
         await asyncio.sleep(interval)
         after = await _read(client)
-        show(figures(Comparison(before, after)))
+        show(figures(MetricChange(before, after)))
         if not is_endless:
             return
         before = after
 
 
-async def _read(client: Client) -> Reading:
-    return Reading.of(await client.get_metrics(), time.monotonic())
+async def _read(client: Client) -> MetricValues:
+    return MetricValues.of(await client.get_metrics(), time.monotonic())
 
 
 def _shortened(record: Record) -> Record:
