@@ -55,8 +55,9 @@ def test_an_idle_connection_breaks(line: Line) -> None:
     line.send("one")
     for number in range(5):
         line.proxy.break_connections()
-        # A send before the SDK has noticed would be one whose outcome it does not know.
+        # A send before the SDK has logged in again would be one whose outcome it does not know.
         until(lambda count=number + 2: line.proxy.connection_count == count, "a new connection", PATIENCE)  # type: ignore[misc]
+        line.child.ask("ping", client="own")
         line.send(f"{number}")
     assert line.stored() == ["one", "0", "1", "2", "3", "4"]
     assert line.proxy.connection_count == 6, "one new connection for each that broke"
