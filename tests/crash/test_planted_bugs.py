@@ -11,10 +11,20 @@ from unittest import mock
 
 import pytest
 
-from courser.storage import batch_loader, index_file, offset_table, recovery, scan, upkeep, watched_clock
+from courser.storage import (
+    batch_loader,
+    index_file,
+    offset_table,
+    partition_log,
+    recovery,
+    scan,
+    upkeep,
+    watched_clock,
+)
 from courser.storage.acknowledgements import Acknowledgements
 from courser.storage.durable_files import SyncGuard
 from courser.storage.ledger import Ledger, LedgerDraft, LedgerFile
+from courser.storage.log_reader import LogReader
 from courser.storage.partition_log import PartitionLog
 from courser.storage.quarantine import Quarantine
 from courser.storage.recovery_cases import Case, StopKind, Tail, case_for
@@ -208,6 +218,14 @@ def offsets_that_are_marked_before_they_are_synced() -> AbstractContextManager[o
     return mock.patch.object(upkeep, "_plan_offsets_mark", plan)
 
 
+def producers_that_a_start_forgets() -> AbstractContextManager[object]:
+    return mock.patch.object(LogReader, "newest_of_producers", return_value=[])
+
+
+def numbers_that_are_not_stored() -> AbstractContextManager[object]:
+    return mock.patch.object(partition_log, "with_producer", lambda blank, _producer: blank)
+
+
 PLANTS: dict[Plant, str] = {
     acknowledge_before_the_sync: "b",
     no_directory_sync_at_all: "abcdghlmn",
@@ -228,6 +246,8 @@ PLANTS: dict[Plant, str] = {
     a_time_that_never_goes_back: "e",
     a_step_of_the_clock_that_nobody_notices: "e",
     offsets_that_are_marked_before_they_are_synced: "gm",
+    producers_that_a_start_forgets: "p",
+    numbers_that_are_not_stored: "p",
 }
 """Each mistake, and the letters of the promises that it may break.
 

@@ -7,7 +7,8 @@ every offset that any client has seen. A broken promise raises ``BrokenPromise``
 * (c) an offset that was confirmed never names another message, (d) a batch is there whole or not at all,
 * (e) time does not go back, (f) lookups agree, (g) consumers only ever move back, (h) the start does not,
 * (j) a full disk refuses whole batches, (k) marks are in order, (m) a crash alone is not called damage,
-* (n) starts and reads fail only if the disk does.
+* (n) starts and reads fail only if the disk does, (p) what an idempotent producer sends again is recognised if it is
+  in the log, and only then.
 """
 
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from enum import Enum
 from itertools import pairwise
 
 from courser.model.durability import Durability, DurabilityPolicy
+from courser.records.producers import BatchProducer
 from courser.storage.offset_table import ConsumerKey
 
 
@@ -50,6 +52,8 @@ class SentBatch:
     written_at: int
     """When its write began."""
     acknowledged_at: int | None = None
+    producer: BatchProducer | None = None
+    """The idempotent producer that sent it."""
 
     @property
     def end_offset(self) -> int:

@@ -282,6 +282,7 @@ class Simulation:
         for message in seen:
             model.confirm(message.offset, message.identifier)
         model.check_consumers(dict(log.offsets.items()), self._loss, has_sync_failed=has_sync_failed)
+        partition.check_producers()
         if self._logs_before is not None and log.failure is None and not has_sync_failed:
             directory = self._directory(partition)
             check_nothing_vanished(self._file_system, self._logs_before, directory, log.start_offset)
@@ -324,6 +325,8 @@ class Simulation:
                 self._operate(partition)
                 partition.check_marks()
                 partition.check_totals()
+            for partition in self._partitions:
+                partition.check_producers()
             self._file_system.capacity = None
             if stop is Stop.CLEAN:
                 stop = self._stop_cleanly()

@@ -29,6 +29,7 @@ from tests.simulator.partition_model import (
     StoredValue,
     promise,
 )
+from tests.simulator.simulated_producers import SimulatedProducers
 
 UNKNOWN_TIME = -1
 """The time of a batch whose append did not return."""
@@ -77,6 +78,7 @@ class SimulatedPartition:
         self._clock = clock
         self._note = note
         self._identifier = identity.partition_id << 32
+        self._producers = SimulatedProducers(identity)
         self._log: PartitionLog | None = None
         self._reader: LogReader | None = None
         self._acknowledgements: Acknowledgements[SentBatch] | None = None
@@ -105,6 +107,7 @@ class SimulatedPartition:
 
     def die(self) -> None:
         """The process is gone, and all that it had in memory."""
+        self._producers.die()
         self._log = self._reader = self._acknowledgements = self._large_append = self._sync = self._upkeep = None
 
     @property
@@ -134,6 +137,8 @@ class SimulatedPartition:
             return False
         log, source = self.log, self._source
         batch, sent = self._random_batch()
+        if not self.is_damaged and not self.model.rotten:
+            self._producers.number(batch, sent, self.model, self.reader)
         next_offset = log.next_offset
         self._note("append", f"{batch.count} messages, {batch.size} bytes at {next_offset}")
         self.model.in_flight = sent
@@ -156,8 +161,14 @@ class SimulatedPartition:
     def _appended(self, sent: SentBatch, appended: Appended) -> None:
         sent.timestamp = appended.timestamp
         self.model.append(sent)
+        self._producers.stored(sent)
         self.model.in_flight = None
         self._admit(sent)
+
+    def check_producers(self) -> None:
+        """See ``SimulatedProducers.check``. Where messages are damaged, nothing is promised."""
+        if not self.is_damaged and not self.model.rotten:
+            self._producers.check(self.model, self.reader)
 
     def _large_appended(self, sent: SentBatch, appended: Appended) -> None:
         assert self._acknowledgements is not None

@@ -108,6 +108,7 @@ def test_what_the_log_lacks_makes_a_producer_start_over() -> None:
     table = ProducerTable(ProducerLimits())
     table.rebuild([StoredBatch(batch(0), 0, 0), StoredBatch(batch(2), 2, 0)], 0, 0)
     assert [judged(table, batch(4)), judged(table, batch(2)), judged(table, batch(6))] == [None, 2, UNKNOWN]
+    assert [judged(table, batch(0, epoch=1)), judged(table, batch(2, epoch=1))] == [None, UNKNOWN]
     table.remember(batch(4), 4, 0)
     assert judged(table, batch(8)) is ORDER
 

@@ -106,6 +106,8 @@ class ProducerTable:
         elif producer.epoch > known.epoch:
             if not sequence:
                 return None
+            if known.is_rebuilt:
+                raise _unknown(producer)
         else:
             reason = f"producer {producer.producer_id} has begun epoch {known.epoch}, so epoch {producer.epoch} is over"
             raise CommandRejected(ErrorCode.PRODUCER_FENCED, reason)
