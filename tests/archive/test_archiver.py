@@ -15,7 +15,7 @@ from courser.archive.claiming import ArchiveState, write_state
 from courser.archive.objects import Origin, Piece, Seal, encode_body
 from courser.archive.reader import ArchiveReader, FoundRoot, find_clusters
 from courser.archive.settings import ArchiveMoment
-from courser.broker.archive.archive_share import Backlog
+from courser.broker.archive.archive_share import ArchiveShare, Backlog, Captured
 from courser.catalog.entities import Publish, Sink
 from courser.catalog.store import CatalogStore, load_state
 from courser.errors import CommandRejected, CourserError, DiskFull, ErrorCode, RequestFailed, StartRefused
@@ -36,6 +36,8 @@ from tests.archive.brokers import (
 )
 from tests.fakes.clocks import ManualClock
 from tests.fakes.object_store import FakeStore, StoreFault
+
+PATIENCE = 30.0
 
 
 def bases_of(broker: TestBroker) -> list[int]:
@@ -369,6 +371,33 @@ class HangingStore(FakeStore):
             self.is_asked.set()
             self.answers.wait()
         return super().put_new(key, data)
+
+
+async def test_changes_of_metadata_do_not_wait_for_a_store_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repair of the scrubber may wait for it on the thread of the archiver, while that takes the partitions."""
+    answers, is_captured, capture = threading.Event(), asyncio.Event(), ArchiveShare.capture
+    repairs: list[asyncio.Future[bool]] = []
+
+    async def capture_beside_a_repair(share: ArchiveShare, *, with_active: bool) -> Captured:
+        repairs.append(asyncio.ensure_future(share.on_thread(answers.wait)))
+        await asyncio.sleep(0)
+        is_captured.set()
+        return await capture(share, with_active=with_active)
+
+    async with running(tmp_path, settings_of(), fake_store()) as (broker, client):
+        await fill(broker, client, "a")
+        monkeypatch.setattr(ArchiveShare, "capture", capture_beside_a_repair)
+        run = asyncio.ensure_future(archiver_of(broker).run_once())
+        await is_captured.wait()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await client.create_stream("another")
+        finally:
+            answers.set()
+        assert await run
+        assert await repairs[0]
 
 
 async def test_a_store_that_hangs_delays_neither_the_start_nor_the_stop(tmp_path: Path) -> None:

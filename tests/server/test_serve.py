@@ -33,7 +33,7 @@ from courser.storage.local_files import LocalFileSystem
 from courser.storage.recovery_cases import StopKind
 from courser.storage.session_file import how_it_stopped, read_session
 from courser.storage.watched_clock import SystemClock
-from tests.servers import PATIENCE, RunningServer
+from tests.servers import PATIENCE, RunningServer, free_port
 from tests.torture.process import until
 from tests.wire.classic_client import frame
 
@@ -584,3 +584,29 @@ def test_without_the_library_for_quic_the_other_transports_are_served(
     assert "not listening for QUIC" in caplog.text
     assert "courser[quic]" in caplog.text
     assert not listeners.certificates
+
+
+def test_a_stop_does_not_wait_for_an_archive_that_never_answers(tmp_path: Path) -> None:
+    """Its requests may take an hour here. Nobody waits for the threads that made them."""
+    port = free_port()
+    settings = {
+        "data_maintenance.archiver.enabled": "true",
+        "data_maintenance.archiver.kind": "s3",
+        "data_maintenance.archiver.request_timeout": "1 h",
+        "data_maintenance.archiver.s3.bucket": "b",
+        "data_maintenance.archiver.s3.endpoint": f"http://127.0.0.1:{port}",
+        "data_maintenance.archiver.s3.access_key_id": "a",
+        "data_maintenance.archiver.s3.secret_access_key": "b",
+        "system.shutdown_timeout": "1 s",
+    }
+    # Nobody is there at first, so that the start need not wait.
+    with RunningServer(tmp_path, settings=settings) as server, socket.socket() as listener:
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+        listener.settimeout(PATIENCE)
+        request, _ = listener.accept()
+        with request:
+            assert request.recv(1)
+            assert server.stop() == 0
+    assert "the last run was not completed" in server.output
+    assert how_it_stopped(LocalFileSystem(), server.data) is StopKind.CLEAN

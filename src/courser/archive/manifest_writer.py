@@ -281,8 +281,13 @@ class ManifestWriter:
     # --- a run ---
 
     def start(self, captured: Sequence[CapturedPartition]) -> None:
-        """Archive this with the next steps. It is all that this process has."""
-        assert self._is_current, "begin comes first"
+        """Archive this with the next steps. It is all that this process has.
+
+        Raises:
+            ArchiveFailure: it has got partitions of another process since ``begin``.
+        """
+        if not self._is_current:
+            raise ArchiveFailure("read", self._store.name, "it has to be read again first")
         self.damages, self._uncommitted_size = [], 0
         known = {partition.identity for partition in captured}
         # Partitions that were deleted do not come back.

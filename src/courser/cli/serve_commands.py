@@ -1,7 +1,10 @@
 """``courser serve`` and ``courser dev``: run the server in this process."""
 
+import contextlib
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +31,8 @@ from courser.server.root_user import DEVELOPMENT_PASSWORD
 from courser.server.server import Listening
 
 _EXITS = "Exit codes: 0 stopped as asked, 1 could not start or stop cleanly, 2 wrong usage or configuration."
+_LEFT_PATIENCE = 1.0
+"""Seconds for what has no more to do than to notice the stop."""
 _USUAL_PORT = 8090
 _USUAL_WEBSOCKET_PORT = 8092
 _USUAL_HTTP_PORT = 3000
@@ -56,7 +61,9 @@ def serve_command(*, path: Path | None, settings: tuple[str, ...], use_default_r
     one, which is printed once. COURSER_ROOT_USERNAME sets another name. Logs go to stderr.
     """
     wishes = Wishes(environment=os.environ, path=path, settings=settings, use_default_root=use_default_root)
-    return _run(wishes, _announcer(output))
+    code = _run(wishes, _announcer(output))
+    _end_if_held_up(code)
+    return code
 
 
 @local_command("dev", "courser dev", "courser dev --data /tmp/try --port 0", exits=_EXITS)
@@ -180,6 +187,19 @@ def _run(
         # An OSError must not be taken for an error of the output.
         raise Failure(f"the server failed: {harmless(str(error))}", "check the log; a restart may help") from error
     return ExitCode.OK if is_clean else ExitCode.FAILED
+
+
+def _end_if_held_up(code: int) -> None:
+    """The server has stopped. A thread may still wait for an archive that does not answer: the process does not."""
+    deadline = time.monotonic() + _LEFT_PATIENCE
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(max(deadline - time.monotonic(), 0.0))
+            if thread.is_alive():
+                # The output may be closed already.
+                with contextlib.suppress(OSError, ValueError):
+                    sys.stdout.flush()
+                os._exit(code)
 
 
 def _cannot_start(reason: str, remedy: str) -> Failure:
