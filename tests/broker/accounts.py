@@ -62,7 +62,7 @@ class Accounts:
     def __init__(self, pool: ThreadPoolExecutor, *, token_count_max: int = 100) -> None:
         self.clock = ManualClock()
         self.catalog = CatalogInMemory()
-        self.groups = ConsumerGroups(lambda _stream_id, _topic_id: 2, lambda: 0)
+        self.groups = ConsumerGroups(lambda _stream_id, _topic_id: 2, self.clock)
         self.sessions = Sessions(self.clock, self.groups)
         self.tokens = Tokens(self.catalog, self.sessions, self.clock, count_max=token_count_max)
         self.passwords = QuickPasswords()

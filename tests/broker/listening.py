@@ -35,7 +35,7 @@ def parts_of(broker: Broker, settings: ConnectionSettings) -> tuple[Services, Co
     chooser = CodecChooser(
         settings,
         verify_frames=broker.settings.verify_frames,
-        user_name=lambda _: None,
+        users={},
         proven=ProvenDialects(broker.data.file_system, broker.data.path, broker.pool),
     )
     services = Services(
@@ -65,7 +65,6 @@ def listener_of(broker: Broker) -> Listening:
         TcpSettings(port=0),
         services,
         connections,
-        open_session=broker.sessions.open,
-        close_session=broker.sessions.close,
+        sessions=broker.sessions,
     )
     return Listening(listener, connections)

@@ -15,6 +15,7 @@ from courser.broker.groups.groups import HANDOVER_MAX, ConsumerGroups, GroupKey
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.messaging import Transport
+from tests.fakes.clocks import ManualClock
 
 KEY = (0, 0, 0)
 P = ParamSpec("P")
@@ -25,7 +26,7 @@ def connect(client_id: int = 1) -> Session:
 
 
 def groups_over(partition_count: int, limits: BrokerLimits = DEFAULT_BROKER_LIMITS) -> ConsumerGroups:
-    return ConsumerGroups(lambda _stream_id, _topic_id: partition_count, lambda: 0, limits)
+    return ConsumerGroups(lambda _stream_id, _topic_id: partition_count, ManualClock(), limits)
 
 
 def joined(groups: ConsumerGroups, count: int, key: GroupKey = KEY) -> list[Session]:
@@ -323,15 +324,15 @@ def test_a_partition_that_is_deleted_is_not_held() -> None:
 
 
 def test_a_hold_ends_after_some_time() -> None:
-    now = 0
-    groups = ConsumerGroups(lambda _stream_id, _topic_id: 2, lambda: now)
+    clock = ManualClock()
+    groups = ConsumerGroups(lambda _stream_id, _topic_id: 2, clock)
     (first,) = orderly(groups, 1)
     second = connect(2)
     groups.join(second, KEY)
-    now = HANDOVER_MAX - 1
+    clock.advance(HANDOVER_MAX - 1)
     groups.expire()
     assert groups.assignment(second, KEY) == Assignment(2, ())
-    now = HANDOVER_MAX
+    clock.advance(1)
     groups.expire()
     assert groups.assignment(second, KEY) == Assignment(3, (1,))
     groups.leave(second, KEY)
@@ -355,13 +356,11 @@ class Groups(RuleBasedStateMachine):
         super().__init__()
         self.sessions = [connect(number) for number in range(1, self.SESSION_COUNT + 1)]
         self.partition_counts = {key[:2]: 3 for key in self.KEYS}
-        self.groups = ConsumerGroups(
-            lambda stream_id, topic_id: self.partition_counts[stream_id, topic_id], lambda: self.now
-        )
+        self.clock = ManualClock()
+        self.groups = ConsumerGroups(lambda stream_id, topic_id: self.partition_counts[stream_id, topic_id], self.clock)
         self.members: dict[GroupKey, list[Session]] = {key: [] for key in self.KEYS}
         self.generations = dict.fromkeys(self.KEYS, 0)
         self.changed: set[GroupKey] = set()
-        self.now = 0
 
     sessions_drawn = st.integers(0, SESSION_COUNT - 1)
     keys_drawn = st.sampled_from(KEYS)
@@ -405,7 +404,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule()
     def wait(self) -> None:
-        self.now += HANDOVER_MAX // 2
+        self.clock.advance(HANDOVER_MAX // 2)
         self.groups.expire()
 
     @rule(key=keys_drawn, count=st.integers(0, 9))

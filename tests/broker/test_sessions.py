@@ -22,7 +22,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def groups() -> ConsumerGroups:
-    return ConsumerGroups(lambda _stream_id, _topic_id: 4, lambda: 0)
+    return ConsumerGroups(lambda _stream_id, _topic_id: 4, ManualClock())
 
 
 @pytest.fixture

@@ -89,15 +89,11 @@ async def served() -> AsyncIterator[Served]:
 def _dependencies(broker: Broker, slow_work: ThreadPoolExecutor) -> Dependencies:
     limits = ConnectionSettings()
 
-    def user_name(user_id: int) -> str | None:
-        user = broker.catalog.state.users.get(user_id)
-        return None if user is None else user.name
-
     proven = ProvenDialects(broker.data.file_system, broker.data.path, broker.pool)
     dispatcher = Dispatcher(broker)
     services = Services(
         begin=dispatcher.begin,
-        choose_codec=CodecChooser(limits, verify_frames=True, user_name=user_name, proven=proven).choose,
+        choose_codec=CodecChooser(limits, verify_frames=True, users=broker.catalog.state.users, proven=proven).choose,
         buffers=broker.buffers,
         clock=broker.clock,
         settings=limits,

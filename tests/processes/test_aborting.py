@@ -23,7 +23,7 @@ class Loop(SessionLoop):
 def test_the_connection_of_a_session_is_not_searched_for_among_all() -> None:
     session = Session(1, Transport.TCP, "", now=0)
     services = cast("Any", SimpleNamespace(settings=ConnectionSettings(), held_replies=None))
-    connection = TcpConnection(services, cast("Any", None), lambda *_: session, lambda _: None)
+    connection = TcpConnection(services, cast("Any", None), cast("Any", None))
     _ = Loop(session, connection)
     # It would fail to look at any of them.
     abort_connection(cast("Any", None), cast("Any", [None]), session)

@@ -9,7 +9,7 @@ from tests.fakes.clocks import ManualClock
 
 async def test_connections_are_counted_by_transport_and_library() -> None:
     clock = ManualClock()
-    sessions = Sessions(clock, ConsumerGroups(lambda _stream, _topic: 0, clock.monotonic))
+    sessions = Sessions(clock, ConsumerGroups(lambda _stream, _topic: 0, clock))
     for transport, sdk in ((Transport.TCP, "rust"), (Transport.TCP, "rust"), (Transport.QUIC, "java")):
         sessions.open(transport, "127.0.0.1:1").sdk = sdk
     survey = ConnectionSurvey(sessions, lambda: 3)

@@ -18,6 +18,7 @@ import pytest
 from courser.api.commands import LoginWithToken
 from courser.api.replies import LoggedIn
 from courser.broker.access.sessions import Session
+from courser.catalog.entities import User
 from courser.model.messaging import Transport
 from courser.model.setting_kinds import Address
 from courser.records.classic import Dialect
@@ -48,10 +49,11 @@ def proven(tmp_path: Path) -> Iterator[ProvenDialects]:
 
 def chooser(proven: ProvenDialects, **settings: object) -> CodecChooser:
     names = {0: "iggy", 1: "alice"}
+    users = {number: User(number, name, "", True, 0, None, {}) for number, name in names.items()}
     return CodecChooser(
         ConnectionSettings(**settings),  # type: ignore[arg-type]
         verify_frames=False,
-        user_name=names.get,
+        users=users,
         proven=proven,
     )
 

@@ -41,9 +41,7 @@ class Run:
 
     def connect(self, version: str, *, user_id: int = 0) -> ClassicCodec:
         """A codec whose client is logged in."""
-        chooser = CodecChooser(
-            ConnectionSettings(), verify_frames=False, user_name=lambda _: "iggy", proven=self.proven
-        )
+        chooser = CodecChooser(ConnectionSettings(), verify_frames=False, users={}, proven=self.proven)
         session = Session(7, Transport.TCP, "127.0.0.1:1", now=0)
         login = request(c.LoginUser("iggy", "iggy", version, ""), G8)
         codec = chooser.choose(memoryview(login), session)

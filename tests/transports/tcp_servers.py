@@ -26,6 +26,22 @@ GRACE = 60.0
 """Seconds that something may take before a test gives up: a busy machine alone may take ten."""
 
 
+class NumberedSessions:
+    """The sessions of a server, which remembers them."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+
+    def open(self, transport: Transport, address: str) -> Session:
+        sessions = self._server.sessions
+        sessions.append(Session(len(sessions) + 1, transport, address, now=self._server.clock.monotonic()))
+        return sessions[-1]
+
+    def close(self, session: Session) -> None:
+        self._server.closed.append(session)
+        self._server.changed.set()
+
+
 class Server:
     """A listener whose clients get back what they say."""
 
@@ -67,22 +83,12 @@ class Server:
             TcpSettings(port=0, socket=options),
             services,
             self.connections,
-            open_session=self._open,
-            close_session=self._close,
+            sessions=NumberedSessions(self),
             tls=tls,
             transport=transport,
             assemble=assemble,
         )
         self.port = 0
-
-    def _open(self, transport: Transport, address: str) -> Session:
-        session = Session(len(self.sessions) + 1, transport, address, now=self.clock.monotonic())
-        self.sessions.append(session)
-        return session
-
-    def _close(self, session: Session) -> None:
-        self.closed.append(session)
-        self.changed.set()
 
     async def _dispatch(self, session: Session, command: Command) -> Reply | None:
         assert isinstance(command, Say)

@@ -23,7 +23,7 @@ from courser.transports.quic_retry import RetryTokens
 from courser.transports.settings import ConnectionSettings, QuicSettings
 from tests.fakes.clocks import ManualClock
 from tests.transports.echo import frame
-from tests.transports.tcp_servers import GRACE, MIB, SECOND, Server
+from tests.transports.tcp_servers import GRACE, MIB, SECOND, NumberedSessions, Server
 
 
 class QuicEcho(Server):
@@ -31,7 +31,7 @@ class QuicEcho(Server):
 
     def __init__(self, certificate: Certificate, settings: ConnectionSettings, count_max: int = 100) -> None:
         super().__init__(settings, count_max)
-        shared = QuicServices(self.services, self.connections, self._open, self._close, os.urandom)
+        shared = QuicServices(self.services, self.connections, NumberedSessions(self), os.urandom)
         self.quic = QuicListener(QuicSettings(port=0), shared, certificate.pem, certificate.key_pem)
 
     @property

@@ -52,12 +52,23 @@ class Kernel:
     abort = close
 
 
+class Admitting:
+    """Lets a connection in with a session of its own."""
+
+    def __init__(self, server: Server, session: Session) -> None:
+        self._session = session
+        self.forget = server.connections.remove
+
+    def let_in(self, _connection: TcpConnection, _transport: asyncio.Transport) -> Session:
+        return self._session
+
+
 def connected(server: Server, number: int = 1) -> tuple[TcpConnection, Kernel]:
     """A connection of a client that is logged in."""
     kernel = Kernel()
     session = Session(number, Transport.TCP, "127.0.0.1:1", now=0)
     session.user_id = 0
-    connection = TcpConnection(server.services, server.connections, lambda *_: session, server.connections.remove)
+    connection = TcpConnection(server.services, server.connections, Admitting(server, session))
     kernel.connection = connection
     server.connections.add(connection)
     connection.connection_made(cast("asyncio.Transport", kernel))

@@ -92,7 +92,7 @@ class ManagedPeers(Peers, Protocol):
 
     @property
     def count(self) -> int:
-        """Of all processes of the server, the first one included."""
+        """The number of processes of the server, the first one included."""
 
     def answering(self) -> tuple[int, ...]:
         """The numbers of the processes that answered the last scrape, the first one included."""
@@ -157,7 +157,7 @@ class Broker:
         self.request_metrics = RequestMetrics(self.metrics)
         self.partitions = self._make_partitions(opened)
         limits = settings.limits
-        self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), data.clock.monotonic, limits)
+        self.groups = ConsumerGroups(partial(_partition_count, opened.store.state), data.clock, limits)
         self.catalog = self._make_catalog(opened)
         self.sessions = Sessions(self.clock, self.groups, place.draw_client_id)
         self.connectionless = ConnectionlessMembers(self.sessions, self.clock, limits, draw)
@@ -188,7 +188,7 @@ class Broker:
 
     def _make_operating(self) -> None:
         """What only operators ask for."""
-        self.history = FigureHistory(self.metrics, self.scrapes.survey, self.clock)
+        self.history = FigureHistory(self.scrapes, self.clock)
         self.topic_figures = TopicFigureTable(self.catalog.state, self.partitions, self.settings)
         self.diagnosis = Diagnosis(self.machine, self.data.path, self.pool)
         self.pipeline_reports = PipelineReports(self.clock)
@@ -274,7 +274,7 @@ class Broker:
             self.pool,
             clock=self.clock,
             settings=self.settings,
-            purge_end=opened.store.state.purge_end,
+            state=opened.store.state,
             metrics=PartitionMetrics(self.metrics, self.clock),
             owns=self._place.owns,
         )
@@ -322,7 +322,7 @@ class Broker:
         register_broker_metrics(self.metrics, parts)
         lags = Lags(self.partitions, state, self.clock, series_count_max=series_count_max)
         lags.register(self.metrics)
-        MachineSurvey(self.machine.measure, self.machine.started_at, self.pool).register(self.metrics)
+        MachineSurvey(self.machine, self.pool).register(self.metrics)
         self.metrics.collected(m.PROCESS_UP, self._ups)
         return lags, Scrapes(self.metrics)
 

@@ -46,7 +46,7 @@ class KeyIndex:
         return None
 
     def find_row_variable(self, name: str) -> tuple[AnyKey, str, int, str] | None:
-        """The same for one field of a list of tables, and also which table and which field."""
+        """``find_variable`` for one field of a list of tables, and also which table and which field."""
         match = _ROW_VARIABLE.fullmatch(name)
         found = None if match is None else self._by_variable.get(match["list"])
         if match is None or found is None or match["field"].lower() not in found[0].kind.row_fields:

@@ -31,7 +31,7 @@ class Child:
     handles: socket.socket
 
     def kill(self) -> None:
-        """End it now."""
+        """End the process now."""
         self.process.kill()
 
     async def ended(self) -> None:

@@ -134,7 +134,7 @@ class SharedDirectory(DataDirectory):
     """A data directory that the first process has opened. It records how the session begins and ends."""
 
     def begin(self, unopened: frozenset[PartitionIdentity] = frozenset()) -> None:
-        """Nothing: the first process has begun."""
+        """Do nothing: the first process has begun."""
 
     def close(self, *, is_clean: bool) -> None:
         """Give this process's share of the lock back."""

@@ -97,7 +97,7 @@ class PeerProcesses:
         """By process: seconds before it is started again the next time."""
         self._ready_times: dict[int, float] = {}
         """When processes were ready that were started again."""
-        self._heartbeats = PeerHeartbeats(patience.interval, self._patience_with, self._end_silent)
+        self._heartbeats = PeerHeartbeats(patience.interval, self)
         self._watch: asyncio.Task[None] | None = None
         self._metrics, self._facts, self._problems = (
             Question(name, links, patience.figures, self._is_silent) for name in ("metrics", "facts", "problems")
@@ -136,7 +136,7 @@ class PeerProcesses:
 
     async def open_all(self, broker: Broker, lost: AbstractSet[Path]) -> frozenset[PartitionIdentity]:
         self._broker, self._lost = broker, frozenset(lost)
-        broker.scrapes.collect = broker.history.collect = self.metrics
+        broker.scrapes.collect = self.metrics
         broker.disk_watch.remote_problems = self.problems
         broker.machine.other_processes = lambda: [child.process.pid for child in self._children.values()]
         self.services["settle_below"] = self._settle_below
@@ -310,7 +310,7 @@ class PeerProcesses:
 
     # --- silence ---
 
-    def _patience_with(self, peer: Peer, has_answered: bool) -> float:
+    def patience_with(self, peer: Peer, has_answered: bool) -> float:
         if self._is_closing:
             return self._patience.stopping
         if self._broker is None or not self._is_open or not has_answered:
@@ -319,7 +319,7 @@ class PeerProcesses:
         is_blocking = self._broker.catalog.is_busy and peer.number not in self._opening
         return self._patience.blocking if is_blocking else self._patience.silence
 
-    def _end_silent(self, peer: Peer, silence: float) -> None:
+    def end_silent(self, peer: Peer, silence: float) -> None:
         _log.error("process %d has not answered for %.1f s; ending it", peer.number, silence)
         self._children[peer.number].kill()
         asyncio.get_running_loop().call_later(self._patience.leaving, self._leave, peer)

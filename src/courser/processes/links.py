@@ -12,7 +12,7 @@ RESTART_PATIENCE = 20.0
 
 
 class Links:
-    """Of one process to all others."""
+    """Connects one process to all others."""
 
     def __init__(self, number: int, process_count: int) -> None:
         self.number = number

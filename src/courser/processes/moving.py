@@ -61,7 +61,7 @@ class MovedSession:
 
 
 class Moves:
-    """Of one process, in both directions."""
+    """Moves connections from and to one process."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Moves:
 
     @property
     def services(self) -> Mapping[str, Callable[..., Any]]:
-        """For peers."""
+        """What peers may call, by name."""
         return {"moving": self._moving, "moved": self._moved}
 
     @property

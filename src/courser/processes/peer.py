@@ -57,7 +57,7 @@ class Call:
         self._peer.finish(self._call_id, (ANSWER, self._call_id, value))
 
     def fail(self, error: BaseException) -> None:
-        """Give an error."""
+        """Answer with an error."""
         if isinstance(error, asyncio.CancelledError):
             self._peer.finish(self._call_id, (CANCELLED, self._call_id))
             return
@@ -127,7 +127,7 @@ class Peer:
         return self._channel.is_congested
 
     def interrupt(self, call_id: int, flag: bool | None) -> None:
-        """See ``Call.on_interrupt``."""
+        """End the wait of a call (``Call.on_interrupt``)."""
         if call_id in self._asked:
             self._channel.send((INTERRUPT, call_id, flag))
 

@@ -6,9 +6,8 @@ all these waits, and started again. Health checks and metrics do not wait that l
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from courser.processes.links import RESTART_PATIENCE
 from courser.processes.peer import Peer
@@ -55,22 +54,22 @@ class _Pulse:
         self.has_answered = False
 
 
+class PeerSupervisor(Protocol):
+    """Knows what the processes are needed for, and ends them."""
+
+    def patience_with(self, peer: Peer, has_answered: bool) -> float:
+        """For how many seconds a process may be silent, which may have answered before or not."""
+
+    def end_silent(self, peer: Peer, silence: float) -> None:
+        """One was silent for longer. Called once."""
+
+
 class PeerHeartbeats:
-    """Of all other processes."""
+    """Asks all other processes whether they live."""
 
-    def __init__(
-        self,
-        interval: float,
-        patience_with: Callable[[Peer, bool], float],
-        on_silence: Callable[[Peer, float], None],
-    ) -> None:
-        """``patience_with`` says for how many seconds a process may be silent, which may have answered before or not.
-
-        ``on_silence`` is told of one that was silent for longer, once.
-        """
+    def __init__(self, interval: float, supervisor: PeerSupervisor) -> None:
         self._interval = interval
-        self._patience_with = patience_with
-        self._on_silence = on_silence
+        self._supervisor = supervisor
         self._pulses: dict[Peer, _Pulse] = {}
 
     def watch(self, peer: Peer) -> None:
@@ -83,7 +82,7 @@ class PeerHeartbeats:
         return 0.0 if pulse is None or pulse.question.done() else asyncio.get_running_loop().time() - pulse.asked_at
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Ask all of them, again and again, until cancelled."""
         loop = asyncio.get_running_loop()
         last = loop.time()
         while True:
@@ -102,6 +101,6 @@ class PeerHeartbeats:
                 pulse.question, pulse.asked_at = peer.call(HEARTBEAT), now
             else:
                 pulse.silence += elapsed
-                if pulse.silence >= self._patience_with(peer, pulse.has_answered):
+                if pulse.silence >= self._supervisor.patience_with(peer, pulse.has_answered):
                     del self._pulses[peer]
-                    self._on_silence(peer, pulse.silence)
+                    self._supervisor.end_silent(peer, pulse.silence)

@@ -18,7 +18,7 @@ Passing: TypeAlias = tuple[str, str | None]
 
 
 class RemoteSessions:
-    """Of one process."""
+    """Keeps, in one process, the sessions of connections that others have."""
 
     def __init__(self, broker: Broker, end_at_peer: Callable[[int, int, CourserError], None]) -> None:
         """``end_at_peer(number, client_id, error)`` ends a session where its connection is."""

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Self
 
-from courser.transports.connection_slots import ConnectionSlots
+from courser.transports.connections import ConnectionSlots
 
 _FIELD_COUNT = 2
 """For each process: its connections, and those of them that are strangers."""
@@ -18,7 +18,7 @@ _FIELD_SIZE = 8
 
 
 class SharedSlots(ConnectionSlots):
-    """Of one process."""
+    """Counts the connections of one process against the slots of the server."""
 
     def __init__(self, descriptor: int, number: int, process_count: int, count_max: int) -> None:
         """``descriptor`` is that of the shared memory; the caller keeps it."""

@@ -4,7 +4,6 @@ import logging
 import sys
 from collections.abc import Callable
 from concurrent.futures import Executor
-from functools import partial
 from typing import Any
 
 from courser.api.commands import Command
@@ -17,8 +16,7 @@ from courser.server.garbage import calm_collections
 from courser.server.metrics import register_connection_metrics
 from courser.server.proven_dialects import ProvenDialects
 from courser.server.system_limits import connection_count_max, needs_more_files, raise_file_limit
-from courser.transports.connection_slots import ConnectionSlots
-from courser.transports.connections import Connections
+from courser.transports.connections import Connections, ConnectionSlots
 from courser.transports.services import Services
 
 _log = logging.getLogger(__name__)
@@ -39,7 +37,7 @@ def make_codec_chooser(settings: ServerSettings, broker: Broker, *, is_first: bo
     return CodecChooser(
         settings.connections,
         verify_frames=settings.broker.verify_frames,
-        user_name=partial(_user_name, broker),
+        users=broker.catalog.state.users,
         proven=ProvenDialects(broker.data.file_system, broker.data.path, broker.pool, is_saved=is_first),
     )
 
@@ -61,11 +59,6 @@ def make_services(
         memory=MemoryLedger(settings.connections.request_memory),
         slow_work=slow_work,
     )
-
-
-def _user_name(broker: Broker, user_id: int) -> str | None:
-    user = broker.catalog.state.users.get(user_id)
-    return None if user is None else user.name
 
 
 def make_connections(

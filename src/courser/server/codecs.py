@@ -2,11 +2,12 @@
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from courser.api.replies import LoggedIn, Reply
 from courser.broker.access.sessions import Session
+from courser.catalog.entities import User
 from courser.model.buffers import Buffer
 from courser.records.frame_walk import spread_ids
 from courser.server.proven_dialects import ProvenDialects
@@ -55,8 +56,8 @@ class ServedClassicCodec(ClassicCodec):
             chooser, evidence = self._chooser, self._evidence
             evidence.note_memory(chooser.proven.recall(reply.user_id, evidence.login))
             dialects = chooser.settings.classic_dialects
-            name = chooser.user_name(reply.user_id)
-            dialect = dialects.get(name or _EVERYBODY, dialects.get(_EVERYBODY))
+            user = chooser.users.get(reply.user_id)
+            dialect = dialects.get(_EVERYBODY if user is None else user.name, dialects.get(_EVERYBODY))
             if dialect is not None:
                 self.assume(dialect)
         return super().encode_reply(incoming, reply)
@@ -84,7 +85,7 @@ class CodecChooser:
     Args:
         settings: which SDK release to assume for old clients.
         verify_frames: whether to verify the checksum of each message that is sent.
-        user_name: returns the name of a user, given the id.
+        users: by id.
         proven: what classic clients have proven about their release.
     """
 
@@ -93,11 +94,11 @@ class CodecChooser:
         settings: ConnectionSettings,
         *,
         verify_frames: bool,
-        user_name: Callable[[int], str | None],
+        users: Mapping[int, User],
         proven: ProvenDialects,
     ) -> None:
         self.settings = settings
-        self.user_name = user_name
+        self.users = users
         self.proven = proven
         self._verify_frames = verify_frames
         size_max = settings.frame_size_max - CLASSIC_HEADER_SIZE

@@ -218,8 +218,7 @@ class Listeners:
                 self._settings.tcp,
                 services,
                 connections,
-                open_session=sessions.open,
-                close_session=sessions.close,
+                sessions=sessions,
                 tls=tls,
             )
             return self.tcp
@@ -253,8 +252,7 @@ class Listeners:
             self._settings.websocket,
             services,
             dependencies.connections,
-            open_session=broker.sessions.open,
-            close_session=broker.sessions.close,
+            sessions=broker.sessions,
             tls=tls,
             transport=Transport.WEBSOCKET,
             assemble=partial(assemble_websocket, subscribing=subscribing),
@@ -272,8 +270,7 @@ class Listeners:
         shared = QuicServices(
             dependencies.services,
             dependencies.connections,
-            dependencies.broker.sessions.open,
-            dependencies.broker.sessions.close,
+            dependencies.broker.sessions,
             os.urandom,
         )
         settings = replace(self._settings.quic, host=address.host, port=address.port)

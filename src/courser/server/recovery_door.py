@@ -44,7 +44,7 @@ class RecoveryDoor:
 
 
 class _RecoveryApplication:
-    """Answers health checks."""
+    """Answers health checks while the server recovers."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self._settings = settings

@@ -212,8 +212,7 @@ class Worker:
             settings.tcp,
             services,
             connections,
-            open_session=sessions.open,
-            close_session=sessions.close,
+            sessions=sessions,
             tls=self._tls,
         )
         await self._listener.start_on([socket.socket(fileno=descriptor) for descriptor in descriptors])

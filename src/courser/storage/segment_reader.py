@@ -103,8 +103,7 @@ class SegmentReader:
                         self._read_one(loader, cursor)
                 except (BadBatch, KeyMissing, CodecMissing, MemoryNeeded) as error:
                     if collector.message_count:
-                        # What can be read is returned first. The next read begins here, and reports it.
-                        break
+                        break  # What can be read is returned first. The next read begins here, and reports it.
                     self._pass_damage(error, file, cursor, limit, wait=wait)
             offset, position = cursor.offset, cursor.position
             if position >= limit and not collector.message_count:

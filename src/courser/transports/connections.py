@@ -15,7 +15,6 @@ from courser.broker.access.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
 from courser.model.memory_ledger import MemoryLedger
-from courser.transports.connection_slots import ConnectionSlots
 from courser.transports.settings import ConnectionSettings
 
 _log = logging.getLogger(__name__)
@@ -29,6 +28,29 @@ _STALL_TIME = 500_000
 _PRESSURE_FACTOR = 16
 """If others wait for memory, clients slower than this multiple of the minimum rate (by default 1 MiB/s) may be
 disconnected."""
+
+
+class ConnectionSlots:
+    """The slots of the only process of a server. Others may share them (``processes/shared_slots``)."""
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+
+    def take(self, count: int) -> bool:
+        """Whether this process, which has so many connections, may have one more."""
+        return count < self._count_max
+
+    def note(self, count: int, stranger_count: int) -> None:
+        """This process has so many connections now, and so many of them without a login."""
+        del count, stranger_count
+
+    def free_in_peers(self, stranger_count: int) -> bool:
+        """Have another process close a stranger, if one has more strangers than this process, which has so many.
+
+        Returns whether it was asked to.
+        """
+        del stranger_count
+        return False
 
 
 class Conversation(Protocol):
@@ -117,7 +139,7 @@ class ReplyMemory(Protocol):
 
 
 class _NoReplyMemory:
-    """Counts nothing."""
+    """The memory of replies where nobody counts it."""
 
     def size_of(self, session: Session) -> int:
         del session

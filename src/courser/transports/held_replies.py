@@ -34,7 +34,7 @@ class Holder(Protocol):
         """Hand bytes to the kernel now."""
 
     def abort(self) -> None:
-        """Close now."""
+        """Close the connection now."""
 
 
 class HeldReplies:

@@ -28,7 +28,6 @@ from courser.records.layout import FRAME_HEADER_SIZE
 from courser.transports.http_commands import HttpCommands, HttpServices
 from courser.transports.http_connection import HttpConnection
 from courser.transports.http_console import PRIVATE, Console
-from courser.transports.http_cors import Cors
 from courser.transports.http_events import EventRoute
 from courser.transports.http_exchange import (
     Answer,
@@ -41,7 +40,7 @@ from courser.transports.http_exchange import (
 from courser.transports.http_members import MemberRoutes
 from courser.transports.http_search import SearchRoute
 from courser.transports.session_loop import InternalFailure
-from courser.transports.settings import ConnectionSettings, HttpSettings
+from courser.transports.settings import ConnectionSettings, CorsSettings, HttpSettings
 from courser.wire import prometheus
 from courser.wire.api_page import HTML_TYPE, PAGE_HEADERS, api_page
 from courser.wire.codec import QUICK_SIZE_MAX
@@ -64,6 +63,8 @@ from courser.wire.rest_replies import encode_reply, identity
 from courser.wire.rest_requests import JSON_TYPE, Decoder, RestRequest, decoder_of, from_json, has_body
 from courser.wire.rest_routes import Match, RouteTable
 
+_VARY = "origin, access-control-request-method, access-control-request-headers"
+
 _log = logging.getLogger(__name__)
 
 _OK, _ACCEPTED, _UNAUTHORIZED, _NOT_FOUND, _NOT_ALLOWED, _FAILED, _UNAVAILABLE = 200, 202, 401, 404, 405, 500, 503
@@ -81,6 +82,45 @@ _CONSISTENCIES = ("serializable", "linearizable")
 RouteAnswer: TypeAlias = Callable[[Exchange, Mapping[str, str], Access | None], Awaitable[Answer]]
 
 
+class Cors:
+    """Writes the headers that let pages of other origins use the API (CORS), as the settings say."""
+
+    def __init__(self, settings: CorsSettings) -> None:
+        self._settings = settings
+        self._is_open = settings.origins[:1] == ("*",)
+        self._lines = {origin.encode(): self._lines_for(origin) for origin in settings.origins}
+        self._lines_for_others = self._lines_for("*" if self._is_open else None)
+
+    def lines(self, origin: bytes) -> bytes:
+        """The headers of every answer, as lines."""
+        return self._lines_for_others if self._is_open else self._lines.get(origin, self._lines_for_others)
+
+    def _lines_for(self, allowed: str | None) -> bytes:
+        return b"".join(head_line(name, value) for name, value in self._headers(allowed).items())
+
+    def _headers(self, allowed: str | None) -> dict[str, str]:
+        settings = self._settings
+        found = {"vary": _VARY}
+        if allowed is not None:
+            found["access-control-allow-origin"] = allowed
+        if settings.allows_credentials:
+            found["access-control-allow-credentials"] = "true"
+        if settings.exposed_headers:
+            found["access-control-expose-headers"] = ",".join(settings.exposed_headers)
+        return found
+
+    def preflight(self, request: Mapping[bytes, bytes]) -> dict[str, str]:
+        """Those of the answer to a question what is allowed, besides the usual ones."""
+        settings = self._settings
+        found = {
+            "access-control-allow-methods": ",".join(settings.methods),
+            "access-control-allow-headers": ",".join(settings.headers),
+        }
+        if settings.allows_private_network and b"access-control-request-private-network" in request:
+            found["access-control-allow-private-network"] = "true"
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Route:
     """What a method and a path lead to."""
@@ -94,7 +134,7 @@ _refresh_decoder = msgspec.json.Decoder(RefreshBody)
 
 
 class HttpApplication:
-    """Answers requests."""
+    """Answers the requests of all HTTP connections."""
 
     def __init__(self, services: HttpServices, settings: HttpSettings, connections: ConnectionSettings) -> None:
         self._services = services
@@ -185,7 +225,7 @@ class HttpApplication:
         return Exchange(connection, method, path, query, headers, self._connections, self._ids)
 
     async def answer(self, exchange: Exchange) -> None:
-        """Answer one request."""
+        """Answer one request, and close what it held."""
         self._request_count.value += 1
         try:
             answer = await self._answer(exchange)

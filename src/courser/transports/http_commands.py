@@ -28,7 +28,7 @@ from courser.wire.rest_messages import encode_polled
 
 @dataclass(frozen=True, slots=True)
 class HttpServices:
-    """What requests need."""
+    """What requests over HTTP need of the server."""
 
     begin: Callable[[Session, c.Command], DispatchAnswer]
     """The dispatcher."""
@@ -63,7 +63,7 @@ class HttpServices:
 
 
 class HttpCommands:
-    """Carries out commands."""
+    """Carries out the commands of requests over HTTP."""
 
     def __init__(self, services: HttpServices) -> None:
         self._services = services

@@ -94,7 +94,7 @@ class HttpRequest:
 
 
 class RequestHandler(Protocol):
-    """Answers requests."""
+    """Answers requests, given their head and body."""
 
     def open(
         self,
@@ -205,7 +205,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     @property
     def taken_size(self) -> int:
-        """Nothing counts here: the application waits until the client reads."""
+        """Always 0: the application waits until the client reads."""
         return 0
 
     def is_reply_overdue(self, now: int) -> bool:
@@ -305,7 +305,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return self._body[self._body_size - self._body_left :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came in."""
+        """Parse the bytes that came in."""
         if not self.is_admitted or self.transport.is_closing():
             return
         if self._body_left:
@@ -355,7 +355,6 @@ class HttpConnection(asyncio.BufferedProtocol):
         return parser
 
     def on_message_begin(self) -> None:
-        """A request begins."""
         if self._begun_count >= AHEAD_COUNT_MAX or len(self.pipeline) >= AHEAD_COUNT_MAX:
             self._is_too_far_ahead = True
             raise _TooFarAhead
@@ -368,7 +367,6 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header came."""
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -591,7 +589,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     # --- limits ---
 
     def _rest(self) -> None:
-        """Nothing is to be done until the next request."""
+        """Wait for the next request."""
         self._idle_since = self._event_loop.time()
         # The timer goes on: a new one for each request would take longer than asking it later.
         if self._idle_timer is None:

@@ -133,7 +133,7 @@ class Console:
     # --- sessions ---
 
     async def log_in(self, exchange: Exchange, values: Mapping[str, str], _access: Access | None) -> Answer:
-        """By the same commands as on every other transport, so the same delays apply."""
+        """Log in by the same commands as on every other transport, so the same delays apply."""
         if not exchange.header(CONSOLE_HEADER) or _is_foreign(exchange):
             raise _not_from_console()
         body = await self._commands.read_body(exchange, self._body_size_max)

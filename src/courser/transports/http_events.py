@@ -39,7 +39,7 @@ EVENT_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 class EventRoute:
-    """Answers subscriptions."""
+    """Answers subscriptions with a stream of server-sent events."""
 
     def __init__(self, services: HttpServices) -> None:
         self._services = services

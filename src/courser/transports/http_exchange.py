@@ -58,7 +58,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def text_answer(status: int, text: str, headers: Mapping[str, str] | None = None, *, closes: bool = False) -> Answer:
-    """A sentence."""
+    """An answer that is a sentence."""
     return Answer(status, text.encode(), TEXT_TYPE, headers or {}, closes=closes)
 
 
@@ -70,7 +70,7 @@ class RequestIds:
         self._numbers = count(1)
 
     def name(self) -> str:
-        """A new name."""
+        """A new name for a request."""
         return f"{self._prefix}{next(self._numbers):016x}"
 
 
@@ -349,7 +349,7 @@ def _cut(body: bytes) -> Iterator[bytes]:
 
 
 def head_line(name: str, value: str) -> bytes:
-    """A header."""
+    """A header as a line of the answer's head."""
     assert value.isprintable(), "a header has one line"
     return f"{name}: {value}\r\n".encode("latin-1")
 

@@ -41,7 +41,7 @@ class MemberRoutes:
         self._members = members
 
     async def create(self, exchange: Exchange, values: Mapping[str, str], access: Access | None) -> Answer:
-        """Join a group."""
+        """Have a new member join a group."""
         assert access is not None, "the route is not public"
         request = await self._request(exchange, values)
         time_to_live = decode_time_to_live(request, TIME_TO_LIVE_DEFAULT, TIME_TO_LIVE_MIN, TIME_TO_LIVE_MAX)
@@ -79,7 +79,7 @@ class MemberRoutes:
         return Answer(_NO_CONTENT)
 
     async def delete(self, exchange: Exchange, values: Mapping[str, str], access: Access | None) -> Answer:
-        """Leave the group."""
+        """Have a member leave its group."""
         request = _without_body(exchange, values)
         member = await self._enter(exchange, request, access)
         await self._commands.carry_out(exchange, member.session, c.LeaveConsumerGroup(*group_of(request)))

@@ -20,7 +20,7 @@ _OK = 200
 
 
 class SearchRoute:
-    """Answers searches."""
+    """Answers searches with the messages that match."""
 
     def __init__(self, services: HttpServices) -> None:
         self._services = services
@@ -31,7 +31,6 @@ class SearchRoute:
         self._is_stopping = True
 
     async def search(self, exchange: Exchange, values: Mapping[str, str], access: Access | None) -> Answer:
-        """Start a search."""
         assert access is not None, "the route is not public"
         request, form = decode_scan(values, exchange.query_pairs())
         session = Session(0, Transport.HTTP, exchange.address, now=self._services.clock.monotonic())

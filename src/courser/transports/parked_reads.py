@@ -25,7 +25,7 @@ class ParkedRead:
         """Why its wait was ended early."""
 
     def end(self, error: CourserError) -> None:
-        """End the wait."""
+        """End the wait; the read is refused with this error."""
         if self.ending is None:
             self.ending = error
             self.waiting.cancel()
@@ -61,7 +61,7 @@ class ParkedReads:
             raise CommandRejected(ErrorCode.TOO_MANY_WAITING_READS, reason)
 
     def add(self, read: ParkedRead) -> None:
-        """Park one."""
+        """Park a read that waits."""
         self._by_number[read.deferral.number] = read
 
     def cancel(self, number: int) -> None:

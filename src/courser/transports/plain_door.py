@@ -79,6 +79,5 @@ class PlainDoor:
             self._servers.append(await loop.create_server(self._make_connection, sock=listening, backlog=backlog))
 
     def close(self) -> None:
-        """Stop listening."""
         for server in self._servers:
             server.close()

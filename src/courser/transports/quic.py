@@ -35,7 +35,7 @@ from courser.transports.minimum_rate import MinimumRate
 from courser.transports.quic_requests import StreamedRequests, StreamRefused
 from courser.transports.quic_retry import RetryTokens
 from courser.transports.reply_progress import ReplyProgress
-from courser.transports.services import Services
+from courser.transports.services import Services, SessionRegistry
 from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import QuicSettings
 from courser.wire.codec import FrameRefused, Incoming
@@ -65,8 +65,7 @@ class QuicServices:
 
     services: Services
     connections: Connections
-    open_session: Callable[[Transport, str], Session]
-    close_session: Callable[[Session], None]
+    sessions: SessionRegistry
     draw: Callable[[int], bytes]
     """So many random bytes."""
 
@@ -110,7 +109,7 @@ class QuicSessionLoop(SessionLoop):
 
 
 class QuicClient(ReplyProgress, QuicConnectionProtocol):
-    """One connection."""
+    """A QUIC connection of a client."""
 
     loop: SessionLoop | None
 
@@ -192,7 +191,7 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         return True
 
     def _stop_handshake_timer(self) -> None:
-        """It would keep a connection in memory that is gone."""
+        """Stop the timer, which would keep a lost connection in memory."""
         if self._handshake_timer is not None:
             self._handshake_timer.cancel()
             self._handshake_timer = None
@@ -216,7 +215,7 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
             self._stop_sending(event.stream_id)
         elif isinstance(event, HandshakeCompleted):
             self._stop_handshake_timer()
-            session = self._shared.open_session(Transport.QUIC, self._address)
+            session = self._shared.sessions.open(Transport.QUIC, self._address)
             self.loop = QuicSessionLoop(self._shared.services, session, self)
 
     def _stream_received(self, event: StreamDataReceived) -> None:
@@ -374,7 +373,7 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         self._is_held = True
 
     def resume(self) -> None:
-        """Go on."""
+        """Receive requests again."""
         self._is_held = False
         self._serve_later()
 
@@ -435,7 +434,7 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
         self.requests.close()
         if self.loop is not None:
             self.loop.lost()
-            self._shared.close_session(self.loop.session)
+            self._shared.sessions.close(self.loop.session)
         self._shared.connections.remove(self)
 
 

@@ -69,7 +69,7 @@ class SessionTransport(Protocol):
         """Receive nothing more for now."""
 
     def resume(self) -> None:
-        """Receive again."""
+        """Receive again, after a pause."""
 
     def finish(self, reason: str = "") -> None:
         """Tell the client that nothing more is sent, and why, if the transport can; receive on."""

@@ -203,7 +203,7 @@ class SocketSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcpSettings:
-    """Where to listen."""
+    """Where the TCP transport listens, and how."""
 
     host: str = TCP_ADDRESS.default.host
     port: int = TCP_ADDRESS.default.port
@@ -347,7 +347,7 @@ _BASE_PATH = SettingKind(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
-    """The web console."""
+    """How the web console is served."""
 
     is_read_only: bool = setting(
         "ui.read_only", kinds.BOOL, False, "whether the web console may change nothing, whoever is logged in"

@@ -4,14 +4,14 @@ import asyncio
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from courser.broker.access.sessions import Session
 from courser.model.messaging import Transport
 from courser.model.quantities import SECOND
 from courser.transports.connections import Connections, Conversation
 from courser.transports.plain_door import PlainDoor, open_sockets
-from courser.transports.services import Services
+from courser.transports.services import Services, SessionRegistry
 from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import SocketSettings, TcpSettings
 from courser.transports.tcp_connection import Assemble, Receiver, TcpConnection, TlsConnection, assemble_plain
@@ -31,8 +31,7 @@ class TcpListener:
         services: Services,
         connections: Connections,
         *,
-        open_session: Callable[[Transport, str], Session],
-        close_session: Callable[[Session], None],
+        sessions: SessionRegistry,
         tls: ssl.SSLContext | None = None,
         transport: Transport = Transport.TCP,
         assemble: Assemble = assemble_plain,
@@ -40,8 +39,7 @@ class TcpListener:
         self._settings = settings
         self._services = services
         self._connections = connections
-        self._open_session = open_session
-        self._close_session = close_session
+        self._sessions = sessions
         self._tls = tls
         self._transport = transport
         self._assemble = assemble
@@ -81,54 +79,81 @@ class TcpListener:
     # --- connections ---
 
     def _make_connection(self) -> TcpConnection:
-        return TcpConnection(self._services, self._connections, self._let_in, self._forget, self._assemble)
+        return TcpConnection(self._services, self._connections, self, self._assemble)
 
     def _make_tls_connection(self) -> TlsConnection:
-        return TlsConnection(self._services, self._connections, self._let_in, self._forget, self._assemble)
+        return TlsConnection(self._services, self._connections, self, self._assemble)
 
     def adopt(self, transport: asyncio.Transport) -> TcpConnection:
         """A connection that another listener has accepted, and that gives up its place there for this one."""
         kind = TcpConnection if transport.get_extra_info("sslcontext") is None else TlsConnection
-        return kind(self._services, self._connections, self._take_over, self._forget, self._assemble)
+        return kind(self._services, self._connections, _Adoption(self), self._assemble)
 
     async def take_over(self, moved: socket.socket, session: Session, codec: Codec) -> None:
         """Serve a connection that another process has served so far, with its session and its codec."""
-
-        def come_in(connection: TcpConnection, transport: asyncio.Transport) -> Session:
-            connection.host = _peer_of(transport)[0]
-            self._connections.add(connection)
-            return session
 
         def assemble(services: Services, session: Session, connection: TcpConnection) -> tuple[Conversation, Receiver]:
             loop = SessionLoop(services, session, connection, codec)
             return loop, loop
 
         await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: TcpConnection(self._services, self._connections, come_in, self._forget, assemble), moved
+            lambda: TcpConnection(self._services, self._connections, _Takeover(self, session), assemble), moved
         )
 
-    def _let_in(self, connection: TcpConnection, transport: asyncio.Transport) -> Session | None:
+    def let_in(self, connection: TcpConnection, transport: asyncio.Transport) -> Session | None:
+        """Open the session of a connection that this listener has accepted; None if it has no place."""
         if self._tls is None:
             if self._door is None or not self._connections.make_place(_peer_of(transport)[0]):
                 return None
         elif connection.is_aborted:
             # It was closed just as its handshake completed.
             return None
-        return self._take_over(connection, transport)
+        return self.welcome(connection, transport)
 
-    def _take_over(self, connection: TcpConnection, transport: asyncio.Transport) -> Session | None:
+    def welcome(self, connection: TcpConnection, transport: asyncio.Transport) -> Session | None:
+        """Open the session of a connection that has a place; None if the listener is closed."""
         if self._door is None:
             return None
         connection.host, port = host, _ = _peer_of(transport)
         _set_options(transport, self._settings.socket)
-        session = self._open_session(self._transport, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        session = self._sessions.open(self._transport, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         self._connections.add(connection)
         return session
 
-    def _forget(self, connection: TcpConnection) -> None:
+    def note_arrival(self, connection: TcpConnection, transport: asyncio.Transport) -> None:
+        """A connection comes from another process, with its session."""
+        connection.host = _peer_of(transport)[0]
+        self._connections.add(connection)
+
+    def forget(self, connection: TcpConnection) -> None:
+        """Close the session of a connection that is lost."""
         assert connection.loop is not None
-        self._close_session(connection.loop.session)
+        self._sessions.close(connection.loop.session)
         self._connections.remove(connection)
+
+
+class _Adoption:
+    """Admits a connection that another listener has accepted."""
+
+    def __init__(self, listener: TcpListener) -> None:
+        self._listener = listener
+        self.forget = listener.forget
+
+    def let_in(self, connection: TcpConnection, transport: asyncio.Transport) -> Session | None:
+        return self._listener.welcome(connection, transport)
+
+
+class _Takeover:
+    """Admits a connection that another process has served so far, with its session."""
+
+    def __init__(self, listener: TcpListener, session: Session) -> None:
+        self._listener = listener
+        self._session = session
+        self.forget = listener.forget
+
+    def let_in(self, connection: TcpConnection, transport: asyncio.Transport) -> Session:
+        self._listener.note_arrival(connection, transport)
+        return self._session
 
 
 def _peer_of(transport: asyncio.Transport) -> tuple[str, int]:

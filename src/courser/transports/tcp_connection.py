@@ -36,6 +36,16 @@ def assemble_plain(services: Services, session: Session, connection: "TcpConnect
     return loop, loop
 
 
+class Admission(Protocol):
+    """Lets connections in, and is told when they are lost."""
+
+    def let_in(self, connection: "TcpConnection", transport: asyncio.Transport) -> Session | None:
+        """The session of a connection that was just made; None if it is not let in."""
+
+    def forget(self, connection: "TcpConnection") -> None:
+        """A connection is lost that was let in."""
+
+
 class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
     """A connection without TLS. The kernel writes into the buffer of the session loop, or of the layer before it."""
 
@@ -48,15 +58,13 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
         self,
         services: Services,
         connections: Connections,
-        open_session: Callable[["TcpConnection", asyncio.Transport], Session | None],
-        on_lost: Callable[["TcpConnection"], None],
+        admission: "Admission",
         assemble: Assemble = assemble_plain,
     ) -> None:
         super().__init__(services.settings)
         self._services = services
         self._connections = connections
-        self._open_session = open_session
-        self._on_lost = on_lost
+        self._admission = admission
         self._assemble = assemble
         self._transport: asyncio.Transport | None = None
         self._is_writable = True
@@ -77,7 +85,7 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
         # TLS transport pauses when it reaches its limit, not when it exceeds it. With limit 0 it would pause with
         # nothing to send, and would resume only after the next read.
         transport.set_write_buffer_limits(high=0 if transport.get_extra_info("sslcontext") is None else 1)
-        session = self._open_session(self, transport)
+        session = self._admission.let_in(self, transport)
         if session is None:
             transport.abort()
             return
@@ -108,7 +116,7 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
         del exc
         if self.loop is not None:
             self.loop.lost()
-            self._on_lost(self)
+            self._admission.forget(self)
         self._transport = None
         self._is_writable = False
         self._held_replies.forget(self)
@@ -117,7 +125,7 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
 
     @property
     def descriptor(self) -> int:
-        """Of the socket."""
+        """The descriptor of the socket."""
         assert self._transport is not None, "the connection is open"
         number: int = self._transport.get_extra_info("socket").fileno()
         return number
@@ -180,7 +188,7 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Receive again."""
+        """Receive again, after a pause."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -216,11 +224,10 @@ class TlsConnection(TcpConnection):
         self,
         services: Services,
         connections: Connections,
-        open_session: Callable[[TcpConnection, asyncio.Transport], Session | None],
-        on_lost: Callable[[TcpConnection], None],
+        admission: "Admission",
         assemble: Assemble = assemble_plain,
     ) -> None:
-        super().__init__(services, connections, open_session, on_lost, assemble)
+        super().__init__(services, connections, admission, assemble)
         self._rest: deque[memoryview] = deque()
         """The part of a reply that is not encrypted yet."""
         self._rest_size = 0

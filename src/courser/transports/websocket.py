@@ -50,7 +50,7 @@ _LINGER = 1.0
 
 
 class Carrier(SessionTransport, Protocol):
-    """The connection below."""
+    """The connection that carries a WebSocket."""
 
     loop: Conversation | None
 

@@ -71,7 +71,7 @@ class _Claims(msgspec.Struct, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A valid token."""
+    """Who a valid access token lets in."""
 
     user: User
     token_name: str | None

@@ -26,7 +26,7 @@ _ID_SIZE = 16
 
 @dataclass(slots=True, eq=False)
 class ConnectionlessMember:
-    """One member."""
+    """A member of a consumer group without a connection, over HTTP."""
 
     member_id: str
     session: Session
@@ -42,7 +42,7 @@ class ConnectionlessMember:
 
 
 class ConnectionlessMembers:
-    """All of them."""
+    """Keeps the members that have no connection."""
 
     def __init__(self, sessions: Sessions, clock: Clock, limits: BrokerLimits, draw: Callable[[int], bytes]) -> None:
         self._sessions = sessions
@@ -79,7 +79,7 @@ class ConnectionlessMembers:
         return member
 
     def remove(self, member: ConnectionlessMember) -> None:
-        """It leaves its group. May be repeated."""
+        """Make a member leave its group. May be repeated."""
         if self._members.pop(member.member_id, None) is not None:
             self._counts[member.user_id] -= 1
             if not self._counts[member.user_id]:

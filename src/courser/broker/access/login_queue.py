@@ -135,7 +135,7 @@ class _Turns(Generic[Work]):
 
 
 class LoginQueue(Generic[Work]):
-    """Waiting logins."""
+    """Keeps logins that wait, and chooses the next one."""
 
     def __init__(self) -> None:
         self._entries: dict[QueueEntry[Work], None] = {}

@@ -146,7 +146,7 @@ class SessionActivity(NamedTuple):
     last_seen: int
 
     def joined(self, other: "SessionActivity") -> "SessionActivity":
-        """What both know."""
+        """Add what another process knows."""
         return SessionActivity(
             tuple(sorted({*self.groups, *other.groups})),
             self.request_count + other.request_count,
@@ -163,7 +163,7 @@ class Memberships(Protocol):
     """The part of the consumer groups that the registry uses: a closed connection leaves them."""
 
     def drop_session(self, session: Session) -> None:
-        """Leave all groups."""
+        """Make a session leave all its groups."""
 
 
 class Sessions:

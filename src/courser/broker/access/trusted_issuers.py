@@ -78,7 +78,7 @@ class _KeySet(msgspec.Struct):
 
 
 class TrustedIssuers:
-    """Checks their tokens."""
+    """Checks tokens of issuers that the configuration trusts."""
 
     def __init__(
         self,

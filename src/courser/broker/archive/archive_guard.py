@@ -64,7 +64,7 @@ class ArchiveGuard:
         return self.has_all_of(log.identity, segment.base_offset, segment.end_offset, segment.message_count)
 
     def has_all_of(self, identity: PartitionIdentity, base_offset: int, end_offset: int, message_count: int) -> bool:
-        """The same for a segment of which only this is known."""
+        """``is_archived`` for a segment of which only this is known."""
         confirmed = self._confirmed.get(identity)
         archived_end = 0 if confirmed is None else confirmed.ends.get(base_offset, 0)
         return not message_count or end_offset <= archived_end

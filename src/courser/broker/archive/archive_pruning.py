@@ -88,7 +88,7 @@ class ArchivePruner:
             _log.info("pruned the archive objects=%d size=%d", count, size)
 
     def _count(self, removal: Removal) -> None:
-        """On the thread."""
+        """Count what was removed, on the thread that removes."""
         self.counters.object_count += 1
         self.counters.size += removal.size
 

@@ -15,7 +15,7 @@ from threading import Event, get_ident
 from time import pthread_getcpuclockid
 from typing import NamedTuple, TypeVar
 
-from courser.archive.capture import CapturedPartition, Step
+from courser.archive.capture import CapturedPartition, CapturedSegment, Step
 from courser.archive.checking import LocalDamage
 from courser.archive.claiming import ArchiveState
 from courser.archive.errors import ArchiveFailure, StoreRefused
@@ -26,7 +26,6 @@ from courser.archive.settings import ArchiveSettings
 from courser.archive.store import StoppableStore, Store
 from courser.broker.archive.archive_guard import ArchiveGuard
 from courser.broker.archive.archived_copies import find_copy
-from courser.broker.archive.capturing import captured_partition
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import PartitionRegistry
 from courser.broker.partition.partition_survey import Pause, let_others_run
@@ -37,7 +36,7 @@ from courser.errors import CourserError, StartRefused
 from courser.model.identifiers import TopicAddress
 from courser.records.stored_header import PartitionIdentity
 from courser.storage.data_directory import DataDirectory
-from courser.storage.ledger import DamagedRange
+from courser.storage.ledger import DamagedRange, SegmentFacts
 from courser.storage.partition_log import PartitionLog
 from courser.storage.segment import Segment, SegmentState
 
@@ -47,6 +46,42 @@ Answer = TypeVar("Answer")
 
 _JOIN_PATIENCE = 5_000_000
 """Microseconds: changes of metadata wait for a process that is started again."""
+
+
+def captured_partition(log: PartitionLog, sealed: Sequence[Segment], *, with_active: bool) -> CapturedPartition:
+    """A partition as it is now, with these segments to archive, and the one that is still written if that is wanted."""
+    segments = [_captured_segment(log, segment, segment.facts(), is_sealed=True) for segment in sealed]
+    written, facts = log.open_segment, log.synced_facts
+    is_known = written is not None and facts is not None and facts.base_offset == written.base_offset
+    if with_active and is_known and written is not None and facts is not None and facts.size:
+        segments.append(_captured_segment(log, written, facts, is_sealed=False))
+    ledger = log.ledger.state
+    return CapturedPartition(
+        identity=log.identity,
+        directory=log.directory,
+        segments=tuple(segments),
+        local_segments=tuple(
+            (segment.base_offset, segment.end_offset) for segment in log.segments if segment.message_count
+        ),
+        start_offset=log.start_offset,
+        next_offset=log.next_offset,
+        reserved_end=log.reserved_end,
+        last_timestamp=max([ledger.numbers.last_timestamp, *(segment.last_timestamp for segment in log.segments)]),
+        purge_count=log.epoch,
+        gaps=tuple(ledger.gaps),
+        damages=tuple(
+            dict.fromkeys([*ledger.damages, *(damage for segment in log.segments for damage in segment.damages)])
+        ),
+        corrections=tuple(ledger.corrections.items()),
+        offsets=tuple(log.offsets.items()),
+    )
+
+
+def _captured_segment(log: PartitionLog, segment: Segment, facts: SegmentFacts, *, is_sealed: bool) -> CapturedSegment:
+    recorded = tuple(damage for damage in log.ledger.state.damages if damage.base_offset == facts.base_offset)
+    places = {damage.position for damage in recorded}
+    is_doubtful = any(damage.position not in places for damage in segment.damages)
+    return CapturedSegment(facts, is_sealed, recorded, is_doubtful)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +119,7 @@ class Captured(NamedTuple):
 
 
 class ArchiveShare:
-    """Of one process. Belongs to its event loop."""
+    """Archives the topics of one process, on its event loop."""
 
     def __init__(
         self,
@@ -314,7 +349,7 @@ class ArchiveShare:
         self._stop.set()
 
     def close(self) -> None:
-        """Stop at once."""
+        """Stop at once, in the middle of an upload."""
         self.stop()
         self._thread.shutdown(wait=False, cancel_futures=True)
 

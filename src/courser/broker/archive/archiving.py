@@ -173,7 +173,7 @@ class Archiver:
     # --- what a purge waits for ---
 
     async def ask_for(self, addresses: Iterable[TopicAddress]) -> list[AwaitedSegment]:
-        """See ``ArchiveShare``. Of all processes."""
+        """Ask for a run of all processes soon (``ArchiveShare``)."""
         await self._wait_for_peers()
         awaited = await self._each(partial(ArchiveShare.ask_for, addresses=tuple(addresses)))
         return [segment for share in awaited for segment in share]
@@ -282,7 +282,7 @@ class Archiver:
         self.share.failure = str(failure)
 
     def _note_gone(self, failure: ArchiveGone) -> None:
-        """Nothing counts as archived any more. What comes back may be an older copy: all of it is looked at first."""
+        """Forget what was archived. What comes back may be an older copy: all of it is looked at first."""
         if not self.is_gone:
             _log.error("%s; nothing is archived, and no local segment counts as archived, until it is back", failure)
         self.share.failure, self.share.is_gone = str(failure), True

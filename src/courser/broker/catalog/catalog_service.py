@@ -149,7 +149,7 @@ class CatalogService:
         self._failure = self._failure or reason
 
     async def submit_made(self, make: Callable[[], changes.AnyChange]) -> Created:
-        """The same for a change that depends on the state: ``make`` is called when it is this change's turn.
+        """``submit`` for a change that depends on the state: ``make`` is called when it is this change's turn.
 
         Raises:
             CourserError: the same as ``submit``, or whatever ``make`` raises.

@@ -29,19 +29,19 @@ class Quotas:
             raise CommandRejected(ErrorCode.TOO_MANY_GROUPS, reason)
 
     def check_new_stream(self) -> None:
-        """20032."""
+        """Raise 20032 if there are too many streams."""
         limit = self._limits.stream_count_max
         if len(self._state.streams) >= limit:
             raise CommandRejected(ErrorCode.TOO_MANY_STREAMS, f"the limit of {limit} streams is reached")
 
     def check_new_topic(self, stream_id: int) -> None:
-        """20033."""
+        """Raise 20033 if the stream has too many topics."""
         stream, limit = self._state.streams.get(stream_id), self._limits.topic_count_of_stream_max
         if stream is not None and len(stream.topics) >= limit:
             raise CommandRejected(ErrorCode.TOO_MANY_TOPICS, f"a stream can have at most {limit} topics")
 
     def check_new_partitions(self, stream_id: int, topic_id: int, count: int) -> None:
-        """2015."""
+        """Raise 2015 if the topic would have too many partitions."""
         topic, limit = self._state.topic(stream_id, topic_id), self._limits.partition_count_of_topic_max
         if topic is not None and len(topic.partitions) + count > limit:
             reason = f"a topic can have at most {limit} partitions; this one has {len(topic.partitions)}"

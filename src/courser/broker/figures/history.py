@@ -1,13 +1,14 @@
 """The main figures of the last hour, in a small ring: for charts without a monitoring system."""
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from courser.api.operating_replies import History, HistorySeries
+from courser.broker.figures.scraping import Scrapes
 from courser.model import metric_table as m
 from courser.model.clock import Clock
-from courser.model.metrics import Family, Metric, MetricKind, Registry, Sample
+from courser.model.metrics import Metric, MetricKind, Sample
 
 INTERVAL = 10 * 1_000_000
 """Microseconds between two samples."""
@@ -27,7 +28,7 @@ def _highest(samples: Iterable[Sample]) -> float:
 
 
 def _duration(samples: Iterable[Sample]) -> float:
-    """Of a histogram of seconds: the sum."""
+    """The sum of a histogram of seconds."""
     return sum(0 if isinstance(sample.value, int | float) else sample.value.sum for sample in samples)
 
 
@@ -74,14 +75,11 @@ _FIGURES = (
 
 
 class FigureHistory:
-    """Takes samples of a registry. Used on one event loop."""
+    """Takes samples of all metrics. Used on one event loop."""
 
-    def __init__(self, registry: Registry, survey: Callable[[], Awaitable[None]], clock: Clock) -> None:
-        self._registry = registry
-        self._survey = survey
+    def __init__(self, scrapes: Scrapes, clock: Clock) -> None:
+        self._scrapes = scrapes
         self._clock = clock
-        self.collect: Callable[[], Awaitable[Iterable[Family]]] | None = None
-        """Set if there are other processes: gives the metrics of all."""
         self._samples: deque[tuple[int, tuple[int, ...]]] = deque(maxlen=_SAMPLE_COUNT_MAX)
         self._newest: tuple[int, tuple[int, ...]] | None = None
         """The last sample that somebody asked for; not part of the ring."""
@@ -103,8 +101,7 @@ class FigureHistory:
         return History(INTERVAL, tuple(at for at, _ in samples), series)
 
     async def _measure(self) -> tuple[int, tuple[int, ...]]:
-        await self._survey()
-        families = self._registry.collect() if self.collect is None else await self.collect()
+        families = await self._scrapes.families()
         wanted = {figure.metric for figure in _FIGURES}
         samples = {family.metric: tuple(family.samples) for family in families if family.metric in wanted}
         values = (int(figure.read(samples.get(figure.metric, ())) * figure.unit) for figure in _FIGURES)

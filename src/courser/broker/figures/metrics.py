@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from courser import __version__
-from courser.broker.figures.statistics import MachineFigures
+from courser.broker.figures.statistics import Machine, MachineFigures
 from courser.broker.messages.consuming import PollCounters
 from courser.broker.partition.disk_watch import DiskWatch
 from courser.broker.partition.partition_survey import PartitionSurvey
@@ -64,15 +64,14 @@ def _segments_deleted(retention: RetentionCounters, survey: PartitionSurvey) -> 
 class MachineSurvey:
     """Measures the process and the disk before each scrape, in the pool: a disk that hangs must not stop all."""
 
-    def __init__(self, measure: Callable[[], MachineFigures], started_at: int, pool: Executor) -> None:
-        self._measure = measure
-        self._started_at = started_at
+    def __init__(self, machine: Machine, pool: Executor) -> None:
+        self._machine = machine
         self._pool = pool
         self._figures: MachineFigures | None = None
 
     async def run(self) -> None:
-        """Measure."""
-        self._figures = await asyncio.get_running_loop().run_in_executor(self._pool, self._measure)
+        """Measure the machine."""
+        self._figures = await asyncio.get_running_loop().run_in_executor(self._pool, self._machine.measure)
 
     def register(self, registry: Registry) -> None:
         """Name what is measured."""
@@ -80,11 +79,11 @@ class MachineSurvey:
         for metric, read in _MACHINE:
             registry.collected(metric, partial(self._sample, read))
         registry.value_of(m.CPU_SECONDS, lambda: sum(os.times()[:2]))
-        registry.value_of(m.START_TIME, lambda: self._started_at / _SECOND)
+        registry.value_of(m.START_TIME, lambda: self._machine.started_at / _SECOND)
         registry.collected(m.INFORMATION, lambda: (Sample(m.INFORMATION.labeled(__version__), 1),))
 
     def _sample(self, read: Callable[[MachineFigures], float]) -> Iterator[Sample]:
-        """Nothing before the first measurement: a wrong 0 would look like a full disk."""
+        """A figure, once it was measured: a wrong 0 would look like a full disk."""
         if self._figures is not None:
             yield Sample((), read(self._figures))
 

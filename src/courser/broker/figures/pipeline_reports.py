@@ -15,7 +15,7 @@ _FRESH = 60 * 1_000_000
 
 
 class PipelineReports:
-    """By user and name."""
+    """Keeps the last report of each pipeline, by user and name."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -9,7 +9,7 @@ from courser.model.metrics import MICROSECOND, REQUEST_POWERS, PowerHistogram, R
 
 
 class RequestMetrics:
-    """Of all transports. The dispatcher adds to it."""
+    """Counts the requests of all transports. The dispatcher adds to it."""
 
     def __init__(self, registry: Registry) -> None:
         self._durations: dict[type[c.Command], PowerHistogram] = {}
@@ -25,7 +25,7 @@ class RequestMetrics:
         self._failures.of(type(command).__name__, error.code.name.lower()).value += 1
 
     def _samples(self) -> Iterator[Sample]:
-        """Of the commands that were used."""
+        """The durations of the commands that were used."""
         for command, durations in self._durations.items():
             if durations.count:
                 yield Sample(m.REQUEST_DURATION.labeled(command.__name__), durations)

@@ -21,7 +21,7 @@ Survey = Callable[[], Awaitable[None]]
 
 
 class Scrapes:
-    """Of one registry. Used on one event loop."""
+    """Writes the metrics of a registry as text. Used on one event loop."""
 
     def __init__(self, registry: Registry, *, pause: Pause = let_others_run, patience: float = _PATIENCE) -> None:
         self._registry = registry

@@ -49,7 +49,7 @@ class StartFindings:
                 rows.append(finding)
 
     def report(self) -> StartReport:
-        """For operators."""
+        """The report as operators see it."""
         findings: Sequence[StartFinding] = [row for rows in self._findings.values() for row in rows]
         return StartReport(self._started_at, self._stop.value, self._count, list(findings[:_FINDING_COUNT_MAX]))
 

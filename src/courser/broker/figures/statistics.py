@@ -39,7 +39,7 @@ class _CpuTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFigures:
-    """The current values."""
+    """What was measured of the process and its machine."""
 
     cpu_usage: float
     total_cpu_usage: float
@@ -100,7 +100,7 @@ class Machine:
         )
 
     def measure_all(self) -> MachineFigures:
-        """The same, with what the other processes of this server use."""
+        """``measure``, with what the other processes of this server use."""
         own, processes = self.measure(), tuple(self.other_processes())
         if not processes:
             return own

@@ -77,7 +77,7 @@ class TopicFigureTable:
 
 
 async def _lag(opened: OpenTopic, topic: Topic, steps: Steps) -> int | None:
-    """Of the group that is furthest behind."""
+    """The lag of the group that is furthest behind."""
     furthest: int | None = None
     counts, partitions = MessageCounts(steps), tuple(opened.partitions)
     for group_id in tuple(topic.groups):

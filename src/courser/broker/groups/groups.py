@@ -19,6 +19,7 @@ from courser.api.replies import Assignment, ConfirmedAssignment, GroupMember
 from courser.broker.access.sessions import Session
 from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.errors import CommandRejected, ErrorCode
+from courser.model.clock import Clock
 
 GroupKey: TypeAlias = tuple[int, int, int]
 """Stream, topic and group id."""
@@ -97,7 +98,7 @@ class _Group:
         """When the first held partition goes to its new owner."""
 
     def rebalance(self, now: int) -> None:
-        """Reassign the partitions."""
+        """Assign the partitions anew to all members."""
         member_count = len(self.members)
         hold = _Hold(self.generation + 1, now + HANDOVER_MAX)
         for index, member in enumerate(self.members.values()):
@@ -127,11 +128,10 @@ class ConsumerGroups:
     """The members of all groups. Has only groups with members; callers check first whether a group exists."""
 
     def __init__(
-        self, partition_count: PartitionCount, now: Callable[[], int], limits: BrokerLimits = DEFAULT_BROKER_LIMITS
+        self, partition_count: PartitionCount, clock: Clock, limits: BrokerLimits = DEFAULT_BROKER_LIMITS
     ) -> None:
-        """``now`` is the monotonic clock, in microseconds."""
         self._partition_count = partition_count
-        self._now = now
+        self._now = clock.monotonic
         self._limits = limits
         self._topics: dict[tuple[int, int], dict[int, _Group]] = {}
 
@@ -193,7 +193,7 @@ class ConsumerGroups:
         return Assignment(group.generation, tuple(member.partitions))
 
     def confirm(self, session: Session, key: GroupKey, generation: int) -> ConfirmedAssignment:
-        """The same for an orderly member, which has given up all that this and older generations took away.
+        """``assignment`` for an orderly member, which has given up all that this and older generations took away.
 
         Raises:
             CommandRejected: 5006 if the session is not a member; 5009, once, if it lost a partition by not confirming

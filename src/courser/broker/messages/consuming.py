@@ -105,7 +105,7 @@ class PollCounters:
 
 
 class Polls:
-    """Reads for clients."""
+    """Reads messages for clients, and commits how far they got."""
 
     def __init__(
         self,
@@ -269,8 +269,7 @@ class Polls:
             try:
                 found = reader.try_read(offset, count, leased_size, buffer)
             except MemoryNeeded:
-                # The next read asks for it again, and waits until it has it.
-                pass
+                pass  # The next read asks for it again, and waits until it has it.
             except BaseException:
                 self._buffers.drop(session)
                 raise
@@ -376,7 +375,7 @@ class Polls:
             )
 
     def _check_commit(self, session: Session, topic: OpenTopic, consumer: Consumer, partition_id: int) -> None:
-        """Nothing is committed for one who is gone, or whose partition is another's, since the read began.
+        """Refuse a commit for one who is gone, or whose partition is another's, since the read began.
 
         The next owner would pass over messages that nobody got.
         """
@@ -437,7 +436,7 @@ class Polls:
         deadline: float,
         check_access: Callable[[], None],
     ) -> Polled:
-        """The same for a member that names no partition: read the next of its partitions that has messages.
+        """``wait`` for a member that names no partition: read the next of its partitions that has messages.
 
         It waits for all of them, and for others that it may be given meanwhile.
         """

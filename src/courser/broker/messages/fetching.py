@@ -39,7 +39,7 @@ class _Section:
     pieces: Sequence[memoryview] = ()
 
     def refuse(self, error: CourserError) -> None:
-        """Nothing is returned of this partition."""
+        """Return nothing of this partition, and say why."""
         self.status, self.result, self.pieces = int(error.code), None, ()
 
     def described(self) -> FetchedPartition:
@@ -59,7 +59,7 @@ class _Section:
 
 
 class Fetches:
-    """For all connections."""
+    """Carries out the fetches of all connections."""
 
     def __init__(
         self,

@@ -150,7 +150,7 @@ class Sends:
         return StagingTarget(*address, identity.topic_uuid, identity.partition_id, identity.incarnation)
 
     def _remote_identity(self, address: TopicAddress, partitioning: Partitioning) -> PartitionIdentity:
-        """The same for a topic of another process, of which only the catalog is known here."""
+        """The identity of a partition of another process: only the catalog of its topic is known here."""
         topic = self._state.topic(*address)
         if topic is None:
             raise CommandRejected(ErrorCode.TOPIC_NOT_FOUND, "the topic was deleted in the meantime")

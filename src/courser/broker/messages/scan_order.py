@@ -91,7 +91,7 @@ class Merge:
             yield heapq.heappop(self._held).hit
 
     def positions(self) -> dict[int, int]:
-        """By partition, where a later scan continues: it finds everything that was not returned."""
+        """Where a later scan continues, by partition: it finds everything that was not returned."""
         places = {
             partition_id: row.end_offset if self._sign < 0 else row.first_offset
             for partition_id, row in self.rows.items()

@@ -11,6 +11,8 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import ParamSpec, TypeAlias, TypeVar
 
+from courser.model.clock import Clock
+
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
@@ -24,14 +26,13 @@ class TimedRun:
 
     __slots__ = ("_monotonic", "_run", "duration")
 
-    def __init__(self, run: Run, monotonic: Callable[[], int]) -> None:
+    def __init__(self, run: Run, clock: Clock) -> None:
         self._run = run
-        self._monotonic = monotonic
+        self._monotonic = clock.monotonic
         self.duration = 0
         """Microseconds."""
 
     def __call__(self) -> None:
-        """Do the work."""
         began = self._monotonic()
         self._run()
         self.duration = self._monotonic() - began
@@ -86,7 +87,7 @@ class DiskPool(Executor):
     def submit(
         self, run: Callable[_Parameters, _Result], /, *arguments: _Parameters.args, **options: _Parameters.kwargs
     ) -> Future[_Result]:
-        """See ``Executor.submit``."""
+        """Run it on a thread, as every executor does."""
         future: Future[_Result] = Future()
 
         def work() -> None:

@@ -117,7 +117,7 @@ class GroupCommit:
         self.sync_count += 1
         self._metrics.appends_per_sync.observe(self.append_count - self._sync_append_count)
         self._sync_append_count = self.append_count
-        run, complete = TimedRun(job.run, self._clock.monotonic), job.complete
+        run, complete = TimedRun(job.run, self._clock), job.complete
 
         def note_and_complete() -> None:
             self._metrics.note_sync(log.directory, run.duration)

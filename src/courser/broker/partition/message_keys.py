@@ -74,7 +74,7 @@ def _extend_few(batch: Batch, block: bytes) -> Batch:
 
 
 def extend_many(batch: Batch, block: bytes) -> Batch:
-    """The same for many messages. Python only splits them: a request may have hundreds of thousands."""
+    """Add the block to many messages. Python only splits them: a request may have hundreds of thousands."""
     body, starts, count = bytes(batch.body), batch.frames.starts, batch.count
     ends = np.append(starts[1:], len(body))
     lengths = _fields(np.frombuffer(body, np.uint8), starts + layout.FRAME_LENGTHS_POSITION, 4).view("<u4").reshape(-1)

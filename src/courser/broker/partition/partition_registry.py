@@ -7,7 +7,7 @@ until the moment its deletion is durable. Nothing outside ``broker`` keeps a par
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import lru_cache, partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from courser.catalog import entities
 from courser.catalog.directories import Directories, identity_of
 from courser.catalog.entities import Stream, Topic
 from courser.catalog.partitions import open_partition_log
+from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
 from courser.model.identifiers import TopicAddress
@@ -114,7 +115,7 @@ class PartitionRegistry:
         *,
         clock: Clock,
         settings: BrokerSettings,
-        purge_end: Callable[[Topic, int], int],
+        state: CatalogState,
         metrics: PartitionMetrics | None = None,
         owns: Owns = owns_all,
     ) -> None:
@@ -131,7 +132,7 @@ class PartitionRegistry:
         """By options and number of partitions: most topics of a server have the same ones."""
         self._metrics = metrics or PartitionMetrics(Registry(), clock)
         self._large_reads = asyncio.Semaphore(LARGE_READ_COUNT_MAX)
-        self._purge_end = purge_end
+        self._state = state
         self.owns = owns
         self.past: Past = None
         """Reads what only the archive still has. Set before the first partition is opened."""
@@ -319,7 +320,7 @@ class PartitionRegistry:
                 clock=self._clock,
                 # Its files were somewhere else during the last session: how that ended says nothing about them.
                 stop=StopKind.CRASHED if identity in self._unopened else stop,
-                purge_end=self._purge_end(topic, partition.partition_id),
+                purge_end=self._state.purge_end(topic, partition.partition_id),
             )
         except ForeignPartition as found:
             home = self._homes.get(found.found)

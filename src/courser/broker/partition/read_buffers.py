@@ -162,8 +162,7 @@ class ReadBuffers:
         if self._free:
             buffer = self._free.pop()
             self.kept_size -= buffer.capacity
-            # What it held is overwritten from now on.
-            buffer.used = 0
+            buffer.used = 0  # What it held is overwritten from now on.
             buffer.user_count = 1
         else:
             buffer = LeasedBuffer()

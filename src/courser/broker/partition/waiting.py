@@ -30,7 +30,7 @@ class Waiting(Generic[Result]):
     def then(
         self, convert: Callable[[Result], Other], explain: Callable[[BaseException], Exception]
     ) -> "Waiting[Other]":
-        """The same wait, with the result converted; ``explain`` turns a failure into the error that the caller gets."""
+        """This wait with the result converted; ``explain`` turns a failure into the error that the caller gets."""
         assert self._convert is None, "a result is converted once"
         waiting: Waiting[Other] = Waiting(self.future, self._value)
         waiting._convert, waiting._explain = convert, explain

@@ -24,7 +24,6 @@ from courser.broker.catalog.quotas import Quotas
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import PartitionRegistry
 from courser.broker.partition.peers import FirstProcess, Peers, RedoStep
-from courser.broker.publishing.gate import Gate
 from courser.broker.publishing.redo import AppendProgress, Redo
 from courser.broker.publishing.staging import Staging
 from courser.catalog import changes
@@ -43,6 +42,36 @@ CheckAccess = Callable[[TopicAddress], None]
 """Raises if the user may not send to this topic."""
 TakeRoom = Callable[[dict[tuple[int, int], int]], None]
 """Counts bytes by stream and topic against the topics' size limits. Raises if they do not fit."""
+
+
+class Gate:
+    """Any number of tasks are inside, or one has closed it: it waits until all are out, and those that come wait."""
+
+    def __init__(self) -> None:
+        self._entrance = asyncio.Lock()
+        self._inside_count = 0
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
+
+    @asynccontextmanager
+    async def inside(self) -> AsyncIterator[None]:
+        """Wait until the gate is open. Nobody who is inside may enter again: it may be closing."""
+        async with self._entrance:
+            self._inside_count += 1
+            self._is_empty.clear()
+        try:
+            yield
+        finally:
+            self._inside_count -= 1
+            if not self._inside_count:
+                self._is_empty.set()
+
+    @asynccontextmanager
+    async def closed(self) -> AsyncIterator[None]:
+        """Keep everybody out during the block."""
+        async with self._entrance:
+            await self._is_empty.wait()
+            yield
 
 
 class _Turn:
@@ -190,7 +219,7 @@ class Publishing:
         return found
 
     async def _check_remote(self, targets: Mapping[StagingTarget, int]) -> Mapping[StagingTarget, int]:
-        """The same for partitions of other processes."""
+        """Have other processes check the targets that are theirs."""
         remote = {target: size for target, size in targets.items() if not self._owns(target.stream_id, target.topic_id)}
         return await self._peers.check_targets(remote) if remote and self._peers is not None else {}
 

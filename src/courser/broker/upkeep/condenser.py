@@ -72,7 +72,7 @@ class CondensingGuard(Protocol):
         """Whether there may be messages of a log elsewhere that are not condensed."""
 
     def hurry(self) -> None:
-        """Segments were condensed."""
+        """Look again soon, because segments were condensed."""
 
 
 class Condenser:
