@@ -153,7 +153,8 @@ class SimulatedPartition:
             self._check_refusal(failure, next_offset)
         if appended is not None:
             self._appended(sent, appended)
-            if source.random() < 0.02:
+            if source.random() < 0.002:
+                # As retention does with a segment whose messages have expired.
                 log.roll()
         self.model.in_flight = None
         return appended is not None
