@@ -27,13 +27,13 @@ _REQUEST_POSITION = 168
 _REQUEST, _REPLY = 5, 8
 _PROTOCOL = bytes.fromhex("002c0000")
 
-_REGISTER, _READ, _CREATE_STREAM, _DELETE_STREAM, _CREATE_TOPIC, _SEND = 1, 2, 128, 130, 132, 160
+REGISTER, READ, _CREATE_STREAM, _DELETE_STREAM, _CREATE_TOPIC, _SEND = 1, 2, 128, 130, 132, 160
 _POLL, _GET_TOPIC = 100, 300
-_FRAMED = frozenset({_REGISTER, _CREATE_STREAM, _DELETE_STREAM, _CREATE_TOPIC})
+_FRAMED = frozenset({REGISTER, _CREATE_STREAM, _DELETE_STREAM, _CREATE_TOPIC})
 """Operations whose replies start with a result."""
 
-_U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
+U32 = struct.Struct("<I")
+U64 = struct.Struct("<Q")
 _POLL_PREFIX = struct.Struct("<IQI")
 
 
@@ -55,8 +55,8 @@ class VsrWire:
     def _log_in(self, target: Target) -> None:
         login = text8(target.username or "") + text8(target.password or "")
         names = text8(OWN_SDK_NAME) + text8("bench")
-        reply = self._call(_REGISTER, _PROTOCOL + names + login + bytes(4))
-        self._session = _U64.unpack_from(reply, 4)[0]
+        reply = self._call(REGISTER, _PROTOCOL + names + login + bytes(4))
+        self._session = U64.unpack_from(reply, 4)[0]
 
     # --- metadata ---
 
@@ -69,15 +69,15 @@ class VsrWire:
     def create_topic(self, place: TopicName, partition_count: int, *, is_synced: bool = False) -> None:
         options = b""
         if is_synced:
-            options = b"".join(b"\x02" + _U32.pack(len(text)) + text for text in (b"durability", b"persisted"))
-        body = name_of(place.stream) + _U32.pack(partition_count) + text8(place.topic) + options
+            options = b"".join(b"\x02" + U32.pack(len(text)) + text for text in (b"durability", b"persisted"))
+        body = name_of(place.stream) + U32.pack(partition_count) + text8(place.topic) + options
         self._call(_CREATE_TOPIC, body)
 
     def topic_figures(self, place: TopicName) -> tuple[int, int]:
-        reply = self._call(_READ, topic_of(place), _GET_TOPIC)
+        reply = self._call(READ, topic_of(place), _GET_TOPIC)
         if not reply:
             raise read_failure(ErrorCode.TOPIC_NOT_FOUND, b"")
-        return _U32.unpack_from(reply, 12)[0], _U64.unpack_from(reply, 41)[0]
+        return U32.unpack_from(reply, 12)[0], U64.unpack_from(reply, 41)[0]
 
     # --- messages ---
 
@@ -87,13 +87,13 @@ class VsrWire:
 
     def send(self, request: SendRequest) -> None:
         self._number += 1
-        _U64.pack_into(request.frame, _REQUEST_POSITION, self._number)
+        U64.pack_into(request.frame, _REQUEST_POSITION, self._number)
         self._line.send(request.frame)
         self._receive()
 
     def make_poll(self, place: TopicName, partition_id: int) -> PollRequest:
         body = poll_body(place, partition_id)
-        return PollRequest(self._header(_READ, len(body), _POLL) + body)
+        return PollRequest(self._header(READ, len(body), _POLL) + body)
 
     def poll(self, request: PollRequest, kind: int, value: int, count: int) -> PollResult:
         aim(request, kind, value, count)
@@ -109,35 +109,35 @@ class VsrWire:
 
     def _header(self, operation: int, body_size: int, code: int = 0) -> bytearray:
         header = bytearray(_HEADER_SIZE)
-        _U32.pack_into(header, _SIZE_POSITION, _HEADER_SIZE + body_size)
+        U32.pack_into(header, _SIZE_POSITION, _HEADER_SIZE + body_size)
         header[_COMMAND_POSITION] = _REQUEST
         header[128:144] = self._client
-        _U64.pack_into(header, _REQUEST_POSITION, self._number)
+        U64.pack_into(header, _REQUEST_POSITION, self._number)
         header[176] = operation
-        _U64.pack_into(header, 184, self._session)
-        _U32.pack_into(header, 196, code)
+        U64.pack_into(header, 184, self._session)
+        U32.pack_into(header, 196, code)
         return header
 
     def _call(self, operation: int, body: bytes, code: int = 0) -> bytes:
-        if operation != _REGISTER:
+        if operation != REGISTER:
             self._number += 1
         self._line.send(self._header(operation, len(body), code) + body)
         size = self._receive()
         reply = bytes(self._line.buffer[_HEADER_SIZE:size])
         if operation not in _FRAMED:
             return reply
-        if _U32.unpack_from(reply)[0]:
-            raise read_failure(_U32.unpack_from(reply, 8)[0], b"")
+        if U32.unpack_from(reply)[0]:
+            raise read_failure(U32.unpack_from(reply, 8)[0], b"")
         return reply[4:]
 
     def _receive(self) -> int:
         """Receive one reply into the buffer, and return its size."""
         line = self._line
         line.receive(0, _HEADER_SIZE)
-        size: int = _U32.unpack_from(line.buffer, _SIZE_POSITION)[0]
+        size: int = U32.unpack_from(line.buffer, _SIZE_POSITION)[0]
         line.receive(_HEADER_SIZE, size)
         buffer = line.buffer
-        status = _U32.unpack_from(buffer, _STATUS_POSITION)[0]
+        status = U32.unpack_from(buffer, _STATUS_POSITION)[0]
         if buffer[_COMMAND_POSITION] != _REPLY or status:
             raise _refusal(buffer[:size], status)
         return size
