@@ -167,6 +167,8 @@ class ArchiveShare:
         """Why the archive could not be used last, or None."""
         self.is_gone = False
         """Whether the store is not the one that was claimed, as of the last run."""
+        self._start: Callable[[], None] | None = None
+        """Begins to archive what was captured."""
         self._backlog = Backlog()
         self._reported: set[tuple[PartitionIdentity, int]] = set()
         """Damaged segments that were reported, by their first offset."""
@@ -300,7 +302,8 @@ class ArchiveShare:
         time = self._data.clock.now()
         captured = [self._captured(partition, with_active=with_active) async for partition in self._all_in_steps()]
         self.guard.forget_others(partition.identity for partition in captured)
-        await self.on_thread(partial(self._writer.start, captured))
+        # Not yet: changes of metadata wait for this, and the thread may be waiting for the store.
+        self._start = partial(self._writer.start, captured)
         return Captured(time, sum(partition.sealed_size for partition in captured))
 
     async def write(self, step: Step, *, is_patient: bool) -> Written:
@@ -312,7 +315,10 @@ class ArchiveShare:
             ArchiveFailure: the store did not take it.
         """
         self.pace.is_patient = is_patient and not self._is_hurried
+        begin, self._start = self._start, None
         try:
+            if begin is not None:
+                await self.on_thread(begin)
             return await self.on_thread(partial(self._writer.write, step))
         finally:
             damages, self._writer.damages = self._writer.damages, []
