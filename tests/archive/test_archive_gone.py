@@ -216,6 +216,28 @@ async def test_after_a_start_only_objects_that_are_there_count(tmp_path: Path) -
     restore(DiskStore(LocalFileSystem(), place.path, bytes(16)), tmp_path / "new" / "data")
 
 
+def test_in_a_long_run_only_what_was_looked_at_before_a_root_counts_with_it() -> None:
+    """The manifest names all segments from the begin on, also those whose objects the store has lost."""
+    store, file_system = fake_store(), disk()
+    for first, end in ((0, 10), (10, 25)):
+        plant_segment(file_system, first, end)
+    Process(store, file_system).run(capture(captured((0, 10, 25))))
+    store.objects = {key: data for key, data in store.objects.items() if "/seg/" not in key}
+    process = Process(store, file_system, seed=2)
+    process.writer._commit_size = 1
+    process.begin()
+    process.writer.start((captured((0, 10, 25)),))
+    confirmed = []
+    for is_finished in (False, False, True):
+        step = process.root_writer.next_step(1_000_000, 5)
+        written = process.writer.write(step)
+        assert written.is_finished is is_finished
+        process.root_writer.put_root(step, [written], is_final=False)
+        confirmed.append(sorted(first for first, _ in process.writer.confirm()[IDENTITY].segments))
+    assert confirmed == [[0], [0, 10], [0, 10]]
+    assert archived_bytes(store) == expected_bytes(0, 25)
+
+
 class LeavingStore(DiskStore):
     """A directory that goes away at a chosen request that writes: at its begin, or at its end."""
 
