@@ -408,6 +408,26 @@ async def test_a_bucket_that_was_set_back_is_gone(tmp_path: Path) -> None:
         assert await archiver_of(broker).run_once()
 
 
+async def test_a_bucket_that_was_set_back_to_a_time_after_the_start_is_gone_and_filled_again(tmp_path: Path) -> None:
+    store, clock = fake_store(), ManualClock()
+    async with running(tmp_path, settings_of(expiry=HOUR), store, clock) as (broker, client):
+        await fill(broker, client, "a")
+        assert await archiver_of(broker).run_once()
+        older = dict(store.objects)
+        await fill(broker, client, "b")
+        assert await archiver_of(broker).run_once()
+        store.objects = older
+        assert not await archiver_of(broker).run_once()
+        assert archiver_of(broker).is_gone
+        clock.advance(2 * HOUR)
+        await broker.broker.retention.clean_all()
+        assert bases_of(broker) == [0, 1], "what was confirmed before does not count"
+        assert await archiver_of(broker).run_once()
+        await broker.broker.retention.clean_all()
+        assert bases_of(broker) == []
+        assert [payload for _, payload in await texts(client)] == [b"a", b"b"]
+
+
 def test_to_take_over_is_asked_for_once() -> None:
     store, file_system = fake_store(), disk()
     plant_segment(file_system, 0, 10)

@@ -13,6 +13,7 @@ import msgspec
 
 from courser.archive.capture import Step
 from courser.archive.claiming import ArchiveState, check_known, claim, read_state
+from courser.archive.errors import ArchiveGone
 from courser.archive.keys import ArchiveKeys, Nonces
 from courser.archive.manifest_writer import Written
 from courser.archive.objects import ObjectKind, Origin, PartitionRoot, Root, checksum_of, encode_body, encode_object
@@ -57,7 +58,7 @@ class RootWriter:
         """The op of the catalog that is archived; -1 if none is."""
 
     def begin(self) -> None:
-        """Claim an epoch, if this server has none.
+        """Claim an epoch, if this server has none, or prove that the store still has what it was told last.
 
         Raises:
             StoreRefused: the store ignores conditions.
@@ -66,6 +67,7 @@ class RootWriter:
             ArchiveFailure: the store did not answer.
         """
         if self._is_claimed:
+            self._prove_newest_root()
             return
         self._store.recognize()
         # A claim that failed before may have been made after all. Then only the directory knows its nonce.
@@ -81,6 +83,14 @@ class RootWriter:
         self._is_claimed = True
         # Once: if the archive is gone later, nobody has asked for a new one in its place.
         self._take_over = False
+
+    def _prove_newest_root(self) -> None:
+        """A store may be set back to a time after the claim: then it has the claim, and not what came last."""
+        if (
+            self._root is not None
+            and self._store.find(self._keys.root(self.state.epoch, self._root_number - 1)) is None
+        ):
+            raise ArchiveGone(self._store.name, "it has not what this server has written there last; was it set back?")
 
     def lose(self) -> None:
         """The archive is gone. If it comes back, it may have another state or another owner: claim it then."""
