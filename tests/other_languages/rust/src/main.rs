@@ -7,9 +7,12 @@
 extern crate iggy_0_8 as iggy;
 #[cfg(feature = "sdk-0-9")]
 extern crate iggy_0_9 as iggy;
+#[cfg(feature = "sdk-0-10")]
+extern crate iggy_0_10 as iggy;
 
 #[cfg_attr(feature = "sdk-0-8", path = "sdk_0_8.rs")]
 #[cfg_attr(feature = "sdk-0-9", path = "sdk_0_9.rs")]
+#[cfg_attr(feature = "sdk-0-10", path = "sdk_0_10.rs")]
 mod sdk;
 
 use bytes::Bytes;
@@ -50,7 +53,7 @@ async fn main() -> Outcome {
     program.permissions(&root).await?;
     program.tokens(&root).await?;
     writes_for_python(&root).await?;
-    purges(&root).await?;
+    sdk::last_checks(&root, &program.transport).await?;
     deletes(&root).await?;
     root.logout_user().await?;
     ok("logout");
@@ -62,9 +65,8 @@ impl Program {
     async fn reads_on_a_new_connection(&self) -> Outcome {
         let reader = self.login(ROOT, ROOT_PASSWORD).await?;
         let (stream, topic) = (name("exchange"), name("messages"));
-        let polled = reader
-            .poll_messages(&stream, &topic, Some(0), &consumer(), &PollingStrategy::first(), 10, false)
-            .await?;
+        let first = PollingStrategy::first();
+        let polled = sdk::poll(&reader, &stream, &topic, 0, &consumer(), &first, 10, false).await?;
         equal(payloads(&polled), ["plain", "with a header", "with two"], "messages of the Python SDK");
         equal(polled.messages[0].header.id, 7, "id");
         equal(headers(&polled.messages[1])?, "key=value ".to_string(), "headers");
@@ -82,7 +84,7 @@ impl Program {
     }
 
     async fn users(&self, client: &IggyClient) -> Outcome {
-        let made = client.create_user("reader", "a password", UserStatus::Active, None).await?;
+        let made = sdk::create_user(client, "reader", "a password").await?;
         equal(client.get_user(&name("reader")).await?.unwrap().id, made.id, "id of the user");
         equal(client.get_users().await?.len(), 2, "users");
         sdk::rename_user(client, "reader", "ferris").await?;
@@ -173,7 +175,7 @@ impl Program {
 }
 
 async fn streams_and_topics(client: &IggyClient) -> Outcome {
-    let made = client.create_stream("rust-first").await?;
+    let made = sdk::create_stream(client, "rust-first").await?;
     sdk::rename_stream(client, &numbered(made.id), "rust").await?;
     equal(client.get_stream(&stream()).await?.unwrap().id, made.id, "id of the renamed stream");
     equal(client.get_streams().await?.len(), 2, "streams");
@@ -182,7 +184,7 @@ async fn streams_and_topics(client: &IggyClient) -> Outcome {
     sdk::update_topic(client, &stream(), &numbered(topic_made.id), "orders", IggyExpiry::ExpireDuration(hour())).await?;
     let read = client.get_topic(&stream(), &topic()).await?.unwrap();
     equal(read.id, topic_made.id, "id of the renamed topic");
-    equal(read.message_expiry, IggyExpiry::ExpireDuration(hour()), "expiry");
+    equal(sdk::expiry(&read), IggyExpiry::ExpireDuration(hour()), "expiry");
     equal(client.get_topics(&stream()).await?.len(), 1, "topics");
     ok("streams and topics");
     Ok(())
@@ -205,7 +207,7 @@ async fn missing(client: &IggyClient) -> Outcome {
     let sent = client.send_messages(&nowhere, &topic(), &Partitioning::balanced(), &mut messages(&["lost"])).await;
     refused(sent, "a send to nowhere");
     refused(poll(client, PollingStrategy::first(), 99, 1, false).await, "a poll of a partition that is not there");
-    refused(client.create_stream("rust").await, "a name that is taken");
+    refused(sdk::create_stream(client, "rust").await, "a name that is taken");
     client.ping().await?;
     ok("missing");
     Ok(())
@@ -224,7 +226,7 @@ async fn sending(client: &IggyClient) -> Outcome {
         together += usize::from(found.join(" ").contains("keyed 1 keyed 2"));
     }
     equal(together, 1, "partitions with both messages of the key");
-    client.flush_unsaved_buffer(&stream(), &topic(), 0, true).await?;
+    sdk::flush(client, &stream(), &topic()).await?;
     ok("sending");
     Ok(())
 }
@@ -265,11 +267,7 @@ async fn groups(client: &IggyClient) -> Outcome {
     equal(joined.members[0].partitions.len(), 3, "partitions of the member");
     equal(client.get_consumer_groups(&stream(), &topic()).await?.len(), 1, "groups");
     let group = Consumer::group(workers.clone());
-    let mut total = 0;
-    for _ in 0..6 {
-        let next = PollingStrategy::next();
-        total += client.poll_messages(&stream(), &topic(), None, &group, &next, 10, true).await?.messages.len();
-    }
+    let total = sdk::poll_group(client, &stream(), &topic(), &group, 3).await?;
     equal(total, 6, "messages of the group");
     client.leave_consumer_group(&stream(), &topic(), &workers).await?;
     let left = client.get_consumer_group(&stream(), &topic(), &workers).await?.unwrap();
@@ -297,18 +295,6 @@ async fn writes_for_python(client: &IggyClient) -> Outcome {
     Ok(())
 }
 
-async fn purges(client: &IggyClient) -> Outcome {
-    client.purge_topic(&stream(), &topic()).await?;
-    equal(client.get_topic(&stream(), &topic()).await?.unwrap().messages_count, 0, "messages after the purge");
-    send(client, Partitioning::partition_id(0), &["after the purge"]).await?;
-    equal(payloads(&poll(client, PollingStrategy::first(), 0, 9, false).await?), ["after the purge"], "first");
-    client.purge_stream(&stream()).await?;
-    equal(client.get_stream(&stream()).await?.unwrap().messages_count, 0, "messages after the purge of the stream");
-    client.delete_segments(&stream(), &topic(), 0, 1).await?;
-    ok("purges");
-    Ok(())
-}
-
 async fn deletes(client: &IggyClient) -> Outcome {
     client.delete_topic(&stream(), &topic()).await?;
     equal(client.get_topics(&stream()).await?.len(), 0, "topics after the deletion");
@@ -332,7 +318,7 @@ async fn poll(
     count: u32,
     commit: bool,
 ) -> Result<PolledMessages, IggyError> {
-    client.poll_messages(&stream(), &topic(), Some(partition), &consumer(), &strategy, count, commit).await
+    sdk::poll(client, &stream(), &topic(), partition, &consumer(), &strategy, count, commit).await
 }
 
 async fn stored(client: &IggyClient) -> Result<Option<u64>, IggyError> {
