@@ -1,6 +1,6 @@
 """Clients of every transport with one interface: a command goes out, its reply or its error comes back.
 
-The binary protocols are those of the SDKs 0.9 and 0.8, each over several carriers. ``rest`` has HTTP.
+The binary protocols are those of the SDKs 0.10, 0.9 and 0.8, each over several carriers. ``rest`` has HTTP.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ from courser.wire.vsr_facts import read_failure
 from courser.wire.vsr_headers import HEADER_SIZE
 from tests.conformance.rest import RestConnection
 from tests.conformance.serving import Served
+from tests.conformance.wire_0_12 import GONE, VERSIONS, Wire12
 from tests.wire import classic_client
 
 PATIENCE = 60.0
@@ -48,8 +49,13 @@ class Connection(Protocol):
 class Caller:
     """A client of one transport."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, lacks: frozenset[type[c.Command]] = frozenset()) -> None:
         self._connection = connection
+        self._lacks = lacks
+
+    def has(self, *kinds: type[c.Command]) -> bool:
+        """Whether its release has these commands."""
+        return self._lacks.isdisjoint(kinds)
 
     async def ask(self, command: c.Command) -> r.Reply | None:
         return await asyncio.wait_for(self._connection.exchange(command), PATIENCE)
@@ -229,7 +235,9 @@ async def _http(address: Address) -> AsyncIterator[Connection]:
         connection.close()
 
 
-BINARY = ("tcp", "tls", "websocket", "quic", "tcp-0.8", "websocket-0.8", "quic-0.8")
+OF_0_12 = ("tcp-0.12.0", "tcp-0.12.2", "tls-0.12.2", "websocket-0.12.2", "quic-0.12.2")
+"""SDK 0.10, by the version of its protocol."""
+BINARY = ("tcp", "tls", "websocket", "quic", "tcp-0.8", "websocket-0.8", "quic-0.8", *OF_0_12)
 TRANSPORTS = (*BINARY, "http")
 
 
@@ -237,7 +245,7 @@ TRANSPORTS = (*BINARY, "http")
 async def caller(server: Served, transport: str) -> AsyncIterator[Caller]:
     """A new connection, on which nobody is logged in."""
     carrier, _, release = transport.partition("-")
-    wire: Wire = Wire08() if release else Wire09()
+    wire: Wire = Wire12(release) if release in VERSIONS else Wire08() if release else Wire09()
     addresses = server.addresses
     async with AsyncExitStack() as stack:
         match carrier:
@@ -251,4 +259,4 @@ async def caller(server: Served, transport: str) -> AsyncIterator[Caller]:
                 opened = _quic(wire, addresses[Transport.QUIC])
             case _:
                 opened = _http(addresses[Transport.HTTP])
-        yield Caller(await stack.enter_async_context(opened))
+        yield Caller(await stack.enter_async_context(opened), GONE if release in VERSIONS else frozenset())
