@@ -22,7 +22,7 @@ from courser.wire.vsr_requests import WRITERS, write_send_target
 from courser.wire.writing import consumer, identifier, text8, text32
 
 VERSIONS = {"0.12.0": 0x3000, "0.12.2": 0x3002}
-GONE = frozenset({c.PurgeStream, c.PurgeTopic, c.FlushMessages})
+GONE: frozenset[type[c.Command]] = frozenset({c.PurgeStream, c.PurgeTopic, c.FlushMessages})
 """Commands that this protocol has no more."""
 SECOND = 1_000_000
 _REGISTER, _READ, _LOGOUT, _UPDATE = 1, 2, 3, 150
@@ -211,7 +211,7 @@ def _unread(reader: Reader) -> r.Reply:
 
 def _stream(reader: Reader) -> r.StreamInfo:
     row = _stream_layout.read(reader)
-    assert reader.take(reader.u32()) == b"", "explicit options"
+    assert reader.u32() == 0, "explicit options"
     assert b"encryption_key_source" in bytes(reader.take(reader.u32()))
     return row
 

@@ -1,12 +1,15 @@
 """A TCP proxy between a program and the server: it breaks connections, and holds replies back."""
 
 import asyncio
+import struct
 import threading
+from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 CHUNK_SIZE = 65536
+HEADER_SIZE = 256
 
 
 class Proxy:
@@ -17,6 +20,8 @@ class Proxy:
         self._server = (host, int(port))
         self.address = ""
         self.connection_count = 0
+        self.requests: Counter[tuple[int, int]] = Counter()
+        """Requests by operation and code, of clients whose frames have a header of 256 bytes."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._holds_replies = False
         self._loop = asyncio.new_event_loop()
@@ -75,11 +80,21 @@ class Proxy:
                 end.transport.abort()
 
     async def _forward(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, is_reply: bool) -> None:
+        pending = bytearray()
         while data := await source.read(CHUNK_SIZE):
+            if not is_reply:
+                pending += data
+                self._count(pending)
             if not (is_reply and self._holds_replies):
                 target.write(data)
                 await target.drain()
         target.transport.abort()
+
+    def _count(self, pending: bytearray) -> None:
+        """Count the whole frames, and drop them."""
+        while len(pending) >= HEADER_SIZE and len(pending) >= (size := struct.unpack_from("<I", pending, 48)[0]):
+            self.requests[pending[176], struct.unpack_from("<I", pending, 196)[0]] += 1
+            del pending[:size]
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -97,6 +97,25 @@ class Steps:
         messages = await self._sdk.poll(self._clients[client], stream, topic, first, index=index)
         return [(message.user_headers() or self._sdk.iggy.UserHeaders()).to_scalar_dict() for message in messages]
 
+    async def poll_next(self, client: str, stream: str, topic: str, commit: bool = True) -> list[str]:
+        """What the next poll gives, which commits unless told otherwise."""
+        strategy = self._sdk.iggy.PollingStrategy.Next()
+        found = await self._sdk.poll(self._clients[client], stream, topic, strategy, auto_commit=commit)
+        return [message.payload().decode() for message in found]
+
+    async def raw(self, client: str, code: int, body: str) -> str:
+        """Send a request that the SDK knows nothing of; the body and the reply are in hex."""
+        reply: bytes = await self._clients[client].send_binary_request(code, bytes.fromhex(body))
+        return reply.hex()
+
+    async def delete_topic(self, client: str, stream: str, topic: str) -> None:
+        await self._clients[client].delete_topic(stream, topic)
+
+    async def remake_topic(self, client: str, stream: str, topic: str) -> None:
+        """Delete a topic, and make another one with its name."""
+        await self._clients[client].delete_topic(stream, topic)
+        await self._sdk.create_topic(self._clients[client], stream, topic)
+
     # --- what only 0.9 can ask ---
 
     async def members(self, client: str, stream: str, topic: str, group: str) -> Any:
