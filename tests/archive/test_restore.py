@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from courser.api import commands as c
+from courser.api.replies import Sent
 from courser.archive.errors import ArchiveDamaged, ArchiveFailure
 from courser.archive.reader import ArchiveReader, find_clusters
 from courser.archive.restore_need import is_unfinished
@@ -18,8 +20,11 @@ from courser.archive.store import Store
 from courser.client.client import Client
 from courser.client.messages import PollingStrategy, SendMessage
 from courser.errors import StartRefused
+from courser.model.messaging import ToPartition
 from courser.model.permissions import GlobalPermissions, Permissions
+from courser.records.batch import NewMessage, build_batch
 from courser.records.encryption import KeyRing, parse_key
+from courser.records.producers import BatchProducer
 from courser.records.stored_body import Encryption
 from courser.storage.local_files import LocalFileSystem
 from courser.testing.broker import TestBroker
@@ -106,6 +111,32 @@ async def test_drill_1_everything_comes_back_in_another_directory(tmp_path: Path
         assert sent.base_offset == 15, "the server had stopped cleanly, so no offset is left out"
         assert (await everything(client, "shop/orders", 0))[-1][0] == sent.base_offset
         assert await archiver_of(broker).run_once(with_active=True)
+
+
+async def test_a_restored_partition_knows_its_producers(tmp_path: Path) -> None:
+    store, numbers = fake_store(), list[int]()
+
+    async def send(client: Client, sequence: int, text: str) -> int:
+        batch = build_batch([NewMessage(text.encode())])
+        batch.producer = BatchProducer(7, 0, sequence, 1)
+        sent = await client._link.request(c.SendMessages("shop", "orders", ToPartition(0), [batch]))
+        assert isinstance(sent, Sent)
+        numbers.append(client._link.draw_producer_id())
+        return sent.base_offset
+
+    async with running(tmp_path / "old", settings_of(), store) as (broker, client):
+        await fill(broker, client)
+        assert [await send(client, 0, "a"), await send(client, 1, "b")] == [0, 1]
+        await roll_all(broker)
+        assert await send(client, 2, "c") == 2
+        assert await archiver_of(broker).run_once(with_active=True)
+    shutil.rmtree(tmp_path / "old")
+    restore(store, tmp_path / "new" / "data")
+    async with running(tmp_path / "new", settings_of(), store) as (broker, client):
+        assert [await send(client, 2, "c"), await send(client, 1, "b"), await send(client, 0, "a")] == [2, 1, 0]
+        assert await send(client, 3, "d") == 3
+        assert [payload for _, payload in await texts(client)] == [b"a", b"b", b"c", b"d"]
+    assert len(set(numbers)) == len(numbers)
 
 
 async def test_a_partition_whose_directory_was_lost_stays_in_the_archive(tmp_path: Path) -> None:
