@@ -52,8 +52,8 @@ class PartitionNumbers:
         if self._is_settling and self.in_flight_count:
             return False
         self._is_settling = False
-        batch.producer = BatchProducer(self._producer_id, self._epoch, self._sequence, batch.count)
-        self._sequence = batch.producer.next_sequence
+        batch.producer = producer = BatchProducer(self._producer_id, self._epoch, self._sequence, batch.count)
+        self._sequence = producer.next_sequence
         return True
 
     def _is_void(self, producer: BatchProducer) -> bool:

@@ -186,10 +186,9 @@ def sent_header(batch: Batch) -> bytearray:
     producer = batch.producer
     if producer is None:
         return wire_header(0, 0, 0, batch.origin_timestamp, batch.size, batch.count, batch.checksums)
-    section = write_section(producer)
-    covered = checksummed(section[layout.PRODUCER_POSITION - layout.EXTENSION_POSITION :]) + batch.checksums
+    covered = checksummed(*producer[:3]) + batch.checksums
     header = wire_header(0, 0, 0, batch.origin_timestamp, batch.size, batch.count, covered)
-    header[layout.EXTENSION_POSITION : layout.PRODUCER_END] = section
+    write_section(producer, header)
     return header
 
 

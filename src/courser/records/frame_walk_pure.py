@@ -186,7 +186,8 @@ def check_batch(
     if found is None:
         return None
     frame_size, starts, checksums, has_reserved, is_numbered = found
-    if has_reserved or not is_numbered or batch_checksum(view, checksummed(section) + checksums) != checksum:
+    covered = checksummed(*layout.PRODUCER.unpack(section)) + checksums if section else checksums
+    if has_reserved or not is_numbered or batch_checksum(view, covered) != checksum:
         return None
     if section:
         return origin_timestamp, count, frame_size, starts, checksums, section

@@ -10,13 +10,22 @@ from typing import NamedTuple
 
 from courser.records import layout
 
+_SECTION = struct.Struct("<B3xQH2xI")
+"""flag, producer_id, epoch, sequence"""
+_new_tuple = tuple.__new__
+"""Creates a ``BatchProducer`` faster than its constructor."""
 _CHECKSUMMED = struct.Struct("<BQHI")
 """What the batch checksum covers of the section: flag, producer_id, epoch, sequence."""
+_STORED = struct.Struct("<QH2xIQ")
+"""producer_id, epoch, first_number, and both sequence and message_count"""
 _COUNT_SHIFT = 32
 _SEQUENCE_MASK = 2**_COUNT_SHIFT - 1
 _EXTENSION_END = layout.BATCH_HEADER_SIZE - layout.PRODUCER_END
 _NO_RESERVED = bytes(_EXTENSION_END)
-_IDEMPOTENT = bytes((layout.ProducerKind.IDEMPOTENT,))
+_BLANK_REST = bytes(layout.PRODUCER_KIND_POSITION - layout.NONCE_POSITION) + bytes(
+    (layout.ProducerKind.IDEMPOTENT, *bytes(layout.BATCH_HEADER_SIZE - layout.PRODUCER_KIND_POSITION - 1))
+)
+"""A blank stored header after the numbers of a producer."""
 
 PRODUCER_ID_MAX = 2**63 - 1
 EPOCH_MAX = 2**15 - 1
@@ -72,18 +81,18 @@ def section_of(header: memoryview) -> bytes | None:
 
 def read_section(section: bytes, count: int) -> BatchProducer:
     """The producer of a batch with ``count`` messages."""
-    producer_id, epoch, sequence = layout.PRODUCER.unpack(section)
-    return BatchProducer(producer_id, epoch, sequence, count)
+    return _new_tuple(BatchProducer, (*layout.PRODUCER.unpack(section), count, 0))
 
 
-def write_section(producer: BatchProducer) -> bytes:
-    """The bytes of the header from the extension on, up to ``PRODUCER_END``."""
-    return layout.PRODUCER_FLAG + layout.PRODUCER.pack(producer.producer_id, producer.epoch, producer.sequence)
+def write_section(producer: BatchProducer, header: bytearray) -> None:
+    """Write the numbers into the header of a batch to be sent."""
+    producer_id, epoch, sequence, _, _ = producer
+    _SECTION.pack_into(header, layout.EXTENSION_POSITION, 1, producer_id, epoch, sequence)
 
 
-def checksummed(section: bytes) -> bytes:
-    """What the batch checksum covers of a section, between the fields of the header and those of the messages."""
-    return _CHECKSUMMED.pack(1, *layout.PRODUCER.unpack(section)) if section else b""
+def checksummed(producer_id: int, epoch: int, sequence: int) -> bytes:
+    """What the batch checksum covers of the numbers, between the fields of the header and those of the messages."""
+    return _CHECKSUMMED.pack(1, producer_id, epoch, sequence)
 
 
 # --- on disk ------------------------------------------------------------------------------------------
@@ -91,16 +100,9 @@ def checksummed(section: bytes) -> bytes:
 
 def with_producer(blank: bytes, producer: BatchProducer) -> bytes:
     """A blank stored header that names the producer."""
-    return b"".join(
-        (
-            blank[: layout.STORED_PRODUCER_POSITION],
-            layout.PRODUCER.pack(producer.producer_id, producer.epoch, producer.first_number),
-            (producer.sequence | producer.message_count << _COUNT_SHIFT).to_bytes(8, "little"),
-            blank[layout.NONCE_POSITION : layout.PRODUCER_KIND_POSITION],
-            _IDEMPOTENT,
-            blank[layout.PRODUCER_KIND_POSITION + 1 :],
-        )
-    )
+    producer_id, epoch, sequence, message_count, first_number = producer
+    numbers = _STORED.pack(producer_id, epoch, first_number, sequence | message_count << _COUNT_SHIFT)
+    return blank[: layout.STORED_PRODUCER_POSITION] + numbers + _BLANK_REST
 
 
 def stored_producer(kind: int, producer: bytes, sequence: int) -> BatchProducer | None:
