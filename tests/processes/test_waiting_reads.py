@@ -12,6 +12,7 @@ from courser.client.client import connect
 from courser.errors import ErrorCode
 from tests.processes.processes import children_of
 from tests.servers import RunningServer
+from tests.torture.process import until
 from tests.transports.waiting_clients import NEXT, Client, connected, fetch, fetched, place_of, poll, polled, status_of
 from tests.transports.whole_servers import PATIENCE
 
@@ -97,11 +98,19 @@ async def test_reads_that_wait_in_a_process_that_ends_are_over(server: RunningSe
         for place in places:
             await client.begin(poll(0, place=place))
         await client.ping()
-        for child in children_of(server):
+        children, said_before = children_of(server), server.output.count("starting it again")
+        for child in children:
             os.kill(child, signal.SIGKILL)
         # Whether the client is told or not: it must not wait for a read that nobody carries out.
         async with asyncio.timeout(PATIENCE):
             await client.is_closed.wait()
+    # The end of another one may be noticed later, and closes the connections that it worked for then.
+    await asyncio.to_thread(
+        until,
+        lambda: server.output.count("starting it again") - said_before >= len(children),
+        "the end of all processes",
+        PATIENCE,
+    )
     async with client_of(server) as client:
         for place in places:
             _, reply = await client.begin(poll(0, place=place))
