@@ -53,7 +53,7 @@ async fn main() -> Outcome {
     program.permissions(&root).await?;
     program.tokens(&root).await?;
     writes_for_python(&root).await?;
-    sdk::last_checks(&root, &program.transport).await?;
+    sdk::last_checks(&program, &root).await?;
     deletes(&root).await?;
     root.logout_user().await?;
     ok("logout");

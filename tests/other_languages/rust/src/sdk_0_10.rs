@@ -1,10 +1,16 @@
 //! What SDK 0.10 calls otherwise than 0.9, and what only it has.
 
+use crate::{consumer, equal, messages, name, ok, payloads, stream, Outcome, Program};
 use futures_util::StreamExt;
 use iggy::prelude::*;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(600);
 
 pub async fn rename_stream(client: &IggyClient, stream: &Identifier, name: &str) -> Result<(), IggyError> {
     let options = StreamUpdateOptions { name: Some(name.into()), ..Default::default() };
@@ -87,37 +93,175 @@ pub async fn poll_group(
     Ok(total)
 }
 
-/// A consumer that fetches from all partitions at once, and a producer whose messages are numbered.
-pub async fn last_checks(client: &IggyClient, transport: &str) -> Result<(), IggyError> {
-    if transport == "http" {
+pub async fn last_checks(program: &Program, client: &IggyClient) -> Outcome {
+    if !program.has_connections() {
         return Ok(());
     }
-    let next = PollingStrategy::next();
-    let mut consumer = client.consumer_group("readers", "rust", "orders")?.polling_strategy(next).build();
-    consumer.init().await?;
-    let mut found = given(&mut consumer, 6).await;
-    found.sort();
-    crate::equal(found, ["balanced", "keyed 1", "keyed 2", "one", "three", "two"], "messages of all partitions");
-
-    let last = Partitioning::partition_id(2);
-    let producer = client.producer("rust", "orders")?.idempotent().partitioning(last).build();
-    producer.init().await?;
-    for number in 0..3 {
-        let sent = producer.send(crate::messages(&[&format!("numbered {number}")])).await;
-        assert!(sent.is_ok(), "a numbered send: {:?}", sent.err());
+    create_topic(client, &stream(), "waits", 4).await?;
+    waits(client).await?;
+    consumer_of_all_partitions(client).await?;
+    member_that_commits_on_the_server(client).await?;
+    #[cfg(feature = "idempotence")]
+    idempotent_producer(client).await?;
+    if program.transport == "tcp" {
+        reconnects(program).await?;
     }
-    crate::equal(given(&mut consumer, 3).await, ["numbered 0", "numbered 1", "numbered 2"], "numbered messages");
-    consumer.shutdown().await?;
-    crate::ok("fetches and numbered messages");
+    client.delete_topic(&stream(), &name("waits")).await
+}
+
+/// A poll waits, and other requests of the same connection are answered meanwhile.
+async fn waits(client: &IggyClient) -> Outcome {
+    let (stream, topic, consumer) = (stream(), name("waits"), consumer());
+    let options = PollOptions::wait(IggyDuration::from(LONG));
+    let first = PollingStrategy::offset(0);
+    let polls = [0, 1].map(|partition| {
+        client.poll_messages(&stream, &topic, partition, &consumer, &first, options)
+    });
+    let sends = async {
+        for round in 0..10 {
+            let began = Instant::now();
+            send_to(client, 2, "elsewhere").await?;
+            assert!(began.elapsed() < PATIENCE, "send {round} waited for a poll");
+        }
+        send_to(client, 1, "at last").await?;
+        send_to(client, 0, "and here").await
+    };
+    let [one, other] = polls;
+    let (one, other, sent) = within(async { Ok(tokio::join!(one, other, sends)) }).await?;
+    sent?;
+    equal(payloads(&one?), ["and here"], "the first poll");
+    equal(payloads(&other?), ["at last"], "the second poll");
+    // One that is given up leaves nothing behind.
+    let given_up = client.poll_messages(&stream, &topic, 3, &consumer, &first, options);
+    assert!(timeout(Duration::from_millis(50), given_up).await.is_err(), "there was nothing to read");
+    send_to(client, 3, "for the next").await?;
+    let polled = within(client.poll_messages(&stream, &topic, 3, &consumer, &first, options)).await?;
+    equal(payloads(&polled), ["for the next"], "a poll after one that was given up");
+    ok("waits");
     Ok(())
 }
 
-async fn given(consumer: &mut IggyConsumer, count: usize) -> Vec<String> {
-    let mut found = Vec::new();
-    while found.len() < count {
-        let next = tokio::time::timeout(PATIENCE, consumer.next()).await.expect("a message in time");
-        let received = next.expect("a message").expect("no failure");
-        found.push(String::from_utf8_lossy(&received.message.payload).into_owned());
+async fn consumer_of_all_partitions(client: &IggyClient) -> Outcome {
+    let mut reader = client
+        .consumer("reader", "rust", "waits")?
+        .partitions(0..4)
+        .poll_options(PollOptions::wait(IggyDuration::from(LONG)))
+        .polling_strategy(PollingStrategy::offset(0))
+        .build();
+    reader.init().await?;
+    let mut counts = [0; 4];
+    for _ in 0..13 {
+        counts[next(&mut reader).await?.partition_id as usize] += 1;
     }
-    found
+    equal(counts, [1, 1, 10, 1], "messages by partition");
+    for partition in 0..4 {
+        send_to(client, partition, "more").await?;
+        let received = next(&mut reader).await?;
+        equal(received.partition_id, partition, "the partition of the next message");
+        reader.commit(received.checkpoint()).await?;
+    }
+    reader.shutdown().await?;
+    ok("consumer of all partitions");
+    Ok(())
+}
+
+async fn member_that_commits_on_the_server(client: &IggyClient) -> Outcome {
+    let options = PollOptions { commit: CommitPolicy::OnRead, ..PollOptions::wait(IggyDuration::from(LONG)) };
+    for expected in [17, 4] {
+        let mut member = client
+            .consumer_group("members", "rust", "waits")?
+            .create_consumer_group_if_not_exists()
+            .poll_options(options)
+            .polling_strategy(PollingStrategy::next())
+            .build();
+        member.init().await?;
+        if expected == 4 {
+            for partition in 0..4 {
+                send_to(client, partition, "after the commits").await?;
+            }
+        }
+        for _ in 0..expected {
+            let text = next(&mut member).await?.message.payload;
+            equal(&text[..] == b"after the commits", expected == 4, "whether it comes after the commits");
+        }
+        member.shutdown().await?;
+    }
+    ok("member that commits on the server");
+    Ok(())
+}
+
+#[cfg(feature = "idempotence")]
+async fn idempotent_producer(client: &IggyClient) -> Outcome {
+    create_topic(client, &stream(), "once", 2).await?;
+    let producer = client.producer("rust", "once")?.idempotent().build();
+    producer.init().await?;
+    for number in 0..20 {
+        producer.send(messages(&[format!("{number}").as_str()])).await?;
+    }
+    producer.shutdown().await;
+    let mut found = Vec::new();
+    for partition in 0..2 {
+        let first = PollingStrategy::first();
+        let polled = poll(client, &stream(), &name("once"), partition, &consumer(), &first, 100, false).await?;
+        found.extend(payloads(&polled).iter().map(|text| text.parse::<u32>().unwrap()));
+    }
+    found.sort_unstable();
+    equal(found, (0..20).collect::<Vec<u32>>(), "messages of the idempotent producer");
+    client.delete_topic(&stream(), &name("once")).await?;
+    ok("idempotent producer");
+    Ok(())
+}
+
+/// A connection is lost while a read waits. The client connects and logs in again, and the reader goes on.
+async fn reconnects(program: &Program) -> Outcome {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let links = Arc::new(Mutex::new(Vec::new()));
+    let (server, opened) = (program.address.clone(), links.clone());
+    let proxy = tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let mut far = TcpStream::connect(&server).await.unwrap();
+            let link = tokio::spawn(async move { copy_bidirectional(&mut near, &mut far).await });
+            opened.lock().unwrap().push(link.abort_handle());
+        }
+    });
+    let client = IggyClient::from_connection_string(&format!("iggy+tcp://iggy:iggy@{address}"))?;
+    client.connect().await?;
+    let mut reader = client
+        .consumer("reconnecting", "rust", "waits")?
+        .partitions(0..4)
+        .poll_options(PollOptions::wait(IggyDuration::from(LONG)))
+        .polling_strategy(PollingStrategy::offset(0))
+        .build();
+    reader.init().await?;
+    send_to(&client, 3, "before").await?;
+    while next(&mut reader).await?.message.payload != "before" {}
+    for link in links.lock().unwrap().drain(..) {
+        link.abort();
+    }
+    within(async {
+        while send_to(&client, 3, "after").await.is_err() {}
+        Ok(())
+    })
+    .await?;
+    while next(&mut reader).await?.message.payload != "after" {}
+    reader.shutdown().await?;
+    client.shutdown().await?;
+    proxy.abort();
+    ok("reconnects");
+    Ok(())
+}
+
+async fn send_to(client: &IggyClient, partition: u32, text: &str) -> Outcome {
+    let partitioning = Partitioning::partition_id(partition);
+    client.send_messages(&stream(), &name("waits"), &partitioning, &mut messages(&[text])).await?;
+    Ok(())
+}
+
+async fn next(reader: &mut IggyConsumer) -> Result<ReceivedMessage, IggyError> {
+    within(async { Ok(reader.next().await.expect("the stream never ends").expect("a read")) }).await
+}
+
+async fn within<T>(work: impl std::future::Future<Output = Result<T, IggyError>>) -> Result<T, IggyError> {
+    timeout(PATIENCE, work).await.expect("it takes too long")
 }

@@ -76,7 +76,7 @@ pub async fn poll_group(
     Ok(total)
 }
 
-pub async fn last_checks(client: &IggyClient, _transport: &str) -> Result<(), IggyError> {
+pub async fn last_checks(_: &crate::Program, client: &IggyClient) -> Result<(), IggyError> {
     let (stream, topic) = (crate::stream(), crate::topic());
     client.purge_topic(&stream, &topic).await?;
     crate::equal(client.get_topic(&stream, &topic).await?.unwrap().messages_count, 0, "messages after the purge");
