@@ -14,7 +14,17 @@ from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind
 from courser.model.permissions import ALL_PERMISSIONS
-from tests.handlers.messaging import ME, add_topic, partition_of, poll_command, send, texts_of
+from tests.handlers.messaging import (
+    ME,
+    add_topic,
+    damage,
+    fill_segments,
+    log_of,
+    partition_of,
+    poll_command,
+    send,
+    texts_of,
+)
 from tests.handlers.scenes import Scene, opened
 from tests.records.reference import read_wire
 
@@ -377,3 +387,39 @@ async def test_a_fetch_needs_the_permission(scene: Scene) -> None:
     assert await scene.refusal(scene.root, c.FetchMessages(ME, "s", "other", (at(0),), 1, MIB, False)) is (
         ErrorCode.TOPIC_NOT_FOUND
     )
+
+
+# --- where there is nothing ---
+
+
+@pytest.mark.parametrize("kind", [OFFSET, NEXT, PollingKind.FIRST])
+async def test_messages_that_were_deleted_are_not_waited_for(scene: Scene, kind: PollingKind) -> None:
+    await add_topic(scene)
+    await send(scene, "a", "b", "c")
+    await scene.ask(scene.root, c.StoreConsumerOffset(ME, "s", "t", 0, 0))
+    await scene.ask(scene.root, c.PurgeTopic("s", "t"))
+    task = await begun(scene, awaited(at(0, 1, kind)))
+    await asyncio.sleep(0)
+    assert not task.done(), "a client that got nothing would ask again at once"
+    await send(scene, "d")
+    assert await task == (0,)
+    reply = await fetched(scene, fetching(at(0, 1)))
+    assert (rows_of(reply), payloads(reply)) == ([(0, 0, 1, 4)], ["d"])
+
+
+async def test_a_read_that_was_in_vain_is_not_repeated_without_end(tmp_path: Path) -> None:
+    async with opened(tmp_path) as scene:
+        await add_topic(scene)
+        await fill_segments(scene, ["good", "bad"])
+        damage(log_of(scene).directory / f"{1:020d}.log")
+        assert await ready(scene, awaited(at(0, 1))) == (0,), "nobody has looked yet"
+        reply = await scene.ask(scene.root, c.ReadMessages(poll_command(OFFSET, 1), MIB))
+        assert isinstance(reply, r.Polled)
+        assert reply.message_count == 0
+        task = await begun(scene, awaited(at(0, 1)))
+        await send(scene, "next")
+        assert await task == (0,)
+        reply = await scene.ask(scene.root, c.ReadMessages(poll_command(OFFSET, 1), MIB))
+        assert isinstance(reply, r.Polled)
+        assert texts_of(reply) == ["next"]
+        assert await ready(scene, awaited(at(0, 0))) == (0,)

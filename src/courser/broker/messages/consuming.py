@@ -347,6 +347,9 @@ class Polls:
                 raise
             has_room = self._buffers.settle(session, needed_size)
             if has_room and result is not None:
+                if not result.message_count:
+                    # Whoever waits from here on waits for something else.
+                    partition.reader.hole = start_offset, result.next_offset
                 session.last_poll_size = result.size
                 if result.size > LIGHT_SIZE:
                     self._note_large(session, partition, question, result, visible_end)

@@ -121,7 +121,7 @@ class Fetches:
             try:
                 partition, key = self._open(session, topic, command.consumer, target)
                 start = starts.get(target.partition_id)
-                offset = _start(partition, key, target) if start is None else start
+                offset = partition.reader.after_holes(_start(partition, key, target) if start is None else start)
             except CourserError:
                 # The read says why.
                 ready.append(target.partition_id)

@@ -58,6 +58,8 @@ class PartitionReader:
         """What the last large read asked for, and which client did (``RecentReads``)."""
         self.followed_count = 0
         """How many large reads are still kept for other readers; 0 if there seems to be one reader."""
+        self.hole = (0, 0)
+        """Offsets where the last read in vain has found nothing, up to the second one. Nothing will ever be there."""
         self._reading_count = 0
         """Reads in the pool, or about to be. The files stay open for them."""
         self._reads_done: asyncio.Future[None] | None = None
@@ -88,6 +90,12 @@ class PartitionReader:
     def start_offset(self) -> int:
         """The oldest offset that can be read, here or in the archive. Raises ``ArchiveFailure`` if it is not known."""
         return self._log.start_offset if self.past is None else self.past.start_offset(self._log)
+
+    def after_holes(self, offset: int) -> int:
+        """The first offset from ``offset`` on at which there may be a message. Raises ``ArchiveFailure``."""
+        offset = max(offset, self.start_offset)
+        first_offset, end_offset = self.hole
+        return end_offset if first_offset <= offset < end_offset else offset
 
     async def offset_of_last(self, count: int) -> int:
         """The offset of the first of the newest ``count`` visible messages. Raises ``ArchiveFailure``."""
