@@ -233,7 +233,7 @@ PLANTS: dict[Plant, str] = {
     an_ignored_sync_error: "abcfghlm",
     a_retried_sync_that_is_believed: "abcfghm",
     a_sync_believed_after_another_job_failed: "abcdfgm",
-    an_index_that_is_trusted: "abdf",
+    an_index_that_is_trusted: "abcdf",
     offsets_that_are_not_reserved: "c",
     a_cut_at_the_first_bad_checksum_anywhere: "abcl",
     a_cut_without_a_copy: "l",
