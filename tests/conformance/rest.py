@@ -17,6 +17,7 @@ import msgspec
 from courser.api import commands as c
 from courser.api import operating_replies as o
 from courser.api import replies as r
+from courser.api.metadata_changes import MetadataChanges
 from courser.errors import ErrorCode, NotFound
 from courser.model.identifiers import Identifier
 from courser.model.messaging import ByKey, Partitioning, ToPartition, Transport
@@ -257,6 +258,7 @@ REQUESTS: dict[type[c.Command], Callable[[Any], RestRequest]] = {
         query={name: getattr(it, name) for name in it.__struct_fields__ if getattr(it, name) is not None},
     ),
     c.EndSession: lambda it: _AT("DELETE", f"/sessions/{it.client_id}"),
+    c.GetMetadataChanges: lambda it: _AT("GET", "/metadata/changes", query={"from": it.start.name.lower()}),
     c.GetHistory: lambda it: _AT("GET", "/history", query={"since": it.since}),
     c.GetLogLines: lambda it: _AT("GET", "/logs", query={"after": it.after}),
     c.GetConfiguration: lambda _: _AT("GET", "/configuration"),
@@ -448,6 +450,7 @@ def _nodes(it: Any) -> r.ClusterMetadata:
 _REPLIES: dict[type[r.Reply], Callable[[HttpReply], r.Reply]] = {
     r.Stats: lambda _: r.Reply(),
     r.OptionList: lambda _: r.Reply(),
+    MetadataChanges: lambda _: r.Reply(),
     r.SegmentList: lambda _: r.Reply(),
     r.TopicMaintenance: lambda _: r.Reply(),
     r.TopicBounds: lambda _: r.Reply(),

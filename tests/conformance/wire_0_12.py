@@ -192,6 +192,7 @@ _BODIES: dict[type[c.Command], Callable[..., bytes]] = {
     c.FetchMessages: _fetch,
     c.ReadMessages: _read_messages,
     c.GetPartitionRoute: _route,
+    c.GetMetadataChanges: lambda command: struct.pack("<B44x2xIBH", command.start, command.limit, 0, 0),
 }
 
 # --- bodies of replies --------------------------------------------------------------------------------

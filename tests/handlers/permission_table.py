@@ -158,6 +158,7 @@ SUFFICIENT: dict[type[c.Command], frozenset[str] | str] = {
     c.GetSessions: READ_SERVER,
     c.GetAccess: READ_USERS,
     c.EndSession: MANAGE_SERVER,
+    c.GetMetadataChanges: MANAGE_SERVER,
     c.GetHistory: READ_SERVER,
     c.GetLogLines: MANAGE_SERVER,
     c.GetConfiguration: READ_SERVER,

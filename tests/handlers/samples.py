@@ -1,6 +1,7 @@
 """One command of each kind. Streams, topics and groups in them are called s, t and g."""
 
 from courser.api import commands as c
+from courser.api.metadata_changes import ChangesStart
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
 from courser.model.topic_options import TopicOptions
@@ -18,6 +19,7 @@ SAMPLES: tuple[c.Command, ...] = (
     c.GetSnapshot(1, (4,)),
     c.GetClusterMetadata(),
     c.DescribeOptions(1),
+    c.GetMetadataChanges(ChangesStart.EARLIEST),
     c.GetMe(),
     c.GetClient(1),
     c.GetClients(),

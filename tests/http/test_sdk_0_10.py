@@ -141,3 +141,36 @@ async def test_a_poll_is_refused(root: HttpClient, topic: str, query: str) -> No
 
 async def test_a_poll_needs_the_permission(server: HttpServer, topic: str) -> None:
     assert (await HttpClient(server.port).ask("GET", f"{topic}/messages/deferred")).status == 401
+
+
+# --- changes of the metadata --------------------------------------------------------------------------------
+
+
+async def test_changes_are_read_from_where_the_last_page_ended(root: HttpClient, topic: str) -> None:
+    page = (await root.ask("GET", "/metadata/changes?from=earliest&groups=streams,topics&limit=1")).json
+    assert (page["status"], page["phase"], page["has_more"]) == ("ok", "changes", True)
+    (created,) = page["records"]
+    assert (created["kind"], created["name"], created["options"]) == ("stream_created", "s", {})
+    page = (await root.ask("GET", f"/metadata/changes?after={page['next']}&groups=streams,topics")).json
+    (created,) = page["records"]
+    assert (created["kind"], created["name"]) == ("topic_created", "t")
+    # The same as in the topic itself, with the defaults of the server.
+    assert created["options"] == await options_of(root, topic)
+    await root.ask("DELETE", topic)
+    page = (await root.ask("GET", f"/metadata/changes?after={page['next']}")).json
+    assert [(record["kind"], record["name"]) for record in page["records"]] == [("topic_deleted", "t")]
+
+
+async def test_the_present_state_comes_in_pages(root: HttpClient, topic: str) -> None:
+    path = "/metadata/changes?from=current&groups=streams,topics&limit=1"
+    first = (await root.ask("GET", path)).json
+    second = (await root.ask("GET", f"{path}&current_after={first['current_page_token']}")).json
+    assert [page["has_more"] for page in (first, second)] == [True, False]
+    items = [*first["items"], *second["items"]]
+    assert [(item["group"], item["name"]) for item in items] == [("streams", "s"), ("topics", "t")]
+    assert items[1]["options"] == await options_of(root, topic)
+
+
+async def test_a_query_that_cannot_be_answered_is_refused(root: HttpClient) -> None:
+    for query in ("", "from=newest", "from=earliest&limit=0", "from=current&groups=topics", "after=mc1_x", "from=%FF"):
+        assert (await root.ask("GET", f"/metadata/changes?{query}")).status == 400

@@ -7,6 +7,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
+from courser.api import metadata_changes as f
 from courser.api import operating_replies as o
 from courser.api import replies as r
 from courser.api import table
@@ -91,6 +92,24 @@ class DescribeOptions(Command, frozen=True):
     """The available options: scope 1 topic, 2 stream, 3 user."""
 
     scope: U8
+
+
+@command(17, f.MetadataChanges, Action.MANAGE_SERVER, http="GET /metadata/changes", since=SDK_0_10)
+class GetMetadataChanges(Command, frozen=True):
+    """A page of the changes of the metadata, or of its present state."""
+
+    start: Annotated[f.ChangesStart, Kind.ABSENT]
+    cursor: Annotated[f.Cursor | None, Kind.ABSENT] = None
+    """Only of ``AFTER``: the last record that the client has seen."""
+    since: Annotated[int | None, Kind.ABSENT] = None
+    until: Annotated[int | None, Kind.ABSENT] = None
+    """Only changes of this time, in microseconds: both ends count."""
+    limit: Annotated[int, Kind.ABSENT] = f.LIMIT_DEFAULT
+    """Records or items of the page."""
+    groups: Annotated[int, Kind.ABSENT] = f.ALL_GROUPS
+    """A set of ``ChangeGroup.bit``."""
+    page_token: Annotated[f.PageToken | None, Kind.ABSENT] = None
+    """Only of ``CURRENT``: continue after the page that said so."""
 
 
 @command(20, r.ClientDetails)

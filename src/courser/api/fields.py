@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Annotated, TypeAlias
 
+from courser.model.permissions import Permissions
+
 
 class Kind(Enum):
     """How one value is written. All numbers are little-endian."""
@@ -37,6 +39,10 @@ class Kind(Enum):
     """A byte that says whether a partition is present, and four bytes for it in either case."""
     OPTIONAL_U64 = auto()
     """A byte that says whether a number is present, and eight bytes for it in either case."""
+    MAYBE_U64 = auto()
+    """A byte that says whether a number follows."""
+    MAYBE_PERMISSIONS = auto()
+    """A byte that says whether permissions follow, without their size."""
     OPTIONAL_NAME = auto()
     """A byte that says whether a name follows."""
     OPTIONAL_ACTIVE = auto()
@@ -72,6 +78,8 @@ SnapshotKinds: TypeAlias = Annotated[tuple[int, ...], Kind.SNAPSHOT_KINDS]
 Uuid: TypeAlias = Annotated[bytes, Kind.UUID]
 OptionalPartition: TypeAlias = Annotated[int | None, Kind.OPTIONAL_PARTITION]
 OptionalU64: TypeAlias = Annotated[int | None, Kind.OPTIONAL_U64]
+MaybeU64: TypeAlias = Annotated[int | None, Kind.MAYBE_U64]
+MaybePermissions: TypeAlias = Annotated[Permissions | None, Kind.MAYBE_PERMISSIONS]
 OptionalName: TypeAlias = Annotated[str | None, Kind.OPTIONAL_NAME]
 OptionalActive: TypeAlias = Annotated[bool | None, Kind.OPTIONAL_ACTIVE]
 ChosenId: TypeAlias = Annotated[int | None, Kind.ABSENT]

@@ -13,6 +13,7 @@ from typing import TypeGuard
 
 import xxhash
 
+from courser.catalog.change_feed import ChangeFeed
 from courser.catalog.descriptors import StreamDescriptor, TopicDescriptor
 from courser.catalog.directories import Directories
 from courser.catalog.entities import Partition, Stream, Topic, UsedIds
@@ -106,7 +107,7 @@ def _follow(entry: Entry, path: Path, position: int, salvage: Salvage) -> None:
     expected, parent = (0, NO_PARENT) if mark is None else (mark.op + 1, mark.checksum)
     if entry.op != expected or entry.parent != parent:
         raise BadEntry(f"op {entry.op} does not follow the last known entry: op {expected} was expected")
-    replay(salvage.state, entry, path, position)
+    replay(salvage.state, entry, path, position, ChangeFeed())
     salvage.mark = SnapshotMark(entry.op, entry.checksum)
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import xxhash
 
+from courser.catalog.change_feed import ChangeFeed
 from courser.catalog.changes import AnyChange, change_number, decode_change, encode_change, makes_room
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
-from courser.catalog.transitions import Created, apply, apply_checked
+from courser.catalog.transitions import Created
 from courser.errors import CommandRejected, ErrorCode, JournalFull, MetadataDamaged, StorageFailure
 from courser.model.clock import CLOCK_LEAD_MAX, Clock
 from courser.storage.durable_files import sync_directory, unlink_if_there
@@ -70,6 +71,7 @@ class CatalogStore:
         *,
         state: CatalogState,
         journal: Journal,
+        feed: ChangeFeed,
     ) -> None:
         self._file_system = file_system
         self._directory = directory
@@ -77,6 +79,8 @@ class CatalogStore:
         self._settings = settings
         self._journal = journal
         self.state = state
+        self.feed = feed
+        """The changes since the snapshot that the start has read."""
         entries = journal.entries()
         self._oldest_timestamp = entries[0].timestamp if entries else None
         self._last_timestamp = entries[-1].timestamp if entries else 0
@@ -110,9 +114,13 @@ class CatalogStore:
             stop=stop,
             slot_count=settings.slot_count,
         )
+        feed = ChangeFeed()
+        if snapshot is not None:
+            mark = snapshot.mark
+            feed = ChangeFeed(op=mark.op + 1, checksum=mark.checksum, timestamp=snapshot.timestamp)
         for entry in journal.entries():
-            replay(state, entry, directory / JOURNAL, journal.position(entry.op))
-        store = cls(file_system, directory, clock, settings, state=state, journal=journal)
+            replay(state, entry, directory / JOURNAL, journal.position(entry.op), feed)
+        store = cls(file_system, directory, clock, settings, state=state, journal=journal, feed=feed)
         if snapshot is not None:
             store._last_timestamp = max(store._last_timestamp, snapshot.timestamp)
         return store
@@ -199,7 +207,7 @@ class CatalogStore:
         if self._oldest_timestamp is None:
             self._oldest_timestamp = entry.timestamp
         # One change at a time: the state is the one that ``prepare`` has checked it against.
-        return apply_checked(self.state, prepared.change, entry.op, entry.timestamp)
+        return self.feed.follow(self.state, prepared.change, entry)
 
     # --- snapshots ---
 
@@ -274,13 +282,15 @@ def load_state(snapshot: Snapshot, path: Path) -> CatalogState:
     return state
 
 
-def replay(state: CatalogState, entry: Entry, path: Path, position: int) -> None:
-    """Apply an entry of the journal again."""
+def replay(state: CatalogState, entry: Entry, path: Path, position: int, feed: ChangeFeed) -> None:
+    """Apply an entry of the journal again, if the rules allow it."""
     try:
         change = decode_change(entry.body)
     except ValueError as error:
         raise MetadataDamaged(path, position, f"op {entry.op} contains {error}") from error
-    apply(state, change, entry.op, entry.timestamp)
+    with contextlib.suppress(CommandRejected):
+        check(state, change)
+        feed.follow(state, change, entry)
 
 
 def make_metadata_directory(file_system: FileSystem, directory: Path) -> None:

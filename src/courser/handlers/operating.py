@@ -1,6 +1,11 @@
 """For whoever operates the server: sessions, history, log and configuration."""
 
+from typing import TypeVar
+
+from msgspec.structs import replace
+
 from courser.api import commands as c
+from courser.api import metadata_changes as f
 from courser.api import operating_replies as o
 from courser.broker.access import verdicts
 from courser.broker.access.sessions import Session
@@ -9,6 +14,9 @@ from courser.broker.catalog.finding import find_stream, find_topic
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.permissions import Action
+from courser.model.topic_options import TopicOptions
+
+Row = TypeVar("Row", f.ChangeRecord, f.ChangeItem)
 
 
 async def get_sessions(broker: Broker, session: Session, command: c.GetSessions) -> o.SessionList:
@@ -100,3 +108,17 @@ async def get_pipelines(broker: Broker, session: Session, _: c.GetPipelines) -> 
             facts = (getattr(report, name) for name in report.__struct_fields__ if name != "name")
             rows.append(o.PipelineInfo(report.name, "" if owner is None else owner.name, time, *facts))
     return o.PipelineList(rows)
+
+
+async def get_metadata_changes(broker: Broker, session: Session, command: c.GetMetadataChanges) -> f.MetadataChanges:
+    """With the defaults of topics, which the catalog does not know."""
+    broker.finder.check(session, command)
+    page = broker.catalog.read_changes(command)
+
+    def shown(row: Row) -> Row:
+        if not isinstance(row.body.options, TopicOptions):
+            return row
+        options, effective = broker.figures.options_of(row.body.options)
+        return replace(row, body=replace(row.body, options=options, effective=effective))
+
+    return replace(page, records=tuple(map(shown, page.records)), items=tuple(map(shown, page.items)))

@@ -123,6 +123,8 @@ _BY_KIND: dict[Kind, FieldCodec[Any]] = {
     Kind.UUID: _plain(lambda reader: bytes(reader.take(16)), bytes),
     Kind.OPTIONAL_PARTITION: _plain(Reader.optional_partition, writing.optional_partition),
     Kind.OPTIONAL_U64: _plain(_read_optional_u64, _write_optional_u64),
+    Kind.MAYBE_U64: _optional(_plain(Reader.u64, writing.u64)),
+    Kind.MAYBE_PERMISSIONS: _optional(FieldCodec(Reader.permissions, writing.permissions)),
     Kind.OPTIONAL_NAME: _optional(_NAME),
     Kind.OPTIONAL_ACTIVE: _optional(_ACTIVE),
 }

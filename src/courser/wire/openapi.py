@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from courser.api import commands as c
+from courser.api import metadata_changes as f
 from courser.api import replies as r
 from courser.api.fields import Kind
 from courser.api.table import CommandRow, Route
@@ -57,6 +58,27 @@ _EXTRA_PARAMETERS: Mapping[type[c.Command], tuple[Parameter, ...]] = {
         Parameter("partition_id", "Of raw bytes: the partition.", _SCHEMAS[Kind.U32]),
         Parameter("key", "Of raw bytes: the key that selects the partition.", {"type": "string", "minLength": 1}),
         Parameter("id", "Of raw bytes: the id of the message, a number below 2^128 or a UUID.", {"type": "string"}),
+    ),
+    c.GetMetadataChanges: (
+        Parameter(
+            "from",
+            "Where to start. Instead of it: after.",
+            {"type": "string", "enum": ["earliest", "latest", "current"]},
+        ),
+        Parameter("after", "Only changes after this position: next of an earlier page.", {"type": "string"}),
+        Parameter(
+            "current_after",
+            "Continue to read the present state: current_page_token of an earlier page. Only with from=current.",
+            {"type": "string"},
+        ),
+        Parameter("groups", "Names of groups, separated by commas. Otherwise all.", {"type": "string"}),
+        Parameter("since", "Only changes from this time on, in microseconds.", _SCHEMAS[Kind.U64]),
+        Parameter("until", "Only changes up to this time, in microseconds.", _SCHEMAS[Kind.U64]),
+        Parameter(
+            "limit",
+            "Records or items of the page.",
+            {"type": "integer", "minimum": 1, "maximum": f.LIMIT_MAX, "default": f.LIMIT_DEFAULT},
+        ),
     ),
 }
 """Values in the query that are not fields of the command."""

@@ -8,11 +8,13 @@ import msgspec
 
 from courser.api import operating_replies as o
 from courser.api import replies as r
+from courser.api.metadata_changes import MetadataChanges
 from courser.model.messaging import Transport
 from courser.model.topic_options import GZIP, NO_COMPRESSION, compression_for_sdks
 from courser.wire import rest_views as v
+from courser.wire.rest_changes import MetadataChangesView, page_to_json
 from courser.wire.rest_fields import permissions_to_json
-from courser.wire.vsr_options import describe_topic_options, option_bytes, option_kind
+from courser.wire.vsr_options import option_bytes, option_kind
 
 _UNITS = [
     (f"{prefix}{suffix}", base**power)
@@ -91,10 +93,7 @@ def _topic(topic: r.TopicInfo) -> v.TopicView:
         replication_factor=effective.replication_factor,
         messages_count=topic.message_count,
         partitions_count=topic.partition_count,
-        options={
-            key: v.OptionValueView(value, option_kind(key).name.lower(), is_set)
-            for key, value, is_set in describe_topic_options(topic.options, effective)
-        },
+        options=v.options_of_topic(topic.options, effective),
     )
 
 
@@ -245,6 +244,7 @@ _WRITERS: Mapping[type[r.Reply], tuple[Any, Callable[[Any], Any]]] = {
     r.ClientList: (list[v.ClientView], lambda reply: [_client(client) for client in reply.clients]),
     r.Stats: (v.StatsView, _stats),
     r.ClusterMetadata: (v.ClusterView, _cluster),
+    MetadataChanges: (MetadataChangesView, page_to_json),
     r.OptionList: (list[v.OptionView], lambda reply: [_option(option) for option in reply.options]),
 }
 """By reply: the type of its JSON, and what makes that of it."""

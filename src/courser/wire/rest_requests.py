@@ -20,6 +20,7 @@ from courser.model.permissions import Permissions
 from courser.model.topic_options import COMPRESSIONS, TOPIC_OPTIONS, TopicOptions
 from courser.model.trace_context import TraceContext
 from courser.wire.reading import Malformed
+from courser.wire.rest_changes import read_changes_query
 from courser.wire.rest_fields import (
     BAD_REQUEST,
     CONSUMER_DEFAULT,
@@ -379,6 +380,7 @@ def _decode_reset(request: RestRequest) -> c.Command:
 
 _SPECIAL: Mapping[type[c.Command], Decoder] = {
     c.ResetGroupOffsets: _decode_reset,
+    c.GetMetadataChanges: lambda request: read_changes_query(request.query),
     c.CreateTopic: _decode_create_topic,
     c.UpdateTopic: _decode_update_topic,
 }

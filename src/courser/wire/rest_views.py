@@ -6,7 +6,9 @@ from uuid import UUID
 import msgspec
 
 from courser.api import replies as r
+from courser.model.topic_options import TopicOptions
 from courser.wire.rest_fields import JsonPermissions, Status
+from courser.wire.vsr_options import describe_topic_options, option_kind
 
 # --- streams and topics -------------------------------------------------------------------------------
 
@@ -34,6 +36,14 @@ class OptionValueView(msgspec.Struct):
     """How the binary protocols send it."""
     explicit: bool
     """Whether it was set for this topic."""
+
+
+def options_of_topic(options: TopicOptions, effective: TopicOptions) -> dict[str, OptionValueView]:
+    """The options of a topic: those that were set, and the defaults of the others."""
+    return {
+        key: OptionValueView(value, option_kind(key).name.lower(), is_set)
+        for key, value, is_set in describe_topic_options(options, effective)
+    }
 
 
 class TopicView(msgspec.Struct):

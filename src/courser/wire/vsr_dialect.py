@@ -10,10 +10,12 @@ from typing import Any, TypeAlias
 
 from courser.api import commands as c
 from courser.api import replies as r
+from courser.api.metadata_changes import MetadataChanges
 from courser.api.replies import Reply
 from courser.errors import ErrorCode as E
 from courser.wire import (
     vsr_catalogue,
+    vsr_changes,
     vsr_failures,
     vsr_records,
     vsr_replies,
@@ -100,7 +102,10 @@ _GONE_CODES = frozenset({c.FlushMessages.row.code})
 _GONE_OPERATIONS = frozenset(
     kind.row.operation for kind in (c.UpdateStream, c.PurgeStream, c.UpdateTopic, c.PurgeTopic, c.UpdateUser)
 )
-_NEW_READS: dict[int, RequestReader] = {c.GetPartitionRoute.row.code: layout_of(c.GetPartitionRoute).read}
+_NEW_READS: dict[int, RequestReader] = {
+    c.GetPartitionRoute.row.code: layout_of(c.GetPartitionRoute).read,
+    c.GetMetadataChanges.row.code: vsr_changes.read_request,
+}
 
 
 def _without(readers: Mapping[int, RequestReader], gone: frozenset[int]) -> dict[int, RequestReader]:
@@ -143,7 +148,12 @@ PROTOCOL_0_12_0 = replace(
     changes=_CHANGES_0_12,
     codes_of_changes=_codes_of(_CHANGES_0_12) | {c.SendMessages.row.code, vsr_updates.UPDATE_RESOURCE_CODE},
     codes_of_values=SDK_0_9.codes_of_values | _NEW_CODES_OF_VALUES,
-    writers={**SDK_0_9.writers, **vsr_records.WRITERS, r.ReadyPartitions: vsr_waiting.write_ready},
+    writers={
+        **SDK_0_9.writers,
+        **vsr_records.WRITERS,
+        r.ReadyPartitions: vsr_waiting.write_ready,
+        MetadataChanges: vsr_changes.write_page,
+    },
     writers_of_commands={c.DescribeOptions: vsr_catalogue.write_described},
     failures=vsr_failures.SDK_0_10,
 )

@@ -10,7 +10,7 @@ from struct import Struct
 import msgspec
 
 from courser.api import replies as r
-from courser.model.topic_options import MUTABLE, compression_for_sdks
+from courser.model.topic_options import MUTABLE, TopicOptions, compression_for_sdks
 from courser.wire import shared_replies as shared
 from courser.wire.layouts import layout_of
 from courser.wire.vsr_options import write_block_of_text, write_topic_options
@@ -48,8 +48,10 @@ _ROUTE = Struct(
     "B"  # primary_replica
 )
 _NO_OPTIONS = bytes(4)
-_NO_ENCRYPTION = _NO_OPTIONS + write_block_of_text("encryption_key_source", "none")
-"""The options of every stream: none is set, and none has a key of its own."""
+OPTIONS_OF_STREAM = _NO_OPTIONS + write_block_of_text("encryption_key_source", "none")
+"""None is set, and none has a key of its own."""
+OPTIONS_OF_USER = _NO_OPTIONS + _NO_OPTIONS
+"""None is set, and there are none."""
 _COPIES = bytes((1, _REPLICA_ID, 1, _REPLICA_ID))
 """Two lists after their counts: who has a copy of a partition, and whose is complete."""
 
@@ -57,16 +59,20 @@ _stream, _partition, _user = layout_of(r.StreamInfo), layout_of(r.PartitionInfo)
 
 
 def _write_stream(row: r.StreamInfo) -> bytes:
-    return _stream.write(row) + _NO_ENCRYPTION
+    return _stream.write(row) + OPTIONS_OF_STREAM
 
 
 def _write_user(row: r.UserInfo) -> bytes:
-    return _user.write(row) + _NO_OPTIONS + _NO_OPTIONS
+    return _user.write(row) + OPTIONS_OF_USER
 
 
 def _write_topic(row: r.TopicInfo) -> bytes:
     head = _TOPIC.pack(row.topic_id, row.created_at, row.partition_count, row.size, row.message_count)
-    effective, options = row.effective, row.options
+    return head + text8(row.name) + write_options_of_topic(row.options, row.effective)
+
+
+def write_options_of_topic(options: TopicOptions, effective: TopicOptions) -> bytes:
+    """Two blocks: the options that were set, and the defaults of the others."""
     effective = msgspec.structs.replace(
         effective,
         compression=compression_for_sdks(effective.compression),
@@ -74,7 +80,7 @@ def _write_topic(row: r.TopicInfo) -> bytes:
     )
     if options.compression is not None:
         options = msgspec.structs.replace(options, compression=compression_for_sdks(options.compression))
-    return head + text8(row.name) + write_topic_options(options, effective, _HIDDEN_OPTIONS, _NEW_OPTIONS)
+    return write_topic_options(options, effective, _HIDDEN_OPTIONS, _NEW_OPTIONS)
 
 
 def _write_partition(row: r.PartitionInfo) -> bytes:

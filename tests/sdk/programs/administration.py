@@ -373,3 +373,46 @@ async def raw_requests_are_answered(sdk: Sdk) -> None:
     assert struct.pack("<I", client_id) in await client.send_binary_request(GET_CLIENTS, b"")
     await refused(sdk, "invalid command", client.send_binary_request(UNKNOWN_COMMAND, b""))
     await client.ping()
+
+
+@register.scenario(since="0.10")
+async def changes_of_the_metadata_are_read_as_a_feed(sdk: Sdk) -> None:
+    client = await sdk.client()
+    start, group = sdk.iggy.MetadataChangeStart, sdk.iggy.MetadataChangeGroup
+    latest = await client.get_metadata_changes(start.Latest())
+    assert (latest.status, latest.records, latest.has_more) == (sdk.iggy.MetadataChangeStatus.Ok, [], False)
+
+    stream, topic = await sdk.topic(client, 2)
+    await client.create_consumer_group(stream, topic, "readers")
+    groups = [group.Streams, group.Topics, group.ConsumerGroups]
+    page = await client.get_metadata_changes(start.After(latest.next), groups=groups, limit=2)
+    assert page.has_more
+    first, second = [record.change for record in page.records]
+    assert (first.name, second.name, second.partitions_count) == (stream, topic, 2)
+    assert second.options.to_scalar_dict() == {
+        "durability": "replicated",
+        "consumer_offset_durability": "replicated",
+    }
+    page = await client.get_metadata_changes(start.After(page.next), groups=groups)
+    (record,) = page.records
+    assert (record.kind, record.actor_user_id) == (sdk.iggy.MetadataChangeKind.ConsumerGroupCreated, None)
+    assert (record.change.name, record.change.consumer_groups_count) == ("readers", 1)
+    details = await client.get_topic(stream, topic)
+    assert (record.change.stream_id, record.change.topic_id) == (first.stream_id, details.id)
+
+    names, state = [], await client.get_metadata_changes(start.Current(), groups=groups, limit=1)
+    while True:
+        names += [item.body.name for item in state.items]
+        if not state.has_more:
+            break
+        following = start.Current(state.current_page_token)
+        state = await client.get_metadata_changes(following, groups=groups, limit=1)
+    assert {stream, topic, "readers"} <= set(names)
+    assert names.index(stream) < names.index(topic) < names.index("readers")
+
+    await client.delete_stream(stream)
+    page = await client.get_metadata_changes(start.After(state.next), groups=groups)
+    assert [record.change.name for record in page.records[-1:]] == [stream]
+    other = sdk.iggy.MetadataChangeCursor(latest.log_id + 1, page.next.op, page.next.checksum, 0)
+    reset = await client.get_metadata_changes(start.After(other))
+    assert (reset.status, reset.next) == (sdk.iggy.MetadataChangeStatus.Reset, None)

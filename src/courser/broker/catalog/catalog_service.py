@@ -18,6 +18,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
+from courser.api.commands import GetMetadataChanges
+from courser.api.metadata_changes import MetadataChanges
 from courser.broker.background import Background
 from courser.broker.catalog.purging import prepared_purge, purge_topics
 from courser.broker.groups.groups import ConsumerGroups
@@ -126,6 +128,10 @@ class CatalogService:
     def snapshot_failure(self) -> str | None:
         """Why the last snapshot failed, or None. Without snapshots the journal fills up."""
         return self._store.snapshot_failure
+
+    def read_changes(self, wanted: GetMetadataChanges) -> MetadataChanges:
+        """A page of the changes, or of the present state. Raises ``CommandRejected``."""
+        return self._store.feed.read(self.state, wanted)
 
     # --- changes ---
 

@@ -94,7 +94,7 @@ class Figures:
         return self._info(topic, await self._sums(TopicAddress(stream.stream_id, topic.topic_id), steps))
 
     def _info(self, topic: Topic, found: TopicSums | None) -> r.TopicInfo:
-        effective = effective_options(topic.options, self._topic_defaults)
+        explicit, effective = self.options_of(topic.options)
         return r.TopicInfo(
             topic.topic_id,
             topic.created_at,
@@ -102,9 +102,14 @@ class Figures:
             found.size if found is not None else 0,
             found.message_count if found is not None else 0,
             topic.name,
-            explicit_options(topic.options, effective),
+            explicit,
             effective,
         )
+
+    def options_of(self, options: TopicOptions) -> tuple[TopicOptions, TopicOptions]:
+        """The options of a topic as clients see them: those that were set, and all."""
+        effective = effective_options(options, self._topic_defaults)
+        return explicit_options(options, effective), effective
 
     def new_topic_details(self, topic: Topic) -> r.TopicDetails:
         """A topic that was just created, and its partitions. Iggy counts no segments then."""
