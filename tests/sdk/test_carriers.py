@@ -29,6 +29,7 @@ SCHEMES = {"iggy+ws": "websocket", "iggy+quic": "quic"}
 RELEASES = ("0.6.0", "0.7.0", "0.8.0")
 """Those that can use WebSocket, beside the newest. Over QUIC they fail to make a socket, whatever the server."""
 NEWEST = "0.9.0"
+PREVIEW = "0.9.1.dev5"
 ABOUT_TCP = {
     "a_connection_string_logs_in",
     "every_field_of_the_tcp_configuration_is_taken",
@@ -52,34 +53,37 @@ def server_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningS
 
 
 @pytest.fixture(scope="module")
-def newest_over(server_of_all: RunningServer) -> Iterator[Callable[[str], Conversation]]:
-    """A child of the newest release for each transport."""
-    children: dict[str, Conversation] = {}
+def newest_over(server_of_all: RunningServer) -> Iterator[Callable[..., Conversation]]:
+    """A child of the newest release, or of the one that comes next, for each transport."""
+    children: dict[tuple[str, str], Conversation] = {}
     with ExitStack() as stack:
         first = stack.enter_context(Conversation(NEWEST, server_of_all.address))
         first.ask("connect", client="root")
         token = first.ask("token", client="root", name="for-the-tests")
 
-        def child(scheme: str) -> Conversation:
-            if scheme not in children:
-                made = Conversation(NEWEST, place_of(server_of_all, scheme), token)
-                children[scheme] = stack.enter_context(made)
-            return children[scheme]
+        def child(scheme: str, release: str = NEWEST) -> Conversation:
+            if (scheme, release) not in children:
+                made = Conversation(release, place_of(server_of_all, scheme), token)
+                children[scheme, release] = stack.enter_context(made)
+            return children[scheme, release]
 
         yield child
 
 
 CASES = [
-    pytest.param(scheme, scenario.name, id=f"{transport}-{scenario.name}")
+    pytest.param(scheme, release, scenario.name, id=f"{transport}-{release}-{scenario.name}")
+    for release in (NEWEST, PREVIEW)
     for scheme, transport in SCHEMES.items()
-    for scenario in scenarios_of(NEWEST)
+    for scenario in scenarios_of(release)
     if scenario.name not in ABOUT_TCP and (scheme, scenario.name) not in IMPOSSIBLE
 ]
 
 
-@pytest.mark.parametrize(("scheme", "name"), CASES)
-def test_scenario_with_the_newest_release(newest_over: Callable[[str], Conversation], scheme: str, name: str) -> None:
-    newest_over(scheme).ask("run", scenario=name)
+@pytest.mark.parametrize(("scheme", "release", "name"), CASES)
+def test_scenario_with_the_newest_releases(
+    newest_over: Callable[..., Conversation], scheme: str, release: str, name: str
+) -> None:
+    newest_over(scheme, release).ask("run", scenario=name)
 
 
 def exchange(child: Conversation, name: str, options: str) -> None:
@@ -100,13 +104,13 @@ def test_websocket_with_older_releases(server_of_all: RunningServer, release: st
         exchange(child, f"websocket-{release}", "?heartbeat_interval=1s")
 
 
-@pytest.mark.parametrize("release", [*RELEASES, NEWEST])
+@pytest.mark.parametrize("release", [*RELEASES, NEWEST, PREVIEW])
 def test_websocket_on_the_port_of_http(server_of_all: RunningServer, release: str) -> None:
     with Conversation(release, f"iggy+ws://{server_of_all.address_of('http')}") as child:
         exchange(child, f"upgraded-{release}", "?heartbeat_interval=1s")
 
 
-@pytest.mark.parametrize("release", [*RELEASES, NEWEST])
+@pytest.mark.parametrize("release", [*RELEASES, NEWEST, PREVIEW])
 def test_websocket_with_tls(tmp_path: Path, release: str) -> None:
     with RunningServer(tmp_path, settings=SETTINGS | {"websocket.tls.enabled": "true"}) as server:
         host, port = server.address_of("websocket").split(":")
