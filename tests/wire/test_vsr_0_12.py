@@ -15,6 +15,7 @@ from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition
 from courser.model.topic_options import COMPRESSIONS, TopicOptions
 from courser.records.batch import NewMessage, build_batch, encode_batch
+from courser.wire.codec import Cancellation, Deferral
 from courser.wire.vsr import VsrCodec
 from courser.wire.writing import identifier, text8
 from tests.wire.vsr_0_12 import UPDATE, VERSIONS, Client12, check_header, register
@@ -524,3 +525,50 @@ def test_options_are_described_with_what_may_be_done_with_them(scope: int) -> No
         position += 4 + text_size
     assert found == DESCRIBED[scope]
     assert position == len(body)
+
+
+# --- malformed requests -------------------------------------------------------------------------------
+
+WAITS = struct.pack("<QIIQ", 0, 1, 1024, 2_000_000)
+FETCH = b"\1" + identifier("c1") + PLACE + struct.pack("<QQIIIBI", 0, 2_000_000, 1, 10, 1024, 0, 1)
+NEW_REQUESTS = [
+    (2, 100, POLL),
+    (2, 105, PLACE + u32(0)),
+    (2, 106, POLL + WAITS),
+    (2, 109, FETCH + struct.pack("<IBQIQQ", 0, 5, 0, 1024, 13, 0)),
+    (2, 120, b"\1" + identifier("c") + PLACE + b"\1" + u32(1)),
+    (UPDATE, 0, RENAME),
+    (UPDATE, 0, update(1, DAY, reset=("max_topic_size",))),
+    (UPDATE, 0, update(3, entry("status", 2, b"active"))),
+    (128, 0, text8("s") + entry("encryption_key", 1, bytes(32))),
+    (132, 0, identifier("s") + u32(3) + text8("t") + entry("durability", 2, b"persisted")),
+    (160, 0, send_body()),
+    (161, 0, b"\1" + identifier("c") + PLACE + b"\1" + u32(1) + u64(2) + b"\1"),
+]
+
+
+def check_is_answered(client: Client12, request: bytes) -> None:
+    """Understood, or answered with something that the client can read, or the connection is closed."""
+    incoming = client.codec.decode(memoryview(request), is_logged_in=True)
+    if incoming.answer is None:
+        assert incoming.command is not None or isinstance(incoming, Deferral | Cancellation)
+    elif not incoming.closes:
+        check_header(request, b"".join(incoming.answer))
+
+
+@pytest.mark.parametrize(("operation", "code", "body"), NEW_REQUESTS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nothing_malformed_is_left_unanswered(version: int, operation: int, code: int, body: bytes) -> None:
+    client = Client12(version)
+    for length in range(len(body)):
+        check_is_answered(client, client.request(operation, body[:length], code=code))
+    for position in range(len(body)):
+        for change in (0x01, 0x80, 0xFF):
+            changed = bytearray(body)
+            changed[position] ^= change
+            check_is_answered(client, client.request(operation, bytes(changed), code=code))
+    for position in range(64, 256):
+        for value in (0, 1, 13, 128, 255):
+            header = bytearray(client.request(operation, body, code=code))
+            header[position] = value
+            check_is_answered(client, bytes(header))
