@@ -119,7 +119,7 @@ def test_every_topic_can_be_used_over_http(shared_server: RunningServer) -> None
         assert [message["payload"] for message in found["messages"]] == ["aGVsbG8="]
 
 
-@pytest.mark.parametrize("release", [pytest.param("0.8.0", marks=pytest.mark.slow), "0.9.0"])
+@pytest.mark.parametrize("release", [pytest.param("0.8.0", marks=pytest.mark.slow), "0.9.0", "0.9.1.dev5"])
 def test_sdks_use_topics_of_every_process(shared_server: RunningServer, release: str) -> None:
     with Conversation(release, shared_server.address) as child:
         child.ask("connect", client="own")

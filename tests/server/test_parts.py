@@ -1,7 +1,9 @@
 """The small parts of the server: which codec, how many connections, which signals, which files."""
 
 import asyncio
+import logging
 import os
+import pickle
 import resource
 import signal
 import stat
@@ -23,7 +25,7 @@ from courser.model.messaging import Transport
 from courser.model.setting_kinds import Address
 from courser.records.classic import Dialect
 from courser.server.allocator import find_trim
-from courser.server.codecs import CodecChooser
+from courser.server.codecs import CodecChooser, CodecMoves
 from courser.server.configuration.loading import load
 from courser.server.proven_dialects import ProvenDialects
 from courser.server.server import masked_configuration, write_certificate, write_configuration
@@ -34,6 +36,7 @@ from courser.transports.settings import ConnectionSettings
 from courser.wire.classic import ClassicCodec
 from courser.wire.codec import FrameRefused, Incoming
 from courser.wire.vsr import VsrCodec
+from tests.wire.vsr_0_12 import register
 
 CLASSIC_PING = bytes.fromhex("0400000001000000")
 
@@ -68,6 +71,32 @@ def test_the_first_bytes_decide(proven: ProvenDialects) -> None:
     assert isinstance(choose(memoryview(bytes(256))), VsrCodec)
     with pytest.raises(FrameRefused):
         choose(memoryview(b"GET / HTTP/1.1\r\n"))
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (13 << 10, "127.0.0.1:1: the client ('rust-sdk 0.11.1-edge.5') speaks protocol 0.13.0, which is not supported"),
+        ((12 << 10) + 3, "speaks protocol 0.12.3, which is served as 0.12.2, the last one that is known"),
+    ],
+)
+def test_an_unknown_protocol_is_one_line_in_the_log(
+    proven: ProvenDialects, caplog: pytest.LogCaptureFixture, version: int, said: str
+) -> None:
+    request = memoryview(register(version))
+    codec = chooser(proven).choose(request, SESSION)
+    assert codec is not None
+    with caplog.at_level(logging.WARNING):
+        codec.decode(request, is_logged_in=False)
+    (line,) = caplog.messages
+    assert said in line
+    # As after a move to another process, it still knows how its client speaks.
+    moves = CodecMoves(chooser(proven))
+    assert isinstance(codec, VsrCodec)
+    facts = pickle.loads(pickle.dumps(moves.pack(codec)))
+    moved = moves.unpack(facts, SESSION)
+    assert isinstance(moved, VsrCodec)
+    assert moved.facts[0] == codec.facts[0]
 
 
 def test_each_connection_has_its_own(proven: ProvenDialects) -> None:
