@@ -111,11 +111,15 @@ class Wire:
         self.flow = "open"
         self.is_finished = False
         self.is_closed = False
+        self.acknowledged_count = 0
 
     def send(self, buffers: Sequence[Buffer]) -> bool:
         for buffer in buffers:
             self.sent += buffer
         return not self.is_stuck
+
+    def acknowledge(self) -> None:
+        self.acknowledged_count += 1
 
     def pause(self) -> None:
         assert self.flow == "open"

@@ -13,6 +13,7 @@ async def test_requests_behind_a_read_that_waits_are_answered_at_once() -> None:
     peer = Peer()
     peer.receive(frame(b"@1 one") + frame(b"next"))
     assert peer.wire.sent == b"<next>"
+    assert peer.wire.acknowledged_count == 1, "no reply does so soon"
     await arrive(peer, b"one")
     assert peer.wire.sent == b"<next><one>"
 
@@ -21,6 +22,7 @@ async def test_a_read_that_has_nothing_to_wait_for_is_answered_at_once() -> None
     peer = Peer()
     peer.receive(frame(b"@1 there") + frame(b"next"))
     assert peer.wire.sent == b"<there><next>"
+    assert peer.wire.acknowledged_count == 0
 
 
 async def test_reads_are_answered_in_the_order_in_which_they_become_ready() -> None:

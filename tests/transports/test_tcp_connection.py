@@ -1,6 +1,8 @@
 """A TCP connection between its event loop and the session loop, with the event loop's side played by the test."""
 
 import asyncio
+import socket
+from types import SimpleNamespace
 from typing import Any, cast
 
 from courser.broker.access.sessions import Session
@@ -17,6 +19,8 @@ class Kernel:
         self.sent = bytearray()
         self.unsent = bytearray()
         self.is_stuck = False
+        self.options: list[tuple[int, int, int]] = []
+        """Those of the socket that were set."""
         self.connection: TcpConnection | None = None
         self._is_closing = False
 
@@ -41,7 +45,7 @@ class Kernel:
         pass
 
     def get_extra_info(self, name: str) -> Any:
-        return None
+        return SimpleNamespace(setsockopt=lambda *option: self.options.append(option)) if name == "socket" else None
 
     def is_closing(self) -> bool:
         return self._is_closing
@@ -107,3 +111,13 @@ async def test_a_reply_to_a_client_that_has_gone_waits_for_nobody() -> None:
         assert server.memory.ledger.size == 0
         assert connection.loop is not None
         assert connection.loop.unsent_since is None
+
+
+async def test_a_request_whose_reply_comes_later_is_acknowledged_at_once() -> None:
+    async with serving() as server:
+        connection, kernel = connected(server)
+        connection.acknowledge()
+        assert kernel.options == [(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)]
+        kernel.close()
+        connection.acknowledge()
+        assert len(kernel.options) == 1, "nobody is left"

@@ -149,6 +149,9 @@ class _ServerEnd:
         self._pipe.answer(buffers)
         return True
 
+    def acknowledge(self) -> None:
+        """The client knows that what it has sent has come."""
+
     def pause(self) -> None:
         """Receive nothing more for now."""
         self._pipe.pause(is_paused=True)

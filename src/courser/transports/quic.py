@@ -368,6 +368,9 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
             return 0
         return self._rest_size + self._quic.get_send_buffer_size(self._reply_stream)
 
+    def acknowledge(self) -> None:
+        """The library does so in time."""
+
     def pause(self) -> None:
         """Pass nothing more on for now."""
         self._is_held = True

@@ -65,6 +65,9 @@ class SessionTransport(Protocol):
     def send(self, buffers: Sequence[Buffer]) -> bool:
         """Send bytes. False: not all of them are with the kernel yet, and ``SessionLoop.sent`` will be called."""
 
+    def acknowledge(self) -> None:
+        """Confirm now that the bytes of a request have come: its reply, which would do so, comes much later."""
+
     def pause(self) -> None:
         """Receive nothing more for now."""
 
@@ -377,6 +380,7 @@ class SessionLoop:
         read = ParkedRead(codec, deferral, waiting)
         self._parked.add(read)
         self._left_line(deferral.number)
+        self._link.acknowledge()
         waiting.future.add_done_callback(partial(self._come_back, read))
         self._send(deferral, ())
 

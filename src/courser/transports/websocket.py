@@ -267,6 +267,10 @@ class WebSocketLayer:
         self._carrier.send((control_frame(Opcode.PING, b""),))
         return True
 
+    def acknowledge(self) -> None:
+        """Confirm now what has come."""
+        self._carrier.acknowledge()
+
     def pause(self) -> None:
         """Pass nothing more on for now."""
         self._is_held = True
