@@ -119,6 +119,18 @@ def test_every_topic_can_be_used_over_http(shared_server: RunningServer) -> None
         assert [message["payload"] for message in found["messages"]] == ["aGVsbG8="]
 
 
+def test_the_changes_of_the_metadata_are_the_same_whichever_process_is_asked(shared_server: RunningServer) -> None:
+    login = {"username": "iggy", "password": "iggy"}
+    token = ask(shared_server, "POST", "/users/login", login)["access_token"]["token"]
+    latest = ask(shared_server, "GET", "/metadata/changes?from=latest", None, token)["next"]
+    ask(shared_server, "POST", "/streams", {"name": "changed"}, token)
+    # Each request has a connection of its own.
+    path = f"/metadata/changes?after={latest}&groups=streams"
+    pages = [ask(shared_server, "GET", path, None, token) for _ in range(4 * PROCESS_COUNT)]
+    assert [record["name"] for record in pages[0]["records"]] == ["changed"]
+    assert pages == pages[:1] * len(pages)
+
+
 @pytest.mark.parametrize("release", [pytest.param("0.8.0", marks=pytest.mark.slow), "0.9.0", "0.9.1.dev5"])
 def test_sdks_use_topics_of_every_process(shared_server: RunningServer, release: str) -> None:
     with Conversation(release, shared_server.address) as child:

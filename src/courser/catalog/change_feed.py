@@ -4,6 +4,7 @@ The feed begins after the last change that a snapshot covered at the start, beca
 Later snapshots do not shorten it. It is kept in memory alone.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
@@ -244,23 +245,30 @@ def _record_of(state: CatalogState, change: changes.AnyChange, created: Created)
 
 
 def _keys(state: CatalogState, group: ChangeGroup, after: f.ItemKey) -> Iterator[tuple[Any, ...]]:
-    """The keys of all items of a group, in order; those of streams before ``after`` are left out."""
-    streams = [number for number in sorted(state.streams) if (number,) >= after[:1]]
+    """The keys of all items of a group from about ``after`` on, in order. There may be very many topics before it."""
     match group:
         case ChangeGroup.STREAMS:
-            yield from ((number,) for number in streams)
-        case ChangeGroup.TOPICS | ChangeGroup.PARTITIONS:
-            yield from ((number, topic_id) for number in streams for topic_id in sorted(state.streams[number].topics))
-        case ChangeGroup.CONSUMER_GROUPS:
-            for number, topic_id in _keys(state, ChangeGroup.TOPICS, after):
-                groups = state.streams[number].topics[topic_id].groups
-                yield from ((number, topic_id, group_id) for group_id in sorted(groups))
+            yield from ((number,) for number in sorted(state.streams))
+        case ChangeGroup.TOPICS | ChangeGroup.PARTITIONS | ChangeGroup.CONSUMER_GROUPS:
+            has_groups = group is ChangeGroup.CONSUMER_GROUPS
+            for number in sorted(state.streams):
+                if (number,) < after[:1]:
+                    continue
+                topics = state.streams[number].topics
+                if has_groups:
+                    # Most topics have none, and there may be very many topics.
+                    topics = {topic_id: topic for topic_id, topic in topics.items() if topic.groups}
+                ids = sorted(topics)
+                for topic_id in ids[bisect_left(ids, after[1]) if (number,) == after[:1] else 0 :]:
+                    if has_groups:
+                        yield from ((number, topic_id, group_id) for group_id in sorted(topics[topic_id].groups))
+                    else:
+                        yield number, topic_id
         case ChangeGroup.USERS:
             yield from ((user_id,) for user_id in sorted(state.users))
         case ChangeGroup.PERSONAL_ACCESS_TOKENS:
-            yield from (
-                (user_id, name) for user_id in sorted(state.users) for name in sorted(state.users[user_id].tokens)
-            )
+            for user_id in sorted(state.users):
+                yield from ((user_id, name) for name in sorted(state.users[user_id].tokens))
 
 
 def _item(state: CatalogState, group: ChangeGroup, key: tuple[Any, ...]) -> ChangeBody:
