@@ -189,7 +189,7 @@ def _cluster(metadata: r.ClusterMetadata) -> v.ClusterView:
 
 def _node(node: r.Node) -> v.NodeView:
     endpoints = v.EndpointsView(node.tcp_port, node.quic_port, node.http_port, node.websocket_port)
-    return v.NodeView(node.name, node.ip, endpoints, "leader", "healthy")
+    return v.NodeView(0, node.name, node.ip, endpoints, "leader", "healthy")
 
 
 def _option(option: r.OptionDescription) -> v.OptionView:

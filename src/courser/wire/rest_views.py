@@ -205,6 +205,8 @@ STATS_NAMES = {
     "server_version": "iggy_server_version",
     "server_semver": "iggy_server_semver",
     "group_count": "consumer_groups_count",
+    "open_file_count": "open_files_count",
+    "open_file_limit": "open_files_limit",
 } | {
     f"{noun}_count": f"{noun}s_count"
     for noun in ["stream", "topic", "partition", "segment", "message", "client", "thread"]
@@ -251,6 +253,8 @@ class EndpointsView(msgspec.Struct):
 class NodeView(msgspec.Struct):
     """Where a server listens."""
 
+    replica_id: int
+    """For SDK 0.10; there is one."""
     name: str
     ip: str
     endpoints: EndpointsView
