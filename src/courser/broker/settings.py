@@ -161,7 +161,7 @@ class BrokerSettings:
         "how long to keep staged messages that are neither added to nor published",
     )
     topic_defaults: TopicOptions = USUAL_TOPIC_OPTIONS
-    """Default options of topics. No field is None."""
+    """Default options of topics. None: the option has no default."""
     saver_enforce_fsync: bool | None = setting(
         "message_saver.enforce_fsync",
         kinds.OPTIONAL_BOOL,

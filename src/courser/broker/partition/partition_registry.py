@@ -70,7 +70,7 @@ class OpenTopic:
         self.stream_id = stream_id
         self.topic_id = topic_id
         self.effective = effective
-        """What holds for the topic: no field is None."""
+        """What holds for the topic. None: an option without a default is not set."""
         self.partitions: list[Partition] = []
         """By number, from 0 on without a gap."""
         self.turn = 0

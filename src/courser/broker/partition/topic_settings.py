@@ -57,7 +57,7 @@ def merged_options(
 
 @lru_cache(_KNOWN_COUNT_MAX)
 def effective_options(options: TopicOptions, defaults: TopicOptions) -> TopicOptions:
-    """The effective options: no field is None that has a default."""
+    """The options that hold for a topic: its own, else the defaults."""
     unset = {name: getattr(defaults, name) for name in TopicOptions.__struct_fields__ if getattr(options, name) is None}
     if options.compression == NO_COMPRESSION:
         # SDKs always name an algorithm, and this one if their caller named none.
