@@ -85,7 +85,8 @@ async def test_every_message_once_and_in_order(tmp_path: Path, seed: int, rounds
             clients = [await stack.enter_async_context(courser.connect(url)) for _ in range(4)]
             await clients[0].create_stream("shop")
             await clients[0].create_topic(PLACE, partitions_count=PARTITION_COUNT)
-            options = {"batch_count": 7, "linger": 0.0, "delivery_timeout": PATIENCE}
+            # A small buffer: messages do not wait in it for longer than they may take.
+            options = {"batch_count": 7, "linger": 0.0, "buffer_size": 16 * 1024, "delivery_timeout": PATIENCE}
             producers = [client.producer(PLACE, **options) for client in clients]  # type: ignore[arg-type]
             senders = [
                 Sender("balanced", clients[0], producers[0]),
@@ -93,8 +94,10 @@ async def test_every_message_once_and_in_order(tmp_path: Path, seed: int, rounds
                 Sender("named", clients[2], producers[2], partition=1),
                 Sender("other", clients[3], producers[3], partition=1),
             ]
-            work = [asyncio.create_task(sender.run()) for sender in senders]
-            async with asyncio.timeout(PATIENCE * rounds):
+            # A producer that fails ends the rounds.
+            async with asyncio.timeout(PATIENCE * rounds), asyncio.TaskGroup() as group:
+                for sender in senders:
+                    group.create_task(sender.run())
                 for _ in range(rounds):
                     for _ in range(CUTS_PER_KILL):
                         await asyncio.gather(*(sender.progress() for sender in senders))
@@ -103,7 +106,6 @@ async def test_every_message_once_and_in_order(tmp_path: Path, seed: int, rounds
                     await asyncio.gather(*(sender.progress() for sender in senders))
                     server.kill()
                     server.start()
-            for sender in senders:
-                sender.is_over = True
-            await asyncio.gather(*work)
+                for sender in senders:
+                    sender.is_over = True
             await check(clients[0], senders)
