@@ -67,7 +67,7 @@ def open_archive_store(settings: StoreSettings, file_system: FileSystem, nonce: 
     return open_store(settings, file_system, nonce)
 
 
-def make_place(settings: StoreSettings) -> None:
+def make_store_directory(settings: StoreSettings) -> None:
     """Make the directory of a store, for a server that has no archive yet.
 
     Never later: if it is missing then, its disk is not mounted. Raises ``StoreRefused``.

@@ -46,7 +46,7 @@ class Dispatcher:
         self._metrics = metrics = broker.request_metrics
         rows = (*c.COMMANDS, *c.INTERNAL_COMMANDS)
         assert HANDLERS.keys() == {row.kind for row in rows}, "every command has one handler"
-        self._routes = {
+        self._entries = {
             kind: (
                 audited(handler) if kind.row.is_audited else handler,
                 kind.row.is_public,
@@ -54,6 +54,7 @@ class Dispatcher:
             )
             for kind, handler in HANDLERS.items()
         }
+        """By command: its handler, whether it needs no login, and how long it takes."""
 
     async def dispatch(self, session: Session, command: c.Command) -> Reply | None:
         """Carry out a command, for those who can wait.
@@ -79,7 +80,7 @@ class Dispatcher:
             # Without the traceback of the last time: each raise would make it longer.
             raise session.ended.with_traceback(None)
         session.request_count += 1
-        handler, is_public, durations = self._routes[type(command)]
+        handler, is_public, durations = self._entries[type(command)]
         try:
             if not is_public:
                 user = None if session.user_id is None else self._users.get(session.user_id)

@@ -194,7 +194,7 @@ class Connections:
     def __iter__(self) -> Iterator[Connection]:
         return iter(tuple(self._open))
 
-    def make_place(self, host: str) -> bool:
+    def admit(self, host: str) -> bool:
         """Whether another connection is admitted. If all slots are taken, a stranger is closed."""
         if self._all_gone is None and (self._has_room() or self._make_room()):
             return True

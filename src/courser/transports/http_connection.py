@@ -256,7 +256,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not self.has_begun:
             # Without TLS, it has no place yet.
             self.host = str(peer[0]) if peer else "unknown"
-            if not self._connections.make_place(self.host):
+            if not self._connections.admit(self.host):
                 transport.write(_TURNED_AWAY)
                 transport.close()
                 return

@@ -179,7 +179,7 @@ class QuicClient(ReplyProgress, QuicConnectionProtocol):
     def _ask_for_place(self, address: Any) -> bool:
         host, port = address[:2]
         connections = self._shared.connections
-        if not self._is_welcome or not connections.make_place(host):
+        if not self._is_welcome or not connections.admit(host):
             self._is_over = True
             self._connection_terminated_handler()
             return False

@@ -1,4 +1,4 @@
-"""How fast a client reads its reply, whatever carries it."""
+"""What connections of all binary transports have in common: an end, and how fast the client reads its reply."""
 
 from abc import ABC, abstractmethod
 
@@ -9,7 +9,7 @@ from courser.transports.settings import ConnectionSettings
 
 
 class ReplyProgress(ABC):
-    """A connection that knows how much of its reply is unsent."""
+    """A connection that knows how much of its reply is unsent. TCP, TLS and QUIC connections inherit from it."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.loop: Conversation | None = None

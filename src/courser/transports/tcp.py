@@ -103,7 +103,7 @@ class TcpListener:
     def let_in(self, connection: TcpConnection, transport: asyncio.Transport) -> Session | None:
         """Open the session of a connection that this listener has accepted; None if it has no place."""
         if self._tls is None:
-            if self._door is None or not self._connections.make_place(_peer_of(transport)[0]):
+            if self._door is None or not self._connections.admit(_peer_of(transport)[0]):
                 return None
         elif connection.is_aborted:
             # It was closed just as its handshake completed.

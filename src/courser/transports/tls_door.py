@@ -93,7 +93,7 @@ class TlsDoor:
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
             host = _host_of(accepted)
-            if self._connections.make_place(host):
+            if self._connections.admit(host):
                 connection = self._make_connection()
                 connection.host = host
                 # Set before the handshake starts: the connection may be closed at any time if its slot is needed.

@@ -22,7 +22,7 @@ from typing import TypeAlias, TypeVar
 from courser.archive.claiming import ArchiveState, read_state, write_state
 from courser.archive.errors import ArchiveFailure, ArchiveGone, ArchiveInterrupted, ArchiveTakenOver, StoreRefused
 from courser.archive.manifest_writer import ArchiveCounters
-from courser.archive.reader import ArchiveReader, make_place
+from courser.archive.reader import ArchiveReader, make_store_directory
 from courser.archive.root_writer import RootWriter
 from courser.archive.settings import ArchiveMoment, ArchiveSettings
 from courser.archive.store import Store
@@ -90,7 +90,7 @@ class Archiver:
         state = self._state(draw)
         try:
             if store is None and (settings.take_over or not state.epoch):
-                make_place(settings.store)
+                make_store_directory(settings.store)
         except StoreRefused as refusal:
             raise StartRefused(data.path, str(refusal), "check data_maintenance.archiver") from refusal
         self.share = ArchiveShare(

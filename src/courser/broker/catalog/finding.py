@@ -72,7 +72,10 @@ class Finder:
     # --- what is found for every message ---
 
     def address(self, session: Session, command: NamesTopic) -> TopicAddress:
-        """The topic of a command that deals with messages. Producers and consumers name the same one over and over."""
+        """The address of a command's topic, whose user may carry it out there.
+
+        It is remembered until metadata changes: producers and consumers name the same topic over and over.
+        """
         if self._version != self._catalog.version:
             self._known.clear()
             self._version = self._catalog.version
@@ -88,6 +91,7 @@ class Finder:
         if address not in self._partitions.topics and self._partitions.owns(*address):
             # Its creation is not acknowledged yet, or the disk refused to create its directories.
             raise CommandRejected(ErrorCode.TOPIC_NOT_FOUND, f"topic {command.topic!r} is still being created")
+        # Whatever else the command names must exist, too, before its permission is checked.
         consumer = getattr(command, "consumer", None)
         if isinstance(consumer, Consumer) and consumer.kind is ConsumerKind.GROUP:
             find_group(topic, consumer.identifier)

@@ -80,7 +80,7 @@ class Sends:
         topic = self._partitions.topics.get(address) or self._partitions.at(address)
         partitioning, batches = command.partitioning, command.batches
         if type(partitioning) is not ToPartition or topic.size_limit is not None or len(batches) != 1:
-            return attempt(self._append_prepared(topic, command))
+            return attempt(self._append_in_steps(topic, command))
         partition_id = partitioning.partition_id
         partition = topic.partition(partition_id)
         if command.incarnation:
@@ -98,7 +98,7 @@ class Sends:
         if (refusal := self._disk_watch.refusal) is not None:
             raise CommandRejected(ErrorCode.DISK_FULL, refusal)
 
-    async def _append_prepared(self, topic: OpenTopic, command: SendMessages) -> Sent:
+    async def _append_in_steps(self, topic: OpenTopic, command: SendMessages) -> Sent:
         """Append what needs something done first: a partition chosen, a key added, room made."""
         partitioning, batches = command.partitioning, command.batches
         if type(partitioning) is not ToPartition and any(batch.producer is not None for batch in batches):

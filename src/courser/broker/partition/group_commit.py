@@ -45,7 +45,7 @@ class GroupCommit:
     # --- sends ---
 
     def is_within_bounds(self) -> bool:
-        """Whether the last write may be acknowledged before it is synced, at level `bounded`."""
+        """At `bounded`, count the last write and start a sync that is due. Whether it may be acknowledged now."""
         marks, now, acknowledgements = self._log.marks, self._clock.monotonic(), self._acknowledgements
         if acknowledgements.is_free(marks.written, now):
             return True

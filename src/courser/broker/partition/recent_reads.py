@@ -27,7 +27,8 @@ _FOLLOWED_COUNT = 8
 """Results in a row that are kept without anybody asking for them again, before a partition counts as having one
 reader."""
 
-_Place = tuple[Partition, Question]
+_Reading = tuple[Partition, Question]
+"""What was read: where, and what was asked for."""
 
 
 @dataclass(slots=True)
@@ -59,7 +60,7 @@ class RecentReads:
 
     def __init__(self, buffers: ReadBuffers) -> None:
         self._buffers = buffers
-        self._kept: dict[_Place, _Kept] = {}
+        self._kept: dict[_Reading, _Kept] = {}
         """The oldest first."""
         self._held_size = 0
         self._held_size_max = min(_HELD_SIZE_MAX, buffers.ledger.size_max // _HELD_PART)
@@ -102,8 +103,8 @@ class RecentReads:
             partition.reader.followed_count = _FOLLOWED_COUNT
         partition.reader.last_read = asked
 
-    def _keep(self, session: Session, place: _Place, result: ReadResult, visible_end: int) -> None:
-        if place in self._kept:
+    def _keep(self, session: Session, reading: _Reading, result: ReadResult, visible_end: int) -> None:
+        if reading in self._kept:
             # Read by two at the same time, each in a thread.
             return
         buffer = self._buffers.hold(session)
@@ -113,25 +114,25 @@ class RecentReads:
             # A small result in a large buffer that was used before: it would push out all others, and then itself.
             self._buffers.release(buffer)
             return
-        self._kept[place] = _Kept(result, session.client_id, buffer, visible_end)
+        self._kept[reading] = _Kept(result, session.client_id, buffer, visible_end)
         self._held_size += buffer.capacity
         while self._held_size > self._held_size_max:
             self._let_go(next(iter(self._kept)))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_HOLD_TIME, self._look)
 
-    def _let_go(self, place: _Place) -> None:
-        buffer = self._kept.pop(place).buffer
+    def _let_go(self, reading: _Reading) -> None:
+        buffer = self._kept.pop(reading).buffer
         self._held_size -= buffer.capacity
         self._buffers.release(buffer)
 
     def _look(self) -> None:
         """Let go of what nobody asked for since the last look."""
         self._timer = None
-        for place, kept in list(self._kept.items()):
+        for reading, kept in list(self._kept.items()):
             if kept.is_used:
                 kept.is_used = False
             else:
-                self._let_go(place)
+                self._let_go(reading)
         if self._kept:
             self._timer = asyncio.get_running_loop().call_later(_HOLD_TIME, self._look)
