@@ -61,7 +61,7 @@ engine-demo: $(RUNTIME)  ## show what the log engine survives: a kill, a flipped
 
 .PHONY: demo
 demo: $(RUNTIME)  ## a pipeline on Spark, from orders to a lake; installs pyspark, and a Java if there is none
-	$(BIN)/courser demo $(ARGS)
+	$(BIN)/courser demo --install $(ARGS)
 
 # Programs of Debian that tests use, each named like its package. Without one of them, its tests are skipped and say so.
 PROGRAMS := chromium-headless-shell
@@ -103,8 +103,24 @@ test-processes: export COURSER_TEST_PROCESSES ?= 4
 test-processes: $(DEVELOPMENT)  ## tests of a running server, with several processes (COURSER_TEST_PROCESSES=... for another number)
 	$(PYTHON) -m pytest -n $(JOBS) -m "$(USUAL)" $(ARGS) $(WITH_PROCESSES)
 
+# What works on every release of Spark, on all of them, each in an environment of its own. `make test` has the newest.
+SPARKS ?= 4.0 4.1 4.2 4.3
+SPARK_TESTS := $(SPARKS:%=test-spark-%)
+SPARK_PACKAGES := duckdb hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist
+.PHONY: test-sparks $(SPARK_TESTS)
+test-sparks: $(SPARK_TESTS)  ## reads, writes, streams and pipelines on every Spark that Courser supports (SPARKS=4.0 for one)
+
+$(SPARKS:%=.venv-sparks/%/.installed): .venv-sparks/%/.installed: pyproject.toml $(COMPILED)
+	"$(PYTHON3)" -m venv --clear .venv-sparks/$*
+	.venv-sparks/$*/bin/python -m pip --disable-pip-version-check install --quiet \
+		--editable '.[compression,java,lake,spark]' 'pyspark==$*.*' $(SPARK_PACKAGES)
+	@touch $@
+
+$(SPARK_TESTS): test-spark-%: .venv-sparks/%/.installed
+	.venv-sparks/$*/bin/python -m pytest $(ARGS) tests/spark/test_every_spark.py tests/spark/test_releases.py
+
 # What `make test` leaves out, in parts of at most 80 minutes on two cores. The nightly workflow runs one job for each.
-NIGHTLY := slow properties processes crashes power chaos soak sanitize languages stores release deployment
+NIGHTLY := slow properties processes sparks crashes power chaos soak sanitize languages stores release deployment
 PART ?=
 .PHONY: nightly
 nightly:  ## all that `make test` leaves out, part by part (PART=... for one of them)
@@ -113,13 +129,14 @@ nightly:  ## all that `make test` leaves out, part by part (PART=... for one of 
 	[ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .PHONY: nightly-slow nightly-properties nightly-processes nightly-crashes nightly-power nightly-chaos nightly-soak
-.PHONY: nightly-sanitize nightly-languages nightly-stores nightly-release nightly-deployment
+.PHONY: nightly-sparks nightly-sanitize nightly-languages nightly-stores nightly-release nightly-deployment
 nightly-slow nightly-properties: export COURSER_SEED ?= random
 nightly-slow: $(DEVELOPMENT) programs
 	$(PYTHON) -m pytest -n 2 -m "slow and not root and not languages and not release and not tools" $(ARGS)
 nightly-properties: $(DEVELOPMENT)
 	$(PYTHON) -m pytest -n 2 -m "$(USUAL)" --hypothesis-profile=long $(ARGS) $$(grep -rlE "^(import|from) hypothesis" tests --include="test_*.py")
 nightly-processes: test-processes
+nightly-sparks: test-sparks
 nightly-crashes: ROUNDS = 200000
 nightly-crashes: crash-rounds
 nightly-power: power-cuts
@@ -262,7 +279,7 @@ bench-peers: $(DEVELOPMENT)  ## compare with other servers, or an older checkout
 
 .PHONY: clean
 clean:  ## remove .venv and everything that was generated
-	rm -rf $(VENV) htmlcov .venv-sdks .languages build dist .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) htmlcov .venv-sdks .venv-sparks .languages build dist .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests tools $(wildcard benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the environment ----------------------------------------------------------------------------------

@@ -270,7 +270,8 @@ def _exports(bench: Bench, spark: "SparkSession", server: PrivateServer, topic: 
 def _decoding(bench: Bench, shape: Shape) -> Row:
     """Stored batches into record batches, on one core, without Spark."""
     from courser.spark.decoding import Decoder  # noqa: PLC0415
-    from courser.spark.schema import arrow_schema, default_schema  # noqa: PLC0415
+    from courser.spark.releases import arrow_schema  # noqa: PLC0415
+    from courser.spark.schema import default_schema  # noqa: PLC0415
 
     records = memoryview(b"".join(wire_batches(shape, bench.scale.message_count, 2)))
     schema = arrow_schema(default_schema("native", include_headers=False))

@@ -18,7 +18,8 @@ from courser.records.message_keys import KEY_HEADER
 from courser.records.user_headers import HeaderKind, UserHeader, build_user_headers
 from courser.spark.decoding import ROW_COUNT_MAX, Decoder
 from courser.spark.errors import ReadFailed
-from courser.spark.schema import arrow_schema, default_schema
+from courser.spark.releases import arrow_schema
+from courser.spark.schema import default_schema
 
 EVERYTHING = arrow_schema(default_schema("native", include_headers=True))
 KAFKA = arrow_schema(default_schema("kafka", include_headers=True))
@@ -162,7 +163,8 @@ def test_a_task_does_not_load_pandas() -> None:
 import sys
 from courser.records.batch import NewMessage, build_batch, encode_batch
 from courser.spark.decoding import Decoder
-from courser.spark.schema import arrow_schema, default_schema
+from courser.spark.releases import arrow_schema
+from courser.spark.schema import default_schema
 for sizes in ([10, 10], [10, 20]):
     batch = build_batch([NewMessage(bytes(size)) for size in sizes])
     records = memoryview(encode_batch(batch, partition_id=0, base_offset=0, base_timestamp=1))

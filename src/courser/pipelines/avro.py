@@ -146,11 +146,12 @@ class AvroDecoder:
         """Yields one output batch per input batch."""
         import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 -- optional
         from fastavro import parse_schema  # noqa: PLC0415
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
         from pyspark.sql.types import StructType  # noqa: PLC0415
 
+        from courser.spark.releases import arrow_schema  # noqa: PLC0415 -- needs pyspark
+
         parsed = parse_schema(json.loads(self._schema))
-        schema = to_arrow_schema(StructType.fromJson(json.loads(self._columns)), timezone="UTC")
+        schema = arrow_schema(StructType.fromJson(json.loads(self._columns)))
         for batch in batches:
             rows, reasons = _decode(batch.column("_payload").to_pylist(), parsed)
             arrays = []

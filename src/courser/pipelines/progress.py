@@ -20,6 +20,7 @@ class QueryProgress:
     ends: Mapping[str, int] = field(default_factory=dict)
     """The next offset by partition."""
     lag: Mapping[str, int] = field(default_factory=dict)
+    """Empty before Spark 4.2, which does not ask sources for their newest offsets."""
     lost: int = 0
     bad_rows: int = 0
     watermark: str | None = None
@@ -45,7 +46,7 @@ def parse_progress(record: Mapping[str, Any]) -> QueryProgress:
         milliseconds=durations.get("triggerExecution", 0),
         milliseconds_by_part={name: value for name, value in durations.items() if name != "triggerExecution"},
         ends=end.next,
-        lag={part: max(0, head - end.next.get(part, 0)) for part, head in (latest or end).next.items()},
+        lag={part: max(0, head - end.next.get(part, 0)) for part, head in latest.next.items()},
         lost=end.lost,
         bad_rows=_count(observed, "bad"),
         watermark=(record.get("eventTime") or {}).get("watermark"),

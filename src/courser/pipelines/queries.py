@@ -80,6 +80,8 @@ def start_queries(
 ) -> "list[StreamingQuery]":
     """Start the queries of the definition. The first one moves the rows."""
     start = Start()
+    if once:
+        definition = _with_usable_limits(definition)
     if isinstance(definition.source, TopicSource):
         start = completed(checkpoint.start(definition.source.start), partitions)
     rows, bad, names = output_rows(spark, definition, read_source(spark, definition, target, start))
@@ -108,6 +110,16 @@ def start_queries(
             query.stop()
         raise
     return started
+
+
+def _with_usable_limits(definition: Definition) -> Definition:
+    """A copy without limits for Spark 4.0 and 4.1: there a run that ends is one batch, which has to take everything."""
+    from courser.spark.releases import HAS_ADMISSION_CONTROL  # noqa: PLC0415 -- needs pyspark
+
+    source = definition.source
+    if HAS_ADMISSION_CONTROL or not isinstance(source, TopicSource):
+        return definition
+    return replace(definition, source=replace(source, max_messages_per_trigger=None, max_bytes_per_trigger=None))
 
 
 def is_unchanged(definition: Definition) -> bool:

@@ -132,6 +132,14 @@ def _create(client: SyncClient, place: TopicName, partitions: int) -> None:
                 continue
 
 
+def ask_lag(target: Target, source: TopicSource, ends: Mapping[str, int]) -> dict[str, int]:
+    """The messages that are not read yet, by partition. Raises ``CourserError``."""
+    bounds = connection_to(target).get_partition_bounds(source.place.stream, source.place.topic)
+    return {
+        str(one.partition_id): max(0, one.next_offset - ends.get(str(one.partition_id), 0)) for one in bounds.partitions
+    }
+
+
 def store_progress(target: Target, source: TopicSource, ends: Mapping[str, int]) -> None:
     """Store the pipeline's progress on the server, for lag reporting only. The checkpoint is what counts."""
     client = connection_to(target)

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from courser.pipelines.staged_rows import REPORT_SCHEMA, StageRows
 from courser.spark.options import Use
 from courser.spark.read_options import ReadOptions, StreamOptions, read_options, stream_options
+from courser.spark.remembering_reader import reader_for_this_spark
 from courser.spark.schema import default_schema
 from courser.spark.stream_reader import StreamReader
 
@@ -55,7 +56,7 @@ class StagingSource(DataSource):
         (order,) = (text for name, text in self.options.items() if name.lower() == ORDER.lower())
         reads, values = read_options(given, Use.STREAM)
         rows = default_schema(values["schemaStyle"], include_headers=values["includeHeaders"])
-        return StagingReader(reads, stream_options(values), rows, _order(order))
+        return reader_for_this_spark(StagingReader(reads, stream_options(values), rows, _order(order)), given)
 
 
 class StagingReader(StreamReader):

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from courser.errors import ClientFailure
+from courser.errors import ClientFailure, CourserError
 from courser.model.clock import Clock
 from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.definition import Definition, TopicSource
@@ -21,7 +21,14 @@ from courser.pipelines.locking import this_process
 from courser.pipelines.progress import QueryProgress, parse_progress
 from courser.pipelines.queries import BatchCallbacks, start_queries
 from courser.pipelines.reporting import Reporter
-from courser.pipelines.server_side import SourceFacts, check_topics, lakes_by_offset, needs_server, store_progress
+from courser.pipelines.server_side import (
+    SourceFacts,
+    ask_lag,
+    check_topics,
+    lakes_by_offset,
+    needs_server,
+    store_progress,
+)
 from courser.pipelines.source_frames import target_of
 from courser.pipelines.state_folder import StateFolder, Status
 from courser.spark.failures import keep_trace, one_line
@@ -94,6 +101,8 @@ class Supervisor:
             updated_at=now,
         )
         self._ends: Mapping[str, int] = {}
+        self._idle_since = ""
+        """The moment of the last progress record of the idle query."""
         self._reporter: Reporter | None = None
         self.failure: Exception | None = None
         """The final error, if it failed."""
@@ -226,8 +235,20 @@ class Supervisor:
                 self._attempt_batches += 1
                 self._take(progress)
         # While the query is idle, only the last record is current.
-        if records and not records[-1].is_batch and records[-1].lag:
-            self._note(lag=records[-1].lag)
+        if records and not records[-1].is_batch and records[-1].moment != self._idle_since:
+            self._idle_since = records[-1].moment
+            if lag := self._lag(records[-1]):
+                self._note(lag=lag)
+
+    def _lag(self, progress: QueryProgress) -> Mapping[str, int]:
+        """The lag that a progress record tells, or that the server knows."""
+        source = self._definition.source
+        if progress.lag or not progress.ends or not isinstance(source, TopicSource):
+            return progress.lag
+        try:
+            return ask_lag(target_of(self._definition.server, self._process.environment), source, progress.ends)
+        except CourserError:
+            return {}
 
     def _take(self, progress: QueryProgress) -> None:
         self._ends = progress.ends or self._ends
@@ -241,7 +262,7 @@ class Supervisor:
             rows_per_second=round(rate, 1),
             batch_milliseconds=progress.milliseconds,
             milliseconds_by_part=progress.milliseconds_by_part,
-            lag=progress.lag,
+            lag=self._lag(progress),
             lost=max(self.status.lost, progress.lost),
             bad_rows=self.status.bad_rows + progress.bad_rows,
             watermark=progress.watermark,

@@ -4,7 +4,6 @@ Spark does not tell a data source which columns a query uses, so a smaller schem
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.sql.types import (
     ArrayType,
@@ -86,10 +85,3 @@ def _field(known: StructType, name: str) -> StructField:
         hint = f'; did you mean "{alike}"?' if alike else f"; the columns are {', '.join(names)}"
         raise OptionRefused(f'unknown column "{name}"{hint}')
     return known[name]
-
-
-def arrow_schema(schema: StructType) -> Any:
-    """The Arrow schema that Spark expects of record batches with this schema."""
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - only tasks need it
-
-    return to_arrow_schema(schema, timezone="UTC")

@@ -93,11 +93,11 @@ def spark_session(
 
     Raises:
         PackageMissing: pyspark or pyarrow is not installed.
+        SparkRefused: Courser does not work with the installed pyspark.
         JavaMissing: no Java was found that can run Spark.
         JavaFailed: Java did not start.
     """
-    for name in ("pyspark", "pyarrow"):
-        _import(name)
+    _check_packages()
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 -- optional, and half a second
     from pyspark.logger import PySparkLogger  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -197,6 +197,12 @@ def is_local(master: str) -> bool:
 def is_on_loopback(master: str) -> bool:
     """Whether everything runs on this machine."""
     return master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:"))
+
+
+def _check_packages() -> None:
+    for name in ("pyspark", "pyarrow"):
+        _import(name)
+    import courser.spark.releases  # noqa: F401, PLC0415 -- refuses releases on which Courser does not work
 
 
 def _import(name: str) -> None:

@@ -11,13 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from courser.errors import CourserError
@@ -29,6 +22,13 @@ from courser.spark.offsets import QueryOffsets, TopicOffsets, match_topics, offs
 from courser.spark.option_kinds import LATEST, topic_text
 from courser.spark.planning import TopicRead, resolve_start
 from courser.spark.read_options import ReadOptions, StreamOptions
+from courser.spark.releases import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from courser.spark.source_choice import live_topic, sources_in
 from courser.spark.sources import OffsetRange
 from courser.spark.topic_metadata import Following, LiveTopic, TopicFacts

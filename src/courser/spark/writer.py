@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from courser.api import commands as c
 from courser.client.sync import SyncClient
@@ -27,6 +27,7 @@ from courser.model.messaging import ToPartition
 from courser.records.batch import Batch
 from courser.spark.background_clients import BackgroundClient, connection_to, freeze_loaded_modules, with_retries
 from courser.spark.errors import TargetMissing, WriteFailed
+from courser.spark.releases import DataSourceStreamArrowWriter
 from courser.spark.routing import Destination, ReadyRows, RowRouter
 from courser.spark.row_encoding import make_batches
 from courser.spark.write_options import WriteOptions
