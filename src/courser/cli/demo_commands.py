@@ -10,7 +10,8 @@ import click
 
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.fields import fields
-from courser.cli.job_support import prepare_spark, spark_failures, spark_log
+from courser.cli.job_support import install_option, prepare_spark, spark_failures, spark_log
+from courser.cli.local_paths import LocalPath
 from courser.cli.options import local_command, option
 from courser.cli.output import emit_list, to_json, write_table
 from courser.cli.terminal import flush, say, write
@@ -39,14 +40,15 @@ _WINDOW_FIELDS = fields(", ".join(field.name for field in dataclasses.fields(Win
 @option(
     "--keep DIRECTORY",
     "Keep the server's data, the lake and the checkpoint in this directory. Default: delete everything.",
-    type=click.Path(path_type=Path),
+    type=LocalPath(path_type=Path),
 )
+@install_option
 def demo_command(*, order_count: int, seed: int, keep: Path | None, output: str) -> None:
     """Run a small data pipeline: a server, orders, a windowed aggregation on Spark, and a lake.
 
     Starts a private server on a free loopback port and sends the orders of an evening to a topic. Spark then sums the
     revenue of every ten minutes into another topic, exactly once, writes all orders to Parquet files and queries these
-    for the best sellers. If pyspark or Java is missing, it is installed first; after that the demo works offline.
+    for the best sellers. If pyspark or Java is missing, the demo offers to install it; after that it works offline.
     """
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise Failure(f"{keep} is not empty", "choose another directory with --keep", ExitCode.USAGE)

@@ -143,11 +143,9 @@ def _examine_spark() -> Iterator[CheckResult]:
         version = installed_version(requirement.name)
         yield checks.check_package(requirement.name, version, requirement.text, is_met=requirement.is_met_by(version))
     try:
-        java = find_java(os.environ)
+        java = find_java(os.environ, write=False)
     except JavaMissing as missing:
         yield checks.check_java(None, "; ".join(missing.seen))
-    except OSError as error:
-        yield checks.check_java(None, f"cannot write the cache directory: {error}")
     else:
         yield checks.check_java(java.version, f"{java.program} ({java.origin})")
 

