@@ -134,6 +134,18 @@ def test_files_as_a_source() -> None:
         (('type = "console"', 'type = "parquet"'), 'sink.path is missing: type = "parquet" requires it'),
         (('type = "console"', 'type = "console"\npath = "x"'), 'sink.path cannot be used with type = "console"'),
         (('type = "console"', 'type = "delta"\npath = "s3://a/b"'), "sink.path must be a local or mounted folder"),
+        (
+            ('name = "p"', 'name = "p"\ncheckpoint = "s3a://lake/ck"'),
+            "pipeline.checkpoint must be a local or mounted folder or file, not the address s3a://lake/ck; mount",
+        ),
+        (
+            ('name = "p"', 'name = "p"\ncheckpoint = "file:///ck"'),
+            "pipeline.checkpoint must be a path without file:, so write /ck",
+        ),
+        (
+            ("[sink]", '[server]\nusername = "b"\npassword_file = "hdfs://a/b"\n[sink]'),
+            "server.password_file must be a local or mounted folder or file",
+        ),
         (("[sink]", '[transform]\nwatermark = "at"\n[sink]'), "transform.watermark must be a column and a delay"),
         (("[sink]", '[transform]\nwatermark = "at 1 minute"\n[sink]'), "require transform.sql"),
         (("[sink]", '[transform]\nsql = "DROP TABLE x"\n[sink]'), "transform.sql must be one SQL query"),

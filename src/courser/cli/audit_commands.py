@@ -8,6 +8,7 @@ import click
 from courser.cli.fields import ABSENT, as_size, fields, size_text
 from courser.cli.inspect_commands import emit_findings, environment_keys
 from courser.cli.job_support import job_command, running_spark
+from courser.cli.local_paths import LocalPath
 from courser.cli.options import option
 from courser.cli.output import emit_list, emit_thing
 from courser.cli.quantity_words import DURATION
@@ -16,7 +17,7 @@ from courser.cli.terminal import say
 _AUDIT_EXITS = "Exit codes: 0 no damage, 1 a file cannot be read, 2 damage (or wrong usage), 5 not found."
 _HOUR = 3_600_000_000
 
-_directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+_directory = click.argument("directory", metavar="DIR", type=LocalPath(path_type=Path, file_okay=False))
 
 
 @job_command(

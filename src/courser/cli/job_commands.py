@@ -20,6 +20,7 @@ from courser.cli.job_support import (
     write_options,
 )
 from courser.cli.lazy import completed_by
+from courser.cli.local_paths import LocalPath
 from courser.cli.options import option
 from courser.cli.output import emit_deed
 from courser.cli.quantity_words import BYTE_SIZE
@@ -50,7 +51,7 @@ _partitions_option = option(
     "duckdb -c \"select count(*) from read_parquet('lake/**/*.parquet')\"",
 )
 @topic_argument()
-@click.argument("lake", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("lake", type=LocalPath(path_type=Path, file_okay=False))
 @option("--by", "Folders.", type=click.Choice(("day", "hour", "none")), default="day")
 @_COMPRESSION
 @option("--headers", "Add a column for user headers.")
@@ -92,7 +93,7 @@ def export_command(
     exits="Exit codes: 0 done, 1 failed (the log named in the hint has the trace), 2 wrong usage, 5 not found.",
     needs_server=False,
 )
-@click.argument("lake", type=click.Path(path_type=Path))
+@click.argument("lake", type=LocalPath(path_type=Path))
 @option("--small SIZE", "Smaller files are merged.", type=BYTE_SIZE, default="64 MiB")
 @option("--target SIZE", "Size of a merged file.", type=BYTE_SIZE, default="256 MiB")
 @_COMPRESSION
@@ -172,7 +173,7 @@ def replay_command(
 @option(
     "--into STREAM/TOPIC", "Write to this topic, which must be empty.", shell_complete=completed_by("complete_topic")
 )
-@option("--folder DIR", "Write Parquet files to this folder, which must not exist.", type=click.Path(path_type=Path))
+@option("--folder DIR", "Write Parquet files to this folder, which must not exist.", type=LocalPath(path_type=Path))
 @_partitions_option
 @option("--empty-deletes", "Leave out keys whose latest message is empty.")
 @reads
@@ -214,7 +215,7 @@ def compact_command(
     exits=JOB_EXITS,
 )
 @topic_argument()
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=LocalPath(path_type=Path))
 @option("--key COLUMN", "The column with the keys, which select the partition.")
 @option("--payload COLUMN", "Send only this column. Default: the whole row as JSON.")
 @option("--time COLUMN", "The column with the creation time. Default: now.", "origin_timestamp")

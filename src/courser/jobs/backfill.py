@@ -19,6 +19,7 @@ from courser.errors import ClientFailure
 from courser.jobs.job_book import BookRefused, JobBook, book_path, open_book
 from courser.jobs.tasks import steps_of
 from courser.lake.locks import only_writer
+from courser.spark.addresses import check_local
 from courser.spark.background_clients import connection_to, with_retries
 from courser.spark.options import Use, closest, parse_options, required, required_topic, target_of
 
@@ -92,11 +93,14 @@ def backfill(
         step_size: Approximate bytes of files to publish per step.
 
     Raises:
+        AddressGiven: a file is an address.
         BackfillRefused: there are no files, files of several formats, or a column is missing.
         BookRefused: the job's name was used for something else, or some of its files have changed.
         OptionRefused, WriteFailed: as for a write.
         FolderInUse: a job of this name is already running.
     """
+    for file in files:
+        check_local(file, "what a backfill sends")
     began = time.monotonic()
     found = _find(files)
     reading = _Reading(spark, file_format or _kind_of(found), schema, csv_header, mapped or ColumnMapping())

@@ -20,6 +20,7 @@ from courser.jobs.source_topic import open_topic
 from courser.jobs.tasks import run_in_tasks
 from courser.lake.atomic_files import make_folders, sync_folder
 from courser.records.message_keys import LATEST_BY
+from courser.spark.addresses import check_local
 from courser.spark.background_clients import connection_to, with_retries
 from courser.spark.options import Use, parse_options, required, required_topic, target_of
 
@@ -69,10 +70,13 @@ def compact(
 
     Raises:
         OptionRefused, ReadFailed, DataLost: as for a read.
+        AddressGiven: ``folder`` is an address.
         TargetInUse: the target is not empty.
     """
     if (topic is None) == (folder is None):
         raise ValueError("name either a topic or a folder to write to")
+    if folder is not None:
+        check_local(folder, "the folder of a compaction")
     began = time.monotonic()
     # Fix the end of the read here, so that everything below reads up to the same offsets.
     fixed = _at_this_moment(source)

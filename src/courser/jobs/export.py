@@ -31,6 +31,7 @@ from courser.lake.file_names import folder_path, range_file_name
 from courser.lake.locks import only_writer
 from courser.lake.parquet_files import ParquetOptions, StagingFolder
 from courser.lake.staged_parquet import StagedParquet, clear, move_into_place
+from courser.spark.addresses import check_local
 from courser.spark.decoding import Decoder
 from courser.spark.read_options import ReadOptions
 from courser.spark.sources import OffsetRange
@@ -121,10 +122,12 @@ def export(
             crash repeats at most that much.
 
     Raises:
+        AddressGiven: ``lake`` is an address.
         OptionRefused, ReadFailed, DataLost: as for a read.
         ManifestRefused: the folder holds another topic, or an export with other settings.
         FolderInUse: another export is writing there.
     """
+    check_local(lake, "the folder of an export")
     began = time.monotonic()
     topic = open_topic(options)
     folder = folder_path(lake.absolute(), ("stream", "topic"), (topic.options.stream, topic.options.topic))

@@ -15,6 +15,7 @@ from courser.api.replies import SinkInfo
 from courser.errors import ClientFailure
 from courser.lake.atomic_files import write_atomically
 from courser.lake.file_names import folder_name
+from courser.spark.addresses import check_local
 
 _VERSION = 1
 _STATE_VARIABLE = "COURSER_STATE_HOME"
@@ -66,7 +67,8 @@ class JobBook:
 
 
 def book_path(folder: Path, job: str) -> Path:
-    """The path of a job's book."""
+    """The path of a job's book. Raises ``AddressGiven``."""
+    check_local(folder, "the folder for the progress of jobs")
     return folder / f"{folder_name('job', job)}.json"
 
 
@@ -98,8 +100,13 @@ def default_books(environment: Mapping[str, str]) -> Path:
 
 
 def state_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder for the state of jobs and pipelines: ``COURSER_STATE_HOME``, else a folder in that of the system."""
+    """The folder for the state of jobs and pipelines: ``COURSER_STATE_HOME``, else a folder in that of the system.
+
+    Raises:
+        AddressGiven: the variable contains an address.
+    """
     if home := environment.get(_STATE_VARIABLE):
+        check_local(home, _STATE_VARIABLE)
         return Path(home)
     if home := environment.get("XDG_STATE_HOME"):
         return Path(home) / "courser"

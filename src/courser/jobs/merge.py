@@ -30,6 +30,7 @@ from courser.lake.file_names import PARTIAL_SUFFIX, range_file_name, range_of_na
 from courser.lake.locks import only_writer
 from courser.lake.parquet_files import ParquetOptions, StagingFolder
 from courser.lake.staged_parquet import StagedParquet, clear, move_into_place, remove_files
+from courser.spark.addresses import check_local
 
 SMALL_SIZE = 64 * 1024 * 1024
 """Bytes below which a file is worth merging."""
@@ -102,9 +103,11 @@ def merge(
     A lock prevents exports to the same topics from running meanwhile. Pipelines may run.
 
     Raises:
+        AddressGiven: ``lake`` is an address.
         FileNotFoundError: the folder does not exist.
         FolderInUse: an export or another merge is running.
     """
+    check_local(lake, "the folder to merge in")
     began = time.monotonic()
     lake = lake.absolute()
     if not lake.is_dir():

@@ -4,7 +4,6 @@ Relative paths are relative to the folder of the file, so that a pipeline does n
 """
 
 import json
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from courser.pipelines.definition import (
     alike,
     parse_start,
 )
+from courser.spark.addresses import AddressGiven, check_local, is_address
 
 Part = TypeVar("Part")
 Values: TypeAlias = Mapping[str, dict[str, Any]]
@@ -85,7 +85,7 @@ def parse_definition(text: str, path: Path) -> Definition:
     problems: list[str] = []
     values = _read_values(document, problems)
     definition = None if problems else _Assembly(path.resolve(), problems).build(values)
-    if definition is None:
+    if definition is None or problems:
         raise ConfigurationRefused([f"{path}: {problem}" for problem in problems])
     return definition
 
@@ -185,13 +185,13 @@ class _Assembly:
             name=name,
             mode=pipeline["mode"],
             trigger=pipeline["trigger"],
-            checkpoint=self._path(pipeline["checkpoint"] or Path("checkpoints", name)),
+            checkpoint=self._path(pipeline["checkpoint"] or Path("checkpoints", name), "pipeline.checkpoint"),
             supervision=_filled(Supervision, pipeline),
             server=_filled(
                 ServerAccess,
                 server,
-                password_file=self._optional_path(server["password_file"]),
-                token_file=self._optional_path(server["token_file"]),
+                password_file=self._optional_path(server["password_file"], "server.password_file"),
+                token_file=self._optional_path(server["token_file"], "server.token_file"),
             ),
             source=source,
             decoding=decoding,
@@ -246,7 +246,7 @@ class _Assembly:
         return _filled(
             Decoding,
             source,
-            avro_schema=self._optional_path(source["avro_schema"]),
+            avro_schema=self._optional_path(source["avro_schema"], "source.avro_schema"),
             quarantine_topic=TopicName(*topic.split("/")) if topic else None,
             quarantine_path=self._lake(source["quarantine_path"], "source.quarantine_path"),
         )
@@ -283,22 +283,30 @@ class _Assembly:
             if contents[name] != BY_TABLE[table][name].default:
                 self._problems.append(f"{table}.{name} cannot be used with {why}")
 
-    def _path(self, path: Path) -> Path:
+    def _path(self, path: Path, key: str) -> Path:
+        """A path of this machine."""
+        self._check_local(path, key)
         return self._folder / path
 
-    def _optional_path(self, path: Path | None) -> Path | None:
-        return None if path is None else self._folder / path
+    def _optional_path(self, path: Path | None, key: str) -> Path | None:
+        return None if path is None else self._path(path, key)
 
     def _lake(self, text: str | None, key: str) -> str | None:
         """A local folder that this process writes to."""
-        path = self._place(text) if text else None
-        if path is not None and "://" in path:
-            self._problems.append(f"{key} must be a local or mounted folder, not a URL")
-        return path
+        if not text:
+            return None
+        self._check_local(text, key)
+        return self._place(text)
+
+    def _check_local(self, place: str | Path, key: str) -> None:
+        try:
+            check_local(place, key)
+        except AddressGiven as error:
+            self._problems.append(str(error))
 
     def _place(self, text: str) -> str:
-        """An absolute path. A URL such as ``hdfs://...`` is left unchanged."""
-        return text if re.match(r"[a-z][a-z0-9+.-]*://", text) else str(self._folder / Path(text).expanduser())
+        """An absolute path. An address such as ``hdfs://...``, which Spark reads, is left unchanged."""
+        return text if is_address(text) else str(self._folder / Path(text).expanduser())
 
 
 def _filled(part: type[Part], table: Mapping[str, Any], **composed: object) -> Part:

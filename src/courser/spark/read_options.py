@@ -10,6 +10,7 @@ from typing import Any
 
 from courser.client.targets import Target
 from courser.records.encryption import KEY_VARIABLE, OLD_KEYS_VARIABLE, keys_from
+from courser.spark.addresses import AddressGiven, check_local
 from courser.spark.open_archive import ArchiveAccess, archive_access
 from courser.spark.option_kinds import EARLIEST, LATEST, ONLY_TOPIC, ByTopic, Given, listed
 from courser.spark.options import (
@@ -140,7 +141,13 @@ def _archive(
 
 
 def _check_together(values: Mapping[str, Any], use: Use) -> None:
-    """Raise ``OptionRefused`` for options that conflict."""
+    """Raise ``OptionRefused`` for options that conflict, and for addresses where only paths work."""
+    for name in ("path", "quarantinePath"):
+        if values[name] is not None:
+            try:
+                check_local(values[name], f'option "{name}"')
+            except AddressGiven as error:
+                raise OptionRefused(str(error)) from None
     if values["source"] == "segments" and values["path"] is None:
         raise OptionRefused('option "source=segments" needs "path", the server\'s data directory')
     if values["source"] == "segments" and use is Use.STREAM:
