@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import polars
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 import pytest
 from pyiceberg.catalog import Catalog
 
 from courser.lake import delta, iceberg
+from courser.lake.table_mismatch import TableMismatch
+from courser.pipelines.failing import is_final
 from tests.lake.rows import SCHEMA, batch_of
 
 TABLE = "shop.orders"
@@ -85,3 +88,40 @@ def test_iceberg_repeats_a_commit_that_another_writer_got_ahead_of(
 def test_an_iceberg_table_needs_a_namespace(catalog: Catalog) -> None:
     with pytest.raises(ValueError, match=r"use default\.orders"):
         iceberg.append(catalog, "orders", [], SCHEMA, application="job", batch=0)
+
+
+def with_column(name: str, values: list[object]) -> pa.Table:
+    rows = pa.Table.from_batches([batch_of(10, len(values))], SCHEMA)
+    if name in rows.column_names:
+        return rows.set_column(rows.column_names.index(name), name, pa.array(values))
+    return rows.append_column(name, pa.array(values))
+
+
+def test_delta_gets_new_columns_and_refuses_other_types(tmp_path: Path) -> None:
+    assert append_delta(tmp_path, 0)
+    rows = with_column("note", ["x"] * 10)
+    assert delta.append(tmp_path, rows.to_batches(), rows.schema, application="job", batch=1, partition_by=["day"])
+    found = polars.read_delta(str(tmp_path)).sort("offset")
+    assert found["note"].to_list() == [None] * 10 + ["x"] * 10
+    # Rows as they were before still fit.
+    assert append_delta(tmp_path, 2)
+    other = with_column("offset", ["no number"] * 10)
+    with pytest.raises(TableMismatch, match="do not fit the table") as refusal:
+        delta.append(tmp_path, other.to_batches(), other.schema, application="job", batch=3, partition_by=["day"])
+    assert is_final(refusal.value)
+    assert delta_offsets(tmp_path) == list(range(30))
+
+
+def test_iceberg_gets_new_columns_and_refuses_other_types(catalog: Catalog) -> None:
+    assert append_iceberg(catalog, 0)
+    rows = with_column("note", ["x"] * 10)
+    assert iceberg.append(catalog, TABLE, rows.to_batches(), rows.schema, application="job", batch=1)
+    found = catalog.load_table(TABLE).scan().to_arrow().sort_by("offset")
+    assert found["note"].to_pylist() == [None] * 10 + ["x"] * 10
+    assert append_iceberg(catalog, 2)
+    assert len(catalog.load_table(TABLE).schemas()) == 2, "a batch without new columns changes no schema"
+    other = with_column("offset", ["no number"] * 10)
+    with pytest.raises(TableMismatch, match="offset") as refusal:
+        iceberg.append(catalog, TABLE, other.to_batches(), other.schema, application="job", batch=3)
+    assert is_final(refusal.value)
+    assert iceberg_offsets(catalog) == list(range(30))

@@ -10,8 +10,10 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import Table
+from pyiceberg.exceptions import CommitFailedException, ValidationError
+from pyiceberg.table import Table, Transaction
+
+from courser.lake.table_mismatch import TableMismatch
 
 _MARKER = "courser.batch."
 """Prefix of the property, before the application's name."""
@@ -41,7 +43,10 @@ def _last_batch(table: Table, application: str) -> int | None:
 def append(catalog: Catalog, table: str, batches: Iterable[Any], schema: Any, *, application: str, batch: int) -> bool:
     """Append record batches as batch number ``batch`` of ``application``; False if that was done before.
 
-    ``table`` is ``namespace.name``; both are created if they are missing.
+    ``table`` is ``namespace.name``; both are created if they are missing, and columns that the table lacks are added.
+
+    Raises:
+        TableMismatch: a column of the table has another type.
     """
     namespace, separator, _ = table.rpartition(".")
     if not separator:
@@ -58,6 +63,7 @@ def append(catalog: Catalog, table: str, batches: Iterable[Any], schema: Any, *,
             return False
         try:
             with current.transaction() as transaction:
+                _add_columns(transaction, table, schema)
                 transaction.set_properties({_MARKER + application: str(batch)})
                 transaction.append(rows)
         except CommitFailedException:
@@ -66,3 +72,12 @@ def append(catalog: Catalog, table: str, batches: Iterable[Any], schema: Any, *,
         else:
             return True
     raise AssertionError("the loop returns or raises")
+
+
+def _add_columns(transaction: Transaction, table: str, schema: Any) -> None:
+    """Add the columns that the table lacks. Readers see them together with the rows."""
+    try:
+        with transaction.update_schema() as update:
+            update.union_by_name(schema)
+    except (ValidationError, ValueError) as error:
+        raise TableMismatch(table, str(error)) from error
