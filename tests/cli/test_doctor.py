@@ -63,6 +63,22 @@ def mount(kind: str = "ext4", *options: str) -> Mount:
         (checks.check_package("pyspark", "4.3.0", "pyspark>=4.3", is_met=True), CheckState.OK, ""),
         (checks.check_package("pyspark", None, "pyspark>=4.3", is_met=False), CheckState.OK, "courser demo"),
         (checks.check_package("pyspark", "3.5", "pyspark>=4.3", is_met=False), CheckState.WARNING, "'pyspark>=4.3'"),
+        (
+            checks.check_connectors(["hadoop-client-api-3.4.1.jar", "hadoop-client-runtime-3.4.1.jar"]),
+            CheckState.OK,
+            "org.apache.hadoop:hadoop-aws:3.4.1 or org.apache.hadoop:hadoop-azure:3.4.1",
+        ),
+        (
+            checks.check_connectors(["hadoop-aws-3.5.0.jar", "hadoop-client-api-3.5.0.jar"]),
+            CheckState.OK,
+            "packages to org.apache.hadoop:hadoop-azure:3.5.0",
+        ),
+        (
+            checks.check_connectors([f"hadoop-{part}-3.5.0.jar" for part in ("aws", "azure", "client-api")]),
+            CheckState.OK,
+            "",
+        ),
+        (checks.check_connectors([]), CheckState.OK, ""),
         (checks.check_java(17, "/usr/bin/java (PATH)"), CheckState.OK, ""),
         (checks.check_java(None, "none is on the path"), CheckState.OK, "courser demo"),
         (checks.check_port("h:1", is_taken=False, refusal=None, remedy="", is_ours=False), CheckState.OK, ""),

@@ -1,5 +1,6 @@
 """``courser doctor``: check whether this machine is suitable for a server, and advise what to change."""
 
+import importlib.util
 import os
 import platform
 import sys
@@ -142,6 +143,9 @@ def _examine_spark() -> Iterator[CheckResult]:
     for requirement in requirements_of(["spark"]):
         version = installed_version(requirement.name)
         yield checks.check_package(requirement.name, version, requirement.text, is_met=requirement.is_met_by(version))
+    if installed := importlib.util.find_spec("pyspark"):
+        places = [Path(place, "jars") for place in installed.submodule_search_locations or ()]
+        yield checks.check_connectors(file.name for place in places for file in place.glob("*.jar"))
     try:
         java = find_java(os.environ, write=False)
     except JavaMissing as missing:

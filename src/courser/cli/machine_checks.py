@@ -1,5 +1,7 @@
 """The checks of ``courser doctor``: each turns facts into a state and advice. Pure functions."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -20,6 +22,10 @@ _MEMORY_MIN = 256 * 2**20
 """Bytes: enough for a server and the segments that are being read."""
 _MEMORY_SPARK = 2 * 2**30 + 512 * 2**20
 """Bytes: Java's heap of 1 GB, the same again for Java's other memory, and about ten Python processes."""
+
+_HADOOP_JAR = re.compile(r"hadoop-(client-api|aws|azure)-(\d[\d.]*)\.jar")
+_CONNECTORS = {"s3a://": "aws", "abfss://": "azure"}
+"""Parts of Hadoop by the addresses that they serve. They must have exactly the version of Spark's own Hadoop."""
 
 _TESTED = ("ext4", "xfs")
 _LOCAL = ("btrfs", "zfs", "ext3", "f2fs", "bcachefs")
@@ -219,6 +225,25 @@ def check_java(version: int | None, where: str) -> CheckResult:
         advice = "nothing to do: the commands that need it offer to install one (courser demo, courser pipeline)"
         return ok("java", f"no suitable Java for Spark jobs: {where}", advice)
     return ok("java", f"{version}: {where}")
+
+
+def check_connectors(jars: Iterable[str]) -> CheckResult:
+    """The jars with which Spark's own readers and writers reach object stores, by the names of the files."""
+    name, versions = "spark jars", {}
+    for jar in jars:
+        if found := _HADOOP_JAR.fullmatch(jar):
+            versions[found[1]] = found[2]
+    if (version := versions.get("client-api")) is None:
+        return ok(name, "the Hadoop of this Spark is not known")
+    missing = {scheme: part for scheme, part in _CONNECTORS.items() if part not in versions}
+    if not missing:
+        return ok(name, f"{' and '.join(_CONNECTORS)} can be reached")
+    wanted = " or ".join(f"org.apache.hadoop:hadoop-{part}:{version}" for part in missing.values())
+    return ok(
+        name,
+        f"none for {' and '.join(missing)}, which only Spark's own readers, writers and checkpoints need",
+        f"if you need them, set spark.jars.packages to {wanted}",
+    )
 
 
 def _milliseconds(seconds: float) -> str:
