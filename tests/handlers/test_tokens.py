@@ -29,7 +29,7 @@ async def test_a_token_is_shown_once_and_logs_in(scene: Scene) -> None:
     token = await make(scene, "laptop", user_id=1)
     assert not set(token) & set(":@?"), "it fits into a connection string"
     session = scene.connect()
-    assert await scene.ask(session, c.LoginWithToken(token)) == r.LoggedIn(1, 1)
+    assert await scene.ask(session, c.LoginWithToken(token)) == r.LoggedIn(1, session.session_number)
     me = await scene.ask(session, c.GetMe())
     assert isinstance(me, r.ClientDetails)
     assert me.client.user_id == 1
@@ -140,4 +140,5 @@ async def test_tokens_outlive_the_server(tmp_path: Path) -> None:
     async with opened(tmp_path) as scene:
         token = await make(scene, "laptop")
     async with opened(tmp_path) as scene:
-        assert await scene.ask(scene.connect(), c.LoginWithToken(token)) == r.LoggedIn(0, 1)
+        session = scene.connect()
+        assert await scene.ask(session, c.LoginWithToken(token)) == r.LoggedIn(0, session.session_number)
