@@ -119,10 +119,7 @@ class PartitionRegistry:
         metrics: PartitionMetrics | None = None,
         owns: Owns = owns_all,
     ) -> None:
-        """``purge_end`` says up to which offset the last purge of a topic reaches in a partition.
-
-        ``owns`` says which topics this process opens.
-        """
+        """``owns`` says which topics this process opens."""
         self._file_system = file_system
         self._directories = directories
         self._pool = pool
