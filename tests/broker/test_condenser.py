@@ -165,7 +165,7 @@ async def test_messages_whose_ids_are_remembered_stay(tmp_path: Path) -> None:
 async def test_messages_of_an_open_publish_stay(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     await add_topic(scene, keep_latest_by_key=True)
     await fill(scene, UPDATES, UPDATES)
-    monkeypatch.setattr(scene.broker.condenser, "_first_open_offset", lambda _identity: 5)
+    monkeypatch.setattr(scene.broker.publishing, "first_open_offset", lambda _identity: 5)
     await scene.broker.condenser.condense_due()
     assert await offsets(scene) == [1, 2, 3, 4, 5, 6, 7, 8]
 

@@ -68,11 +68,16 @@ class Queue:
     defects: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.jobs = DiskQueue(self.pool, on_done=self._on_done, on_defect=self.defects.append, retry_delay=0)
-        self.jobs.plan_by(KIND, lambda: self.due.pop(0)() if self.due else None)
+        self.jobs = DiskQueue(self.pool, self, retry_delay=0)
 
-    def _on_done(self) -> None:
+    def plan_due(self, kind: JobKind) -> Job | None:
+        return self.due.pop(0)() if kind is KIND and self.due else None
+
+    def job_ended(self) -> None:
         self.on_done()
+
+    def note_defect(self, reason: str) -> None:
+        self.defects.append(reason)
 
     async def check_it_goes_on(self) -> None:
         """It still does what it is asked for, and what is due."""

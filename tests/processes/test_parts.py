@@ -492,7 +492,7 @@ def test_topics_that_messages_were_staged_for_are_forgotten_when_they_are_gone()
     state = SimpleNamespace(topic=lambda *place: topic if place in there else None)
     elsewhere = SimpleNamespace(owns=lambda *_: False)
     parts: Any = elsewhere, None
-    others: Any = {"disk_watch": None, "state": state, "delete_oldest_segments": True, "on_limit": None}
+    others: Any = {"disk_watch": None, "state": state, "delete_oldest_segments": True, "retention": None}
     sends = Sends(*parts, **others)
     for number in range(1000):
         there = {(0, number), (0, 5)}

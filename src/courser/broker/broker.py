@@ -37,9 +37,8 @@ from courser.broker.figures.diagnosis import Diagnosis
 from courser.broker.figures.figures import Figures
 from courser.broker.figures.history import FigureHistory
 from courser.broker.figures.lag import Lags
-from courser.broker.figures.metrics import CountingParts, MachineSurvey, register_broker_metrics
+from courser.broker.figures.metrics import CountingParts, MachineSurvey, RequestMetrics, register_broker_metrics
 from courser.broker.figures.pipeline_reports import PipelineReports
-from courser.broker.figures.request_metrics import RequestMetrics
 from courser.broker.figures.scraping import Scrapes
 from courser.broker.figures.start_report import StartFindings
 from courser.broker.figures.statistics import Machine
@@ -223,8 +222,7 @@ class Broker:
             self.partitions,
             self.settings,
             self.clock,
-            settle=self.publishing.settle_below,
-            first_open_offset=self.publishing.first_open_offset,
+            publishes=self.publishing,
             archive=self.archive_share.guard if self.archive_share is not None else None,
         )
 
@@ -294,7 +292,7 @@ class Broker:
             disk_watch=disk_watch,
             state=self.catalog.state,
             delete_oldest_segments=settings.delete_oldest_segments,
-            on_limit=retention.hurry,
+            retention=retention,
         )
         return disk_watch, sends
 
@@ -308,9 +306,9 @@ class Broker:
             self.clock,
             self.settings,
             share=self._place.share,
+            copies=self.archive_share,
         )
         scrubber.register(self.metrics)
-        scrubber.copies = self.archive_share
         if self.archive_share is not None:
             self.archive_share.on_damage = scrubber.repair
         return scrubber

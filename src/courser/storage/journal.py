@@ -39,13 +39,16 @@ class Journal:
         self._file_system = file_system
         self._path = path
         self._file = file
-        self._snapshot = snapshot
+        self.snapshot = snapshot
+        """The last entry that the snapshot covers; None if there is no snapshot."""
         self._slot_count = slot_count
         self._slots: list[tuple[Entry, int] | None] = [None] * slot_count
-        self._size = 0
+        self.size = 0
+        """The size of the file in bytes."""
         self._reserved_end = 0
         """The position up to which disk space is reserved, if the file system supports that."""
-        self._last: SnapshotMark | None = snapshot
+        self.last = snapshot
+        """The newest entry, in the file or in the snapshot; None if there is none."""
         self._torn: Fault | None = None
         self.failure: str | None = None
         """Why no more entries are accepted, or None."""
@@ -93,17 +96,17 @@ class Journal:
         data = read_exactly(self._file, 0, size)
         if data is None:
             raise MetadataDamaged(self._path, 0, f"could not read all of its {size} bytes")
-        scan = JournalScan(data, self._snapshot, is_start_known=True)
+        scan = JournalScan(data, self.snapshot, is_start_known=True)
         for found in scan.walk():
             if isinstance(found, Fault):
                 self._judge(found, stop)
                 continue
             if found.chain != "duplicate":
                 self._admit(found.entry, found.position)
-            self._size = found.position + found.entry.size
-        if self._snapshot is not None and scan.last is not None and scan.last.op < self._snapshot.op:
+            self.size = found.position + found.entry.size
+        if self.snapshot is not None and scan.last is not None and scan.last.op < self.snapshot.op:
             # An interrupted rebuild left these entries. The snapshot covers them all, and nothing can follow them.
-            self._size = 0
+            self.size = 0
 
     def _judge(self, fault: Fault, stop: StopKind) -> None:
         """Refuse the file, unless a crash explains the fault or it is harmless."""
@@ -119,12 +122,12 @@ class Journal:
 
     def _admit(self, entry: Entry, position: int) -> None:
         """Add an entry that no snapshot covers to the ring."""
-        if self._snapshot is not None and entry.op <= self._snapshot.op:
+        if self.snapshot is not None and entry.op <= self.snapshot.op:
             return
         if self.remaining_count == 0:
             raise MetadataDamaged(self._path, position, f"more than {self._slot_count} entries since the snapshot")
         self._slots[entry.op % self._slot_count] = (entry, position)
-        self._last = SnapshotMark(entry.op, entry.checksum)
+        self.last = SnapshotMark(entry.op, entry.checksum)
 
     def settle(self) -> None:
         """Remove a torn end, which is copied to quarantine, and entries that nothing can follow. Can be repeated."""
@@ -133,40 +136,25 @@ class Journal:
                 self._file, self._torn.position, self._torn.end_position
             )
             self._torn = None
-        if self._file.size() > self._size:
-            self._file.truncate(self._size)
+        if self._file.size() > self.size:
+            self._file.truncate(self.size)
             sync_file(self._file)
         # If this fails, the journal accepts only changes that free space.
         with contextlib.suppress(OSError):
-            self._reserve(self._size)
+            self._reserve(self.size)
 
     # --- facts ---
 
     @property
-    def last(self) -> SnapshotMark | None:
-        """The newest entry, in the file or in the snapshot; None if there is none."""
-        return self._last
-
-    @property
     def next_op(self) -> int:
         """The op of the next entry."""
-        return self._last.op + 1 if self._last is not None else 0
-
-    @property
-    def snapshot(self) -> SnapshotMark | None:
-        """The last entry that the snapshot covers; None if there is no snapshot."""
-        return self._snapshot
+        return self.last.op + 1 if self.last is not None else 0
 
     @property
     def remaining_count(self) -> int:
         """How many entries can be appended before a snapshot is needed."""
-        first = self._snapshot.op + 1 if self._snapshot is not None else 0
+        first = self.snapshot.op + 1 if self.snapshot is not None else 0
         return self._slot_count - (self.next_op - first)
-
-    @property
-    def size(self) -> int:
-        """The size of the file in bytes."""
-        return self._size
 
     def entry(self, op: int) -> Entry | None:
         """An entry that no snapshot covers."""
@@ -181,7 +169,7 @@ class Journal:
 
     def entries(self) -> list[Entry]:
         """All entries that no snapshot covers, in order: what a start replays."""
-        first = self._snapshot.op + 1 if self._snapshot is not None else 0
+        first = self.snapshot.op + 1 if self.snapshot is not None else 0
         found = (self.entry(op) for op in range(first, self.next_op))
         return [entry for entry in found if entry is not None]
 
@@ -197,7 +185,7 @@ class Journal:
             raise MetadataReadOnly(self._path, self.failure)
         if self.remaining_count == 0:
             raise JournalFull(self._path, self._slot_count)
-        parent = self._last.checksum if self._last is not None else NO_PARENT
+        parent = self.last.checksum if self.last is not None else NO_PARENT
         return make_entry(op=self.next_op, timestamp=timestamp, kind=kind, parent=parent, body=body)
 
     def append(self, entry: Entry, data: bytes, *, may_use_reserve: bool = False) -> None:
@@ -211,14 +199,14 @@ class Journal:
         """
         assert entry.op == self.next_op, "one entry at a time"
         try:
-            self._reserve(self._size + len(data))
+            self._reserve(self.size + len(data))
         except OSError as error:
             failure = storage_failure("write", self._path, error)
             if isinstance(failure, DiskFull) and not may_use_reserve:
                 raise failure from error
         with self._failing_with_a_defect():
             try:
-                write_all(self._file, self._size, [data])
+                write_all(self._file, self.size, [data])
             except OSError as error:
                 raise self._undo(storage_failure("write", self._path, error)) from error
             try:
@@ -227,9 +215,9 @@ class Journal:
                 # A second sync could succeed without writing anything.
                 self.failure = str(failure)
                 raise
-        self._slots[entry.op % self._slot_count] = (entry, self._size)
-        self._size += len(data)
-        self._last = SnapshotMark(entry.op, entry.checksum)
+        self._slots[entry.op % self._slot_count] = (entry, self.size)
+        self.size += len(data)
+        self.last = SnapshotMark(entry.op, entry.checksum)
 
     @contextlib.contextmanager
     def _failing_with_a_defect(self) -> Iterator[None]:
@@ -248,10 +236,10 @@ class Journal:
         if self._reserved_end >= needed:
             return
         try:
-            self._file.reserve(self._size, needed + _RESERVE_STEP - self._size)
+            self._file.reserve(self.size, needed + _RESERVE_STEP - self.size)
             self._reserved_end = needed + _RESERVE_STEP
         except OSError:
-            self._file.reserve(self._size, needed - self._size)
+            self._file.reserve(self.size, needed - self.size)
             self._reserved_end = needed
 
     def _undo(self, failure: StorageFailure) -> StorageFailure:
@@ -259,7 +247,7 @@ class Journal:
         # Truncating also releases the reserved space.
         self._reserved_end = 0
         try:
-            self._file.truncate(self._size)
+            self._file.truncate(self.size)
             sync_file(self._file)
         except (OSError, StorageFailure) as error:
             self.failure = f"could not remove a partly written entry: {error}"
@@ -276,8 +264,8 @@ class Journal:
         The other entries are written to a new file, which is synced and then replaces the old one. After a power cut in
         between, the old file remains, and the next start ignores the entries that the snapshot covers.
         """
-        if self._snapshot is not None and snapshot.op < self._snapshot.op:
-            raise ValueError(f"the snapshot at op {snapshot.op} is older than the one at op {self._snapshot.op}")
+        if self.snapshot is not None and snapshot.op < self.snapshot.op:
+            raise ValueError(f"the snapshot at op {snapshot.op} is older than the one at op {self.snapshot.op}")
         live = [slot for slot in self._slots if slot is not None and slot[0].op > snapshot.op]
         live.sort(key=lambda slot: slot[0].op)
         temporary = self._path.with_name(self._path.name + TEMPORARY_SUFFIX)
@@ -328,16 +316,16 @@ class Journal:
         self._file.close()
         self._file = file
         self._reserved_end = 0
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._slots = [None] * self._slot_count
         position = 0
         for entry, _ in live:
             self._slots[entry.op % self._slot_count] = (entry, position)
             position += entry.size
-        self._size = position
+        self.size = position
         # Closing the old file released its space.
         with contextlib.suppress(OSError):
-            self._reserve(self._size)
+            self._reserve(self.size)
 
     def close(self) -> None:
         """Close the file. Everything in it is synced."""

@@ -20,7 +20,7 @@ from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.producers import with_producer
 from courser.records.stored_body import EncodedBatch, stamp_encoded
 from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, blank_header, stamp
-from courser.storage.durable_files import SyncGuard, heals, make_directories, storage_failure
+from courser.storage.durable_files import SyncGuard, heals, make_directories, replace_file, storage_failure
 from courser.storage.files import File, FileSystem, write_all, write_rest
 from courser.storage.jobs import Job, PlannedRemoval, PlannedSync, SealedSegment, UnsyncedSegment
 from courser.storage.ledger import (
@@ -31,6 +31,7 @@ from courser.storage.ledger import (
     LedgerState,
     OffsetsMark,
     SegmentFacts,
+    encode_record,
 )
 from courser.storage.offset_table import ConsumerKey, OffsetTable
 from courser.storage.paths import LEDGER, OFFSETS, log_path
@@ -131,7 +132,8 @@ class PartitionLog:
         """The clock step up to which segment times are corrected."""
         self.is_appending = False
         """Whether a job appends a batch. The open segment stays open until it is done."""
-        self.follow_clock()
+        if self.segments:
+            self.follow_clock()
 
     # --- opening ---
 
@@ -155,9 +157,7 @@ class PartitionLog:
         if any(entry.name == LEDGER for entry in file_system.list_directory(directory)):
             error = FileExistsError(errno.EEXIST, "the partition already exists", str(directory))
             raise storage_failure("create", directory, error)
-        nothing = LedgerReading(LedgerState(), 0, 0, (), exists=False)
-        ledger = Ledger(file_system, directory / LEDGER, identity, nothing)
-        ledger.file.rewrite(ledger.draft(epoch=epoch))
+        replace_file(file_system, directory / LEDGER, encode_record(identity, 1, LedgerNumbers(epoch=epoch)))
 
     @classmethod
     def new(

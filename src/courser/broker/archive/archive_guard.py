@@ -1,6 +1,7 @@
 """What the archive lets the server do with its local segments: delete them, purge them, condense them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from courser.archive.manifest_writer import Confirmed
 from courser.archive.reader import PartitionArchive
@@ -11,22 +12,26 @@ from courser.storage.partition_log import PartitionLog
 from courser.storage.segment import Segment
 
 
+class ArchivedTopics(Protocol):
+    """What archives the topics of this process."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the store has answered."""
+
+    def archive_of(self, log: PartitionLog) -> PartitionArchive | None:
+        """Where the archived messages of a partition are; None if there are none."""
+
+    def hurry(self) -> None:
+        """Begin the next run now."""
+
+
 class ArchiveGuard:
     """What is archived, and what follows from it. Belongs to the event loop."""
 
-    def __init__(
-        self,
-        settings: ArchiveSettings,
-        *,
-        is_known: Callable[[], bool],
-        archive_of: Callable[[PartitionLog], PartitionArchive | None],
-        hurry: Callable[[], None],
-    ) -> None:
-        """``is_known``: whether the store has answered. ``hurry`` begins the next run of the archiver now."""
+    def __init__(self, settings: ArchiveSettings, share: ArchivedTopics) -> None:
         self._settings = settings
-        self._is_known = is_known
-        self._archive_of = archive_of
-        self.hurry = hurry
+        self._share = share
         self._confirmed: Confirmed = {}
         self._wanted: dict[PartitionIdentity, int] = {}
         """Up to which offset retention wants to delete, if only that is archived."""
@@ -71,7 +76,7 @@ class ArchiveGuard:
 
     def remote_segments(self, log: PartitionLog) -> Iterator[SegmentFacts]:
         """The segments that only the archive has now, oldest first; none before the store has answered."""
-        archive = self._archive_of(log) if self._is_known() else None
+        archive = self._share.archive_of(log) if self._share.is_known else None
         pieces, end_offset = archive.manifest.pieces if archive is not None else (), log.start_offset
         return (
             SegmentFacts(
@@ -86,6 +91,10 @@ class ArchiveGuard:
             for piece in pieces
             if piece.is_whole and piece.end_offset <= end_offset
         )
+
+    def hurry(self) -> None:
+        """Begin the next run of the archiver now."""
+        self._share.hurry()
 
     # --- what may be deleted ---
 
@@ -132,9 +141,9 @@ class ArchiveGuard:
 
     def may_have_older(self, log: PartitionLog) -> bool:
         """Whether the archive may have messages of a log that condensing does not reach."""
-        if not self._is_known():
+        if not self._share.is_known:
             return True
-        archive = self._archive_of(log)
+        archive = self._share.archive_of(log)
         if archive is None or archive.start_offset is None:
             return False
         return self._settings.moment is ArchiveMoment.EXPIRY or archive.start_offset < log.start_offset

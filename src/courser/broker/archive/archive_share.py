@@ -172,9 +172,7 @@ class ArchiveShare:
         self._backlog = Backlog()
         self._reported: set[tuple[PartitionIdentity, int]] = set()
         """Damaged segments that were reported, by their first offset."""
-        self.guard = ArchiveGuard(
-            settings, is_known=lambda: self.is_known, archive_of=self.archive_of, hurry=self.hurry
-        )
+        self.guard = ArchiveGuard(settings, self)
         """Says what may be deleted and condensed."""
         self.on_damage: Callable[[Partition, Segment, Sequence[DamagedRange]], Awaitable[None]] = _leave_alone
         """Reports new damage in a segment, and repairs it if that is possible."""

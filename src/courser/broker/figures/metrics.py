@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from courser import __version__
+from courser.api import commands as c
 from courser.broker.figures.statistics import Machine, MachineFigures
 from courser.broker.messages.consuming import PollCounters
 from courser.broker.partition.disk_watch import DiskWatch
 from courser.broker.partition.partition_survey import PartitionSurvey
 from courser.broker.publishing.staging import Staging
 from courser.broker.upkeep.retention import DeletionReason, RetentionCounters
+from courser.errors import CourserError
 from courser.model import metric_table as m
-from courser.model.metrics import Metric, Registry, Sample
+from courser.model.metrics import MICROSECOND, REQUEST_POWERS, Metric, PowerHistogram, Registry, Sample
 
 _SECOND = 1_000_000
 
@@ -95,3 +97,26 @@ _MACHINE: tuple[tuple[Metric, Callable[[MachineFigures], float]], ...] = (
     (m.MEMORY, lambda found: found.memory_usage),
     (m.THREADS, lambda found: found.thread_count),
 )
+
+
+class RequestMetrics:
+    """How long the requests of all transports take and why they fail, by command. The dispatcher adds to it."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._durations: dict[type[c.Command], PowerHistogram] = {}
+        self._failures = registry.counters(m.FAILED_REQUESTS)
+        registry.collected(m.REQUEST_DURATION, self._samples)
+
+    def durations_of(self, command: type[c.Command]) -> PowerHistogram:
+        """For one command, in microseconds."""
+        return self._durations.setdefault(command, PowerHistogram(REQUEST_POWERS, MICROSECOND))
+
+    def note_failure(self, command: c.Command, error: CourserError) -> None:
+        """A request was refused, or failed."""
+        self._failures.of(type(command).__name__, error.code.name.lower()).value += 1
+
+    def _samples(self) -> Iterator[Sample]:
+        """The durations of the commands that were used."""
+        for command, durations in self._durations.items():
+            if durations.count:
+                yield Sample(m.REQUEST_DURATION.labeled(command.__name__), durations)

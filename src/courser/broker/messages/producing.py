@@ -4,7 +4,6 @@ On the path of every send: dictionary look-ups, one append, nothing else.
 """
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 
@@ -15,6 +14,7 @@ from courser.broker.partition.message_keys import with_key
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry, check_incarnation
 from courser.broker.partition.waiting import Waiting, attempt
+from courser.broker.upkeep.retention import Retention
 from courser.catalog.directories import identity_of
 from courser.catalog.state import CatalogState
 from courser.errors import CommandRejected, ErrorCode, PartitionReadOnly
@@ -48,12 +48,11 @@ class Sends:
         disk_watch: DiskWatch,
         state: CatalogState,
         delete_oldest_segments: bool,
-        on_limit: Callable[[OpenTopic], asyncio.Future[None] | None],
+        retention: Retention,
     ) -> None:
         """``disk_watch`` says whether the disk has enough free space.
 
-        ``on_limit`` is told of topics that have grown to their limit, if their oldest segments may go. It gives what is
-        done when they went.
+        ``retention`` is told of topics that have grown to their limit, if their oldest segments may go.
         """
         self._partitions = partitions
         self._pool = pool
@@ -64,7 +63,7 @@ class Sends:
         self._remote_count_max = _REMOTE_COUNT_MIN
         """At so many, deleted ones are forgotten."""
         self._deletes_oldest = delete_oldest_segments
-        self._on_limit = on_limit
+        self._retention = retention
 
     def append(self, address: TopicAddress, command: SendMessages) -> Sent | Waiting[Sent]:
         """Append the batches of a command to one partition, in order. Gives the reply when it may be acknowledged.
@@ -125,7 +124,7 @@ class Sends:
         limit = topic.size_limit
         if limit is not None and size > DEFAULT_LIMITS.inline_size and topic.size > limit and self._deletes_oldest:
             # The cleaner that was told before may have found the topic as it was before the write.
-            self._on_limit(topic)
+            self._retention.hurry(topic)
         return Sent(topic.stream_id, topic.topic_id, partition_id, first.base_offset)
 
     async def flush(self, address: TopicAddress, partition_id: int, *, fsync: bool) -> None:
@@ -192,7 +191,7 @@ class Sends:
             topic.room -= size
         elif self._deletes_oldest:
             topic.room = limit // _LIMIT_SHARE
-            cleaning = self._on_limit(topic)
+            cleaning = self._retention.hurry(topic)
             return cleaning if topic.size - limit > limit // _EXCESS_SHARE else None
         else:
             reason = f"the topic is full: {size} more bytes would exceed its limit of {limit} bytes"

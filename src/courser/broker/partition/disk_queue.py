@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from courser.broker.partition.disk_pool import start
 from courser.errors import CourserError, StorageFailure
@@ -32,15 +32,27 @@ class JobKind(IntEnum):
     """Changes the ledger, or adds, replaces and removes files."""
 
 
-def _nothing_due() -> None:
-    return None
+class JobOwner(Protocol):
+    """Whoever a queue works for."""
+
+    def plan_due(self, kind: JobKind) -> Job | None:
+        """Plan the most urgent job of a kind that nobody asked for; None if none is due."""
+
+    def job_ended(self) -> None:
+        """Look at what a job has done. Called after each, complete or not."""
+
+    def note_defect(self, reason: str) -> None:
+        """A plan or a completion raised an unexpected exception: what was begun is not complete.
+
+        Nothing that depends on it may be acknowledged.
+        """
 
 
 @dataclass(slots=True, eq=False)
 class _Line:
     """The jobs of one kind that wait for their turn."""
 
-    plan_due: Plan = _nothing_due
+    kind: JobKind
     asked: deque[tuple[Plan, _Done]] = field(default_factory=deque)
     is_busy: bool = False
     """Whether a job runs, or will be looked for in this turn of the event loop."""
@@ -61,28 +73,12 @@ class DiskQueue:
     on. An exception that nobody expects is a defect, after which the disk is as uncertain as after a failed sync.
     """
 
-    def __init__(
-        self,
-        pool: Executor,
-        *,
-        on_done: Callable[[], None],
-        on_defect: Callable[[str], None],
-        retry_delay: float,
-    ) -> None:
-        """``on_done`` is called after each job. ``retry_delay``: seconds before failed work that is due is retried.
-
-        ``on_defect`` is told of unexpected exceptions of plans and completions. What was begun is not complete then: it
-        must see to it that nothing that depends on it is acknowledged.
-        """
+    def __init__(self, pool: Executor, owner: JobOwner, *, retry_delay: float) -> None:
+        """``retry_delay``: seconds before failed work that is due is retried."""
         self._pool = pool
-        self._on_done = on_done
-        self._on_defect = on_defect
+        self._owner = owner
         self._retry_delay = retry_delay
-        self._lines = [_Line() for _ in JobKind]
-
-    def plan_by(self, kind: JobKind, plan_due: Plan) -> None:
-        """Jobs of this kind that nobody asks for are planned by ``plan_due``: the most urgent one, or None."""
-        self._lines[kind].plan_due = plan_due
+        self._lines = [_Line(kind) for kind in JobKind]
 
     def wake(self, kind: JobKind) -> None:
         """Check for due work after all callbacks that are ready on the loop: one sync then serves many sends."""
@@ -142,7 +138,7 @@ class DiskQueue:
         if line.retry is not None:
             return None
         try:
-            return line.plan_due()
+            return self._owner.plan_due(line.kind)
         except Exception as error:  # noqa: BLE001 -- a defect: reported
             self._note_defect("plan", error)
             self._pause(line)
@@ -178,7 +174,7 @@ class DiskQueue:
     def _finish(self, line: _Line, job: Job, done: _Done | None, error: BaseException | None) -> None:
         failure = self._end(job, error)
         try:
-            self._on_done()
+            self._owner.job_ended()
         except Exception as defect:  # noqa: BLE001 -- reported, and passed to whoever waits
             failure = self._note_defect(job.name, defect)
         if done is None:
@@ -210,7 +206,7 @@ class DiskQueue:
         _log.error("a defect in a disk job job=%s", name, exc_info=error)
         failure = _as_failure(name, error)
         try:
-            self._on_defect(str(failure))
+            self._owner.note_defect(str(failure))
         except Exception:  # noqa: BLE001 -- a defect in handling a defect: the queue goes on all the same
             _log.exception("a defect was not handled job=%s", name)
         return failure

@@ -36,7 +36,6 @@ class GroupCommit:
         """When the next write that nobody waits for may begin, on the monotonic clock."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_closing = False
-        queue.plan_by(JobKind.SYNC, self._plan_due)
         self.sync_count = 0
         self.append_count = self._sync_append_count = 0
         """Batches appended since the partition was opened, which its owner counts; and how many the last sync that
@@ -95,7 +94,7 @@ class GroupCommit:
         """Make everything that was written before this call durable. Raises ``StorageFailure``."""
         await self._queue.do(JobKind.SYNC, self._plan_sync)
 
-    def _plan_due(self) -> Job | None:
+    def plan_due(self) -> Job | None:
         """The sync or the hint to write back that is due now."""
         now = self._clock.monotonic()
         if self._is_sync_due(now):

@@ -68,13 +68,7 @@ class Partition:
         self._pool = pool
         self.reader = PartitionReader(log, pool, verification, past, large_reads)
         self._clock = clock
-        self._queue = DiskQueue(
-            pool,
-            on_done=self._release,
-            on_defect=partial(self.refuse_writes, is_sync=True),
-            retry_delay=limits.disk_retry_delay,
-        )
-        self._queue.plan_by(JobKind.UPKEEP, partial(upkeep.plan_upkeep, log))
+        self._queue = DiskQueue(pool, self, retry_delay=limits.disk_retry_delay)
         self.commits = GroupCommit(log, self._queue, clock, metrics)
         self.readers = WaitingReaders(self._final_end)
         self.is_deleted = False
@@ -319,7 +313,19 @@ class Partition:
         self._queue.wake(JobKind.UPKEEP)
         self._queue.wake(JobKind.SYNC)
 
-    def _release(self) -> None:
+    # --- for the queue of disk jobs ---
+
+    def plan_due(self, kind: JobKind) -> Job | None:
+        """Plan the most urgent job of a kind that nobody asked for; None if none is due."""
+        if kind is JobKind.SYNC:
+            return self.commits.plan_due()
+        return upkeep.plan_upkeep(self.log) if kind is JobKind.UPKEEP else None
+
+    def note_defect(self, reason: str) -> None:
+        """Acknowledge nothing more: after an unexpected exception, the disk is as uncertain as after a failed sync."""
+        self.refuse_writes(reason, is_sync=True)
+
+    def job_ended(self) -> None:
         """Acknowledge what a job has made durable enough; after a failure, say so to all that wait."""
         self.commits.release()
         if self.log.failure is not None:
@@ -469,7 +475,7 @@ class Partition:
     def refuse_writes(self, reason: str, *, is_sync: bool = False) -> None:
         """Accept no more writes until a restart: waiting sends fail. The first reason is kept."""
         self.log.fail(reason, is_sync=is_sync)
-        self._release()
+        self.job_ended()
 
     def mark_deleted(self) -> None:
         """Mark the partition as deleted: waiting requests fail, and nothing more is written. Call ``close`` next."""
@@ -491,5 +497,5 @@ class Partition:
         try:
             await asyncio.get_running_loop().run_in_executor(self._pool, upkeep.close, self.log)
         finally:
-            self._release()
+            self.job_ended()
         return self.log.failure is None

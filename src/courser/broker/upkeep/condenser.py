@@ -75,6 +75,16 @@ class CondensingGuard(Protocol):
         """Look again soon, because segments were condensed."""
 
 
+class OpenPublishes(Protocol):
+    """Publishes that are not finished: whoever finishes them looks for their messages."""
+
+    async def settle_below(self, identity: PartitionIdentity, before_offset: int) -> None:
+        """Finish what has messages in a partition below an offset."""
+
+    def first_open_offset(self, identity: PartitionIdentity) -> int | None:
+        """The offset from which on a partition may have messages of them; None if it has none."""
+
+
 class Condenser:
     """``run`` is the background task; ``condense`` may be called at any time by tests, but not at the same time."""
 
@@ -84,17 +94,14 @@ class Condenser:
         settings: BrokerSettings,
         clock: Clock,
         *,
-        settle: Callable[[PartitionIdentity, int], Awaitable[None]],
-        first_open_offset: Callable[[PartitionIdentity], int | None],
+        publishes: OpenPublishes,
         archive: CondensingGuard | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """``settle`` and ``first_open_offset`` are those of ``Publishing``."""
         self._registry = registry
         self._settings = settings
         self._clock = clock
-        self._settle = settle
-        self._first_open_offset = first_open_offset
+        self._publishes = publishes
         self._archive = archive
         self._pause = pause
         self._known: dict[PartitionIdentity, _Known] = {}
@@ -149,7 +156,7 @@ class Condenser:
         remembered: without them, a start would forget the ids, and a message that is sent again would be stored again.
         """
         log, deduplication = partition.log, self._settings.deduplication
-        first_open = self._first_open_offset(log.identity)
+        first_open = self._publishes.first_open_offset(log.identity)
         archived_end = _EVERYTHING if self._archive is None else self._archive.condensable_end(log)
         return condensable_segments(
             log,
@@ -164,7 +171,7 @@ class Condenser:
             CourserError: the disk refuses. Nothing is lost; the next time starts over.
         """
         log = partition.log
-        await self._settle(log.identity, log.next_offset)
+        await self._publishes.settle_below(log.identity, log.next_offset)
         removals = await self._survey(partition)
         segment_count = removed_count = freed_size = 0
         # Oldest first: a tombstone may only go after the older messages of its key.

@@ -108,6 +108,7 @@ class Scrubber:
         settings: BrokerSettings,
         *,
         share: str = "",
+        copies: GoodCopies | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """``share`` names the topics of this process, if it does not have all. ``pause`` waits for so many seconds."""
@@ -124,7 +125,7 @@ class Scrubber:
         self._progress: ScrubProgress | None = None
         self._verifying = asyncio.Lock()
         self.counters = ScrubCounters()
-        self.copies: GoodCopies | None = None
+        self.copies = copies
         """Where damaged segments are repaired from; None: they stay as they are."""
 
     def register(self, registry: Registry) -> None:
