@@ -69,19 +69,23 @@ class OpenTopic:
     def __init__(self, stream_id: int, topic_id: int, effective: TopicOptions) -> None:
         self.stream_id = stream_id
         self.topic_id = topic_id
-        self.effective = effective
-        """What holds for the topic. None: an option without a default is not set."""
         self.partitions: list[Partition] = []
         """By number, from 0 on without a gap."""
         self.turn = 0
         """Which partition the next balanced send goes to."""
-        self.persists_offsets = False
-        self.size_limit: int | None = None
-        """Bytes over all partitions."""
-        self.room = 0
-        """Bytes that surely still fit below the limit; looked at again when they are used up."""
         self.deletions: deque[Deletion] = deque(maxlen=DELETION_COUNT_MAX)
         """The last deletions of messages since the topic was opened, oldest first."""
+        self.use(effective)
+
+    def use(self, effective: TopicOptions) -> None:
+        """Let these options hold for sends and polls from now on."""
+        self.effective = effective
+        """What holds for the topic. None: an option without a default is not set."""
+        self.persists_offsets = persists_offsets(effective)
+        self.size_limit = size_limit(effective)
+        """Bytes over all partitions; None if there is no limit."""
+        self.room = 0
+        """Bytes that surely still fit below the limit; looked at again when they are used up."""
 
     def partition(self, partition_id: int) -> Partition:
         """A partition by its number. Raises 3007."""
@@ -237,7 +241,7 @@ class PartitionRegistry:
         A partition whose data cannot be synced keeps the stricter durability until a restart.
         """
         opened = self.topics[stream.stream_id, topic.topic_id]
-        self._note_options(opened, topic)
+        opened.use(effective_options(topic.options, self._settings.topic_defaults))
         wanted = self._log_settings(topic.options, len(topic.partitions))
         changed = [partition for partition in opened.partitions if partition.log.settings != wanted]
         for partition, result in zip(
@@ -256,7 +260,6 @@ class PartitionRegistry:
         if opened is None:
             effective = effective_options(topic.options, self._settings.topic_defaults)
             opened = self.topics[key] = OpenTopic(*key, effective)
-            self._note_options(opened, topic)
         return opened
 
     def _add(
@@ -340,13 +343,6 @@ class PartitionRegistry:
         """Partitions that have files elsewhere, or nowhere: if those come back, this session has not opened them."""
         logs = [partition.log for opened in self.topics.values() for partition in opened.partitions]
         return frozenset(log.identity for log in logs if log.is_incomplete)
-
-    def _note_options(self, opened: OpenTopic, topic: Topic) -> None:
-        effective = effective_options(topic.options, self._settings.topic_defaults)
-        opened.effective = effective
-        opened.persists_offsets = persists_offsets(effective)
-        opened.size_limit = size_limit(effective)
-        opened.room = 0
 
     # --- closing ---
 
