@@ -394,7 +394,7 @@ HELLO = Message(b"hello")
     [
         (classic_send([HELLO], count=0), E.INVALID_MESSAGES_COUNT),
         # The index is taken for longer than it is: a part of the message is read as an entry of it.
-        (classic_send([HELLO], count=2), E.NON_ZERO_TIMESTAMP),
+        (classic_send([HELLO], count=2), E.MISSING_INDEX),
         (classic_send([HELLO], count=1_000_000), E.INVALID_COMMAND),
         (classic_send([HELLO], count=ID_MAX), E.INVALID_COMMAND),
         (classic_send([HELLO] * 3, index=[(0, 138, 0), (0, 69, 0), (0, 207, 0)]), E.MISSING_INDEX),
