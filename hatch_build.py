@@ -63,6 +63,7 @@ def this_platform() -> str:
 def compile_library(source: Path, library: Path) -> None:
     """Make the library, or raise."""
     compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")
-    options = ("-O2", "-fPIC", "-shared", "-I", sysconfig.get_path("include"))
+    # With -O2, GCC leaves the loops of the hash as they are: large classic messages take three times as long.
+    options = ("-O3", "-fPIC", "-shared", "-I", sysconfig.get_path("include"))
     command = [*shlex.split(compiler), *options, str(source), "-o", str(library)]
     subprocess.run(command, check=True, capture_output=True, text=True)

@@ -106,7 +106,7 @@ def test_without_a_library_nothing_is_reported(monkeypatch: pytest.MonkeyPatch) 
 def compile_with(headers: Path, directory: Path) -> Path:
     library = directory / f"{frame_walk.COMPILED_NAME}.abi3.so"
     source = SOURCES / "_frame_walk.c"
-    subprocess.run(["cc", "-O2", "-fPIC", "-shared", "-I", str(headers), str(source), "-o", str(library)], check=True)
+    subprocess.run(["cc", "-O3", "-fPIC", "-shared", "-I", str(headers), str(source), "-o", str(library)], check=True)
     return library
 
 
