@@ -83,8 +83,9 @@ class Program:
             self._run(command)
 
     def checks_over(self, transport: str) -> tuple[str, ...]:
-        """What it does over a transport. Over HTTP nobody can be a member of a group; a TCP connection can be cut."""
-        left_out = {"http": {"groups"}, "tcp": set[str]()}.get(transport, {"reconnects"})
+        """What it does over a transport. Over HTTP nobody is a member of a group; only a TCP connection can be cut."""
+        over_http = {"groups", *_WAITS, "idempotent producer", "reconnects"}
+        left_out = {"http": over_http, "tcp": set[str]()}.get(transport, {"reconnects"})
         return tuple(check for check in self.checks if check not in left_out)
 
     def lines(self, address: str, transport: str) -> list[str]:
@@ -164,7 +165,7 @@ def rust_preview(edge: int, checks: tuple[str, ...]) -> Program:
         tools=("cargo",),
         build=(("cp", f"edge-{edge}.toml", "Cargo.toml"), ("cargo", "build", "--quiet", "--features", features)),
         start=("target/debug/program",),
-        transports=("tcp", "websocket", "quic"),
+        transports=("tcp", "http", "websocket", "quic"),
         checks=checks,
     )
 
