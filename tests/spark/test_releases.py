@@ -97,18 +97,15 @@ def test_limits_hold_only_if_they_are_given_and_the_user_is_warned(caplog: pytes
     assert "availableNow" in record.getMessage()
 
 
-@pytest.mark.skipif(HAS_ADMISSION_CONTROL, reason="this Spark remembers by itself")
 @pytest.mark.parametrize(("given", "is_limited"), [({}, False), ({"maxoffsetspertrigger": "5"}, True)])
-def test_the_reader_of_an_old_release(given: dict[str, str], is_limited: bool) -> None:
-    reader = reader_for_this_spark(Counting(), given)
-    assert isinstance(reader, RememberingReader)
-    assert reader._is_limited is is_limited
-
-
-@pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="this Spark does not remember")
-def test_newer_releases_remember() -> None:
+def test_only_the_readers_of_old_releases_have_to_remember(given: dict[str, str], is_limited: bool) -> None:
     counting = Counting()
-    assert reader_for_this_spark(counting, {"maxOffsetsPerTrigger": "5"}) is counting
+    reader = reader_for_this_spark(counting, given)
+    if HAS_ADMISSION_CONTROL:
+        assert reader is counting
+    else:
+        assert isinstance(reader, RememberingReader)
+        assert reader._is_limited is is_limited
 
 
 # --- the format where Courser cannot work -------------------------------------------------------------
