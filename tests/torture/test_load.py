@@ -31,8 +31,8 @@ from tests.wire.classic_client import Message, frame
 every_wire = pytest.mark.parametrize("wire", WIRES)
 MakeTarget = Callable[..., Target]
 SEND = c.SendMessages("s", "t", ToPartition(0), [])
-SPARE = 48 * MIB
-"""Bytes by which the server may be larger than before: caches, buffers that are kept."""
+SPARE = 96 * MIB
+"""Bytes by which the server may be larger than before: caches, buffers that are kept, also one for a large message."""
 HOLD_UP = 2.0
 """Seconds of a round below which nobody says that it was held up: a busy machine alone may take as long."""
 
