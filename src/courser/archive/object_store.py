@@ -167,16 +167,22 @@ def _open(settings: StoreSettings, *, try_count: int) -> "S3Store | GCSStore | A
         case StoreKind.GCS:
             path = settings.credentials_file
             config = _given(service_account=str(path) if path is not None else "", base_url=settings.endpoint)
+            if token := settings.session_token:
+                options["credential_provider"] = lambda: {"token": token, "expires_at": None}
             return GCSStore(settings.bucket, config=config, **options)
         case StoreKind.AZURE:
             config = _given(
-                account_name=settings.account, account_key=settings.secret_access_key, endpoint=settings.endpoint
+                account_name=settings.account,
+                account_key=settings.secret_access_key,
+                sas_key=settings.session_token,
+                endpoint=settings.endpoint,
             )
             return AzureStore(settings.bucket, config=config, **options)
         case _:
             config = _given(
                 access_key_id=settings.access_key_id,
                 secret_access_key=settings.secret_access_key,
+                session_token=settings.session_token,
                 region=settings.region,
                 endpoint=settings.endpoint,
             )

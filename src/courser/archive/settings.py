@@ -91,6 +91,8 @@ class StoreSettings:
     account: str = ""
     access_key_id: str = field(default="", repr=False)
     secret_access_key: str = field(default="", repr=False)
+    session_token: str = field(default="", repr=False)
+    """Belongs to keys that are lent for a time. Azure: a shared access signature. Google: a bearer token."""
     credentials_file: Path | None = None
 
 
