@@ -15,7 +15,7 @@ from courser.model.identifiers import Consumer, Identifier
 from courser.model.messaging import PollingKind
 from courser.wire.rest_fields import SCOPES, U32_MAX, U64_MAX
 from courser.wire.rest_messages import ACKNOWLEDGEMENTS, RAW_TYPE, PolledView, SendBody, SentView
-from courser.wire.rest_own_routes import MAX_BYTES, STRICT, WAIT, OwnRoute, Parameter, own_routes
+from courser.wire.rest_own_routes import MAX_BYTES, STRICT, WAIT, OwnRoute, Parameter, number, own_routes, text, word
 from courser.wire.rest_replies import view_of
 from courser.wire.rest_requests import (
     JSON_TYPE,
@@ -50,35 +50,27 @@ _POLL_DEFAULTS = {"kind": "offset", "value": 0, "count": 10, "auto_commit": Fals
 _EXTRA_PARAMETERS: Mapping[type[c.Command], tuple[Parameter, ...]] = {
     c.PollMessages: (WAIT, MAX_BYTES, STRICT),
     c.SendMessages: (
-        Parameter(
+        word(
             "ack",
             "Whether to wait until the messages are stored; with none the reply is 202.",
-            {"type": "string", "enum": list(ACKNOWLEDGEMENTS), "default": ACKNOWLEDGEMENTS[0]},
+            ACKNOWLEDGEMENTS,
+            default=ACKNOWLEDGEMENTS[0],
         ),
-        Parameter("partition_id", "Of raw bytes: the partition.", _SCHEMAS[Kind.U32]),
-        Parameter("key", "Of raw bytes: the key that selects the partition.", {"type": "string", "minLength": 1}),
-        Parameter("id", "Of raw bytes: the id of the message, a number below 2^128 or a UUID.", {"type": "string"}),
+        number("partition_id", "Of raw bytes: the partition."),
+        text("key", "Of raw bytes: the key that selects the partition.", minLength=1),
+        text("id", "Of raw bytes: the id of the message, a number below 2^128 or a UUID."),
     ),
     c.GetMetadataChanges: (
-        Parameter(
-            "from",
-            "Where to start. Instead of it: after.",
-            {"type": "string", "enum": ["earliest", "latest", "current"]},
-        ),
-        Parameter("after", "Only changes after this position: next of an earlier page.", {"type": "string"}),
-        Parameter(
+        word("from", "Where to start. Instead of it: after.", ("earliest", "latest", "current")),
+        text("after", "Only changes after this position: next of an earlier page."),
+        text(
             "current_after",
             "Continue to read the present state: current_page_token of an earlier page. Only with from=current.",
-            {"type": "string"},
         ),
-        Parameter("groups", "Names of groups, separated by commas. Otherwise all.", {"type": "string"}),
-        Parameter("since", "Only changes from this time on, in microseconds.", _SCHEMAS[Kind.U64]),
-        Parameter("until", "Only changes up to this time, in microseconds.", _SCHEMAS[Kind.U64]),
-        Parameter(
-            "limit",
-            "Records or items of the page.",
-            {"type": "integer", "minimum": 1, "maximum": f.LIMIT_MAX, "default": f.LIMIT_DEFAULT},
-        ),
+        text("groups", "Names of groups, separated by commas. Otherwise all."),
+        number("since", "Only changes from this time on, in microseconds.", U64_MAX),
+        number("until", "Only changes up to this time, in microseconds.", U64_MAX),
+        number("limit", "Records or items of the page.", f.LIMIT_MAX, minimum=1, default=f.LIMIT_DEFAULT),
     ),
 }
 """Values in the query that are not fields of the command."""

@@ -1,7 +1,7 @@
 """The routes that are not one command each: what the server and the OpenAPI document need to know of them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import msgspec
@@ -20,6 +20,8 @@ from courser.wire.rest_views import IdentityView
 _TEXT_TYPE, _HTML_TYPE = "text/plain", "text/html"
 _MEMBERS = "/streams/{stream}/topics/{topic}/consumer-groups/{group}/members"
 _MEMBER = f"{_MEMBERS}/{{member}}"
+_DEFERRED = "/streams/{stream}/topics/{topic}/messages/deferred"
+_PAYLOAD_FORMS = [form.value for form in PayloadForm]
 
 
 class ConsoleLoginBody(msgspec.Struct):
@@ -61,7 +63,27 @@ class Parameter:
     is_required: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def text(name: str, description: str, **schema: object) -> Parameter:
+    """A value that is any text."""
+    return Parameter(name, description, {"type": "string", **schema})
+
+
+def word(name: str, description: str, words: Iterable[str], **schema: object) -> Parameter:
+    """A value that is one of some words."""
+    return text(name, description, enum=list(words), **schema)
+
+
+def number(name: str, description: str, maximum: int = U32_MAX, minimum: int = 0, **schema: object) -> Parameter:
+    """A value that is a whole number."""
+    return Parameter(name, description, {"type": "integer", "minimum": minimum, "maximum": maximum, **schema})
+
+
+def _several(one: Parameter, **schema: object) -> Parameter:
+    """A value that may be repeated."""
+    return Parameter(one.name, one.description, {"type": "array", "items": one.schema, **schema})
+
+
+@dataclass(frozen=True, slots=True)
 class OwnRoute:
     """A route of Courser's own: method, path and command."""
 
@@ -70,6 +92,7 @@ class OwnRoute:
     method: str
     path: str
     summary: str
+    _: KW_ONLY
     status: int = 200
     media_type: str | None = JSON_TYPE
     """Of the reply; None: it has no body."""
@@ -81,15 +104,15 @@ class OwnRoute:
     is_public: bool = False
 
 
-WAIT = Parameter(
+WAIT = text(
     "wait",
     "How long to wait for messages: microseconds, or a text such as 5s; at most 20 seconds.",
-    {"type": "string", "examples": ["5s"]},
+    examples=["5s"],
 )
-MAX_BYTES = Parameter(
+MAX_BYTES = text(
     "max_bytes",
     "Bytes of messages in the reply: a number, or a text such as 1 MiB. One message is always returned.",
-    {"type": "string", "examples": ["1MiB"]},
+    examples=["1MiB"],
 )
 STRICT = Parameter(
     "strict",
@@ -97,313 +120,194 @@ STRICT = Parameter(
     "they always are.",
     {"type": "boolean"},
 )
-_COUNT = Parameter("count", "How many messages.", {"type": "integer", "minimum": 0, "maximum": U32_MAX, "default": 10})
-_PARTITION = Parameter(
-    "partition_id",
-    "One of the member's partitions. Otherwise they take turns.",
-    {"type": "integer", "minimum": 0, "maximum": U32_MAX},
-)
-_CONSOLE_HEADER = Parameter(
-    "X-Courser-Console", "Any value: pages of other origins cannot send it.", {"type": "string"}, place="header"
-)
+_COUNT = number("count", "How many messages.", default=10)
 _AUTO_COMMIT = Parameter(
     "auto_commit", "Whether to store the offset of the last message.", {"type": "boolean", "default": False}
 )
-
-_OFFSET_SCHEMA = {"type": "integer", "minimum": 0, "maximum": U64_MAX}
-_DEFERRED = "/streams/{stream}/topics/{topic}/messages/deferred"
+_CONSUMER = text("consumer_id", "Whose stored offsets kind=next means.", minLength=1)
+_CONSOLE_HEADER = Parameter(
+    "X-Courser-Console", "Any value: pages of other origins cannot send it.", {"type": "string"}, place="header"
+)
 _DEFERRED_POLL = (
-    Parameter("consumer_id", "Whose stored offsets kind=next means.", {"type": "string", "minLength": 1}),
-    Parameter("partition_id", "The partition.", {"type": "integer", "minimum": 0, "maximum": U32_MAX, "default": 0}),
-    Parameter(
-        "kind",
-        "Where to start.",
-        {"type": "string", "enum": [kind.name.lower() for kind in PollingKind], "default": "offset"},
-    ),
-    Parameter("value", "The offset or the time in microseconds.", _OFFSET_SCHEMA),
+    _CONSUMER,
+    number("partition_id", "The partition.", default=0),
+    word("kind", "Where to start.", (kind.name.lower() for kind in PollingKind), default="offset"),
+    number("value", "The offset or the time in microseconds.", U64_MAX),
     _COUNT,
     _AUTO_COMMIT,
+    number("wait_us", "Microseconds to wait for messages.", DEFERRED_WAIT_MAX, default=0),
+    number("min_count", "How many messages to wait for.", minimum=1, default=1),
+    number("max_bytes", "Bytes of messages in the reply. One message is always returned.", default=1024 * 1024),
+    number("request_timeout_us", "Microseconds after which the client gives up: the wait ends by then.", U64_MAX),
+)
+_EVENTS = (
     Parameter(
-        "wait_us",
-        "Microseconds to wait for messages.",
-        {"type": "integer", "minimum": 0, "maximum": DEFERRED_WAIT_MAX, "default": 0},
+        "topic",
+        "A stream and a topic, each a number or a name: shop/orders. May be repeated.",
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        is_required=True,
     ),
+    word("kind", "Where to start.", EVENT_STARTS, default="new"),
+    number("value", "The offset or the time in microseconds at which to start.", U64_MAX),
+    number("count", "How many of the newest messages of each partition, if kind is last."),
+    _CONSUMER,
+    word("payload", "How the payload is written; by default it is not.", _PAYLOAD_FORMS, default="none"),
     Parameter(
-        "min_count",
-        "How many messages to wait for.",
-        {"type": "integer", "minimum": 1, "maximum": U32_MAX, "default": 1},
-    ),
-    Parameter(
-        "max_bytes",
-        "Bytes of messages in the reply. One message is always returned.",
-        {"type": "integer", "minimum": 0, "maximum": U32_MAX, "default": 1024 * 1024},
-    ),
-    Parameter(
-        "request_timeout_us",
-        "Microseconds after which the client gives up: the wait ends by then.",
-        {"type": "integer", "minimum": 0, "maximum": U64_MAX},
+        "Last-Event-ID",
+        "The id of the last event that was received: continue after it.",
+        {"type": "string"},
+        place="header",
     ),
 )
+_SEARCH = (
+    _several(
+        text(
+            "filter",
+            "A condition such as text, key=a, header.source=shop or .order.id=17. May be repeated: all must be "
+            "satisfied.",
+            maxLength=FILTER_SIZE_MAX,
+        ),
+        maxItems=FILTER_COUNT_MAX,
+    ),
+    word("order", "Which messages come first.", (order.value for order in ScanOrder), default=ScanOrder.NEWEST.value),
+    number("count", "How many messages to find.", HIT_COUNT_MAX, minimum=1, default=100),
+    _several(number("partition_id", "Only this partition. May be repeated.")),
+    number("first_offset", "Only messages from this offset on.", U64_MAX),
+    number("end_offset", "Only messages before this offset.", U64_MAX),
+    number("first_time", "Only messages from this time on, in microseconds.", U64_MAX),
+    number("end_time", "Only messages before this time, in microseconds.", U64_MAX),
+    word("payload", "How the payload is written.", _PAYLOAD_FORMS, default=PayloadForm.BASE64.value),
+    text(
+        "payload_bytes",
+        "Bytes of a payload that are returned: a number, or a text such as 1 MiB. The rest is left out.",
+        default="16KiB",
+    ),
+    text("positions", "Continue where an earlier search stopped: what its last event says."),
+)
+_MEMBER_POLL = (
+    number("partition_id", "One of the member's partitions. Otherwise they take turns."),
+    _COUNT,
+    WAIT,
+    MAX_BYTES,
+    _AUTO_COMMIT,
+)
 
+
+def _page(name: str, path: str, summary: str, media_type: str = _TEXT_TYPE) -> OwnRoute:
+    """Something to read, for everybody."""
+    return OwnRoute(name, "GET", path, summary, media_type=media_type, is_public=True)
+
+
+def _deed(name: str, method: str, path: str, summary: str, body: type[msgspec.Struct] | None = None) -> OwnRoute:
+    """A request that has nothing to reply."""
+    return OwnRoute(name, method, path, summary, status=204, media_type=None, body=body)
+
+
+_ROUTES = (
+    _page("get_root", "/", "The name of the server."),
+    _page("ping", "/ping", "Replies with pong."),
+    _page("get_liveness", "/health/live", "200 as long as the server answers."),
+    _page("get_readiness", "/health/ready", "200, or 503 with the reasons why the server is not ready."),
+    OwnRoute("get_openapi", "GET", "/openapi.json", "This document.", reply=dict[str, Any], is_public=True),
+    _page("get_api_page", "/docs", "This document as a page to read.", _HTML_TYPE),
+    OwnRoute(
+        "refresh_token",
+        "POST",
+        "/users/refresh-token",
+        "Exchange an access token for a new one.",
+        reply=IdentityView,
+        body=RefreshBody,
+        is_public=True,
+    ),
+    OwnRoute(
+        "subscribe_to_events",
+        "GET",
+        "/events",
+        "Server-sent events for messages as they arrive, from one or several topics.",
+        media_type=EVENTS_TYPE,
+        parameters=_EVENTS,
+    ),
+    OwnRoute(
+        "search_messages",
+        "GET",
+        "/streams/{stream}/topics/{topic}/search",
+        "Server-sent events with the messages of a topic that satisfy conditions, in the order of time.",
+        media_type=EVENTS_TYPE,
+        parameters=_SEARCH,
+    ),
+    OwnRoute(
+        "poll_deferred",
+        "GET",
+        _DEFERRED,
+        "Read messages of one partition, once there are enough of them or the wait is over.",
+        reply=PolledView,
+        parameters=_DEFERRED_POLL,
+    ),
+    OwnRoute(
+        "poll_deferred_and_commit",
+        "POST",
+        _DEFERRED,
+        "The same for polls with auto_commit: a proxy does not repeat it.",
+        reply=PolledView,
+        parameters=_DEFERRED_POLL,
+    ),
+    OwnRoute(
+        "create_member",
+        "POST",
+        _MEMBERS,
+        "Join a consumer group: the member leaves when it has sent no request for its time to live.",
+        status=201,
+        reply=MemberView,
+        body=MemberBody,
+        is_body_required=False,
+    ),
+    OwnRoute("get_member", "GET", _MEMBER, "Which partitions a member reads.", reply=MemberView),
+    OwnRoute(
+        "poll_as_member",
+        "GET",
+        f"{_MEMBER}/messages",
+        "Read the next messages of the member's partitions. Deleted or damaged messages are an error.",
+        reply=PolledView,
+        parameters=_MEMBER_POLL,
+    ),
+    _deed(
+        "commit_as_member",
+        "PUT",
+        f"{_MEMBER}/offsets",
+        "Store how far the consumer group got in one of the member's partitions.",
+        MemberOffsetBody,
+    ),
+    _deed("delete_member", "DELETE", _MEMBER, "Leave the consumer group."),
+)
 _CONSOLE_ROUTES = (
     OwnRoute(
-        name="redirect_to_console",
-        method="GET",
-        path="/ui",
-        summary="Leads to the web console.",
-        status=307,
-        media_type=None,
-        is_public=True,
+        "redirect_to_console", "GET", "/ui", "Leads to the web console.", status=307, media_type=None, is_public=True
+    ),
+    _page("get_console", "/ui/", "The web console.", _HTML_TYPE),
+    _page("get_console_file", "/ui/{file}", "A file of the web console."),
+    _page(
+        "get_versioned_console_file",
+        "/ui/{version}/{file}",
+        "A file of the web console, of the version that the page names: it never changes.",
     ),
     OwnRoute(
-        name="get_console",
-        method="GET",
-        path="/ui/",
-        summary="The web console.",
-        media_type=_HTML_TYPE,
-        is_public=True,
-    ),
-    OwnRoute(
-        name="get_console_file",
-        method="GET",
-        path="/ui/{file}",
-        summary="A file of the web console.",
-        media_type=_TEXT_TYPE,
-        is_public=True,
-    ),
-    OwnRoute(
-        name="get_versioned_console_file",
-        method="GET",
-        path="/ui/{version}/{file}",
-        summary="A file of the web console, of the version that the page names: it never changes.",
-        media_type=_TEXT_TYPE,
-        is_public=True,
-    ),
-    OwnRoute(
-        name="create_console_session",
-        method="POST",
-        path="/ui/session",
-        summary="Log in to the web console: the session is a cookie. Needs the header X-Courser-Console.",
+        "create_console_session",
+        "POST",
+        "/ui/session",
+        "Log in to the web console: the session is a cookie. Needs the header X-Courser-Console.",
         reply=ConsoleSessionView,
         body=ConsoleLoginBody,
         parameters=(_CONSOLE_HEADER,),
         is_public=True,
     ),
     OwnRoute(
-        name="get_console_session",
-        method="GET",
-        path="/ui/session",
-        summary="Who is logged in to the web console, and what it may do.",
+        "get_console_session",
+        "GET",
+        "/ui/session",
+        "Who is logged in to the web console, and what it may do.",
         reply=ConsoleSessionView,
     ),
-    OwnRoute(
-        name="delete_console_session",
-        method="DELETE",
-        path="/ui/session",
-        summary="Log out of the web console.",
-        status=204,
-        media_type=None,
-    ),
-)
-_SEARCH = (
-    Parameter(
-        "filter",
-        "A condition such as text, key=a, header.source=shop or .order.id=17. May be repeated: all must be satisfied.",
-        {"type": "array", "items": {"type": "string", "maxLength": FILTER_SIZE_MAX}, "maxItems": FILTER_COUNT_MAX},
-    ),
-    Parameter(
-        "order",
-        "Which messages come first.",
-        {"type": "string", "enum": [order.value for order in ScanOrder], "default": ScanOrder.NEWEST.value},
-    ),
-    Parameter(
-        "count",
-        "How many messages to find.",
-        {"type": "integer", "minimum": 1, "maximum": HIT_COUNT_MAX, "default": 100},
-    ),
-    Parameter(
-        "partition_id",
-        "Only this partition. May be repeated.",
-        {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": U32_MAX}},
-    ),
-    Parameter("first_offset", "Only messages from this offset on.", _OFFSET_SCHEMA),
-    Parameter("end_offset", "Only messages before this offset.", _OFFSET_SCHEMA),
-    Parameter("first_time", "Only messages from this time on, in microseconds.", _OFFSET_SCHEMA),
-    Parameter("end_time", "Only messages before this time, in microseconds.", _OFFSET_SCHEMA),
-    Parameter(
-        "payload",
-        "How the payload is written.",
-        {"type": "string", "enum": [form.value for form in PayloadForm], "default": PayloadForm.BASE64.value},
-    ),
-    Parameter(
-        "payload_bytes",
-        "Bytes of a payload that are returned: a number, or a text such as 1 MiB. The rest is left out.",
-        {"type": "string", "default": "16KiB"},
-    ),
-    Parameter("positions", "Continue where an earlier search stopped: what its last event says.", {"type": "string"}),
-)
-
-_ROUTES = (
-    OwnRoute(
-        name="get_root",
-        method="GET",
-        path="/",
-        summary="The name of the server.",
-        media_type=_TEXT_TYPE,
-        is_public=True,
-    ),
-    OwnRoute(
-        name="ping", method="GET", path="/ping", summary="Replies with pong.", media_type=_TEXT_TYPE, is_public=True
-    ),
-    OwnRoute(
-        name="get_liveness",
-        method="GET",
-        path="/health/live",
-        summary="200 as long as the server answers.",
-        media_type=_TEXT_TYPE,
-        is_public=True,
-    ),
-    OwnRoute(
-        name="get_readiness",
-        method="GET",
-        path="/health/ready",
-        summary="200, or 503 with the reasons why the server is not ready.",
-        media_type=_TEXT_TYPE,
-        is_public=True,
-    ),
-    OwnRoute(
-        name="get_openapi",
-        method="GET",
-        path="/openapi.json",
-        summary="This document.",
-        reply=dict[str, Any],
-        is_public=True,
-    ),
-    OwnRoute(
-        name="get_api_page",
-        method="GET",
-        path="/docs",
-        summary="This document as a page to read.",
-        media_type=_HTML_TYPE,
-        is_public=True,
-    ),
-    OwnRoute(
-        name="refresh_token",
-        method="POST",
-        path="/users/refresh-token",
-        summary="Exchange an access token for a new one.",
-        reply=IdentityView,
-        body=RefreshBody,
-        is_public=True,
-    ),
-    OwnRoute(
-        name="subscribe_to_events",
-        method="GET",
-        path="/events",
-        summary="Server-sent events for messages as they arrive, from one or several topics.",
-        media_type=EVENTS_TYPE,
-        parameters=(
-            Parameter(
-                "topic",
-                "A stream and a topic, each a number or a name: shop/orders. May be repeated.",
-                {"type": "array", "items": {"type": "string"}, "minItems": 1},
-                is_required=True,
-            ),
-            Parameter(
-                "kind",
-                "Where to start.",
-                {"type": "string", "enum": list(EVENT_STARTS), "default": "new"},
-            ),
-            Parameter(
-                "value",
-                "The offset or the time in microseconds at which to start.",
-                {"type": "integer", "minimum": 0, "maximum": U64_MAX},
-            ),
-            Parameter(
-                "count",
-                "How many of the newest messages of each partition, if kind is last.",
-                {"type": "integer", "minimum": 0, "maximum": U32_MAX},
-            ),
-            Parameter("consumer_id", "Whose stored offsets kind=next means.", {"type": "string", "minLength": 1}),
-            Parameter(
-                "payload",
-                "How the payload is written; by default it is not.",
-                {"type": "string", "enum": [form.value for form in PayloadForm], "default": "none"},
-            ),
-            Parameter(
-                "Last-Event-ID",
-                "The id of the last event that was received: continue after it.",
-                {"type": "string"},
-                place="header",
-            ),
-        ),
-    ),
-    OwnRoute(
-        name="search_messages",
-        method="GET",
-        path="/streams/{stream}/topics/{topic}/search",
-        summary="Server-sent events with the messages of a topic that satisfy conditions, in the order of time.",
-        media_type=EVENTS_TYPE,
-        parameters=_SEARCH,
-    ),
-    OwnRoute(
-        name="poll_deferred",
-        method="GET",
-        path=_DEFERRED,
-        summary="Read messages of one partition, once there are enough of them or the wait is over.",
-        reply=PolledView,
-        parameters=_DEFERRED_POLL,
-    ),
-    OwnRoute(
-        name="poll_deferred_and_commit",
-        method="POST",
-        path=_DEFERRED,
-        summary="The same for polls with auto_commit: a proxy does not repeat it.",
-        reply=PolledView,
-        parameters=_DEFERRED_POLL,
-    ),
-    OwnRoute(
-        name="create_member",
-        method="POST",
-        path=_MEMBERS,
-        summary="Join a consumer group: the member leaves when it has sent no request for its time to live.",
-        status=201,
-        reply=MemberView,
-        body=MemberBody,
-        is_body_required=False,
-    ),
-    OwnRoute(
-        name="get_member",
-        method="GET",
-        path=_MEMBER,
-        summary="Which partitions a member reads.",
-        reply=MemberView,
-    ),
-    OwnRoute(
-        name="poll_as_member",
-        method="GET",
-        path=f"{_MEMBER}/messages",
-        summary="Read the next messages of the member's partitions. Deleted or damaged messages are an error.",
-        reply=PolledView,
-        parameters=(_PARTITION, _COUNT, WAIT, MAX_BYTES, _AUTO_COMMIT),
-    ),
-    OwnRoute(
-        name="commit_as_member",
-        method="PUT",
-        path=f"{_MEMBER}/offsets",
-        summary="Store how far the consumer group got in one of the member's partitions.",
-        status=204,
-        media_type=None,
-        body=MemberOffsetBody,
-    ),
-    OwnRoute(
-        name="delete_member",
-        method="DELETE",
-        path=_MEMBER,
-        summary="Leave the consumer group.",
-        status=204,
-        media_type=None,
-    ),
+    _deed("delete_console_session", "DELETE", "/ui/session", "Log out of the web console."),
 )
 
 
@@ -412,12 +316,4 @@ def own_routes(metrics_path: str | None, *, has_console: bool = True) -> tuple[O
     routes = (*_ROUTES, *_CONSOLE_ROUTES) if has_console else _ROUTES
     if metrics_path is None:
         return routes
-    metrics = OwnRoute(
-        name="get_metrics",
-        method="GET",
-        path=metrics_path,
-        summary="All metrics in the text format of Prometheus.",
-        media_type=_TEXT_TYPE,
-        is_public=True,
-    )
-    return (*routes, metrics)
+    return (*routes, _page("get_metrics", metrics_path, "All metrics in the text format of Prometheus."))
