@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
-from courser.broker.access.sessions import Session
+from courser.broker.access.sessions import Session, Sessions
 from courser.broker.partition.read_buffers import ReadBuffers
 from courser.broker.partition.waiting import attempt
 from courser.model.memory_ledger import MemoryLedger
@@ -26,7 +26,7 @@ GRACE = 60.0
 """Seconds that something may take before a test gives up: a busy machine alone may take ten."""
 
 
-class NumberedSessions:
+class NumberedSessions(Sessions):
     """The sessions of a server, which remembers them."""
 
     def __init__(self, server: "Server") -> None:

@@ -5,8 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from courser.transports.session_loop import SessionLoop
-from courser.transports.session_states import TRANSITIONS, State
+from courser.transports.session_loop import SessionLoop, State
 from courser.wire.codec import QUICK_SIZE_MAX
 from tests.transports.echo import GONE, REFUSED_SIZE, Peer, frame, settle
 
@@ -253,6 +252,25 @@ async def test_a_defect_in_a_codec_ends_one_connection(text: bytes, caplog: pyte
 
 
 # --- states ---
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    # A whole request has arrived; the connection has used its share of the turn; the request is too large; the
+    # connection is closed or lost.
+    State.RECEIVING: frozenset({State.ANSWERING, State.YIELDING, State.DISCARDING, State.CLOSED}),
+    # Its turn has come; it is closed or lost.
+    State.YIELDING: frozenset({State.RECEIVING, State.CLOSED}),
+    # The kernel has accepted the reply, or only part of it; the connection is to be closed or is lost; the reply was
+    # the last one.
+    State.ANSWERING: frozenset({State.RECEIVING, State.SENDING, State.FINISHING, State.CLOSED}),
+    # The kernel has accepted the rest; the connection is closed or lost.
+    State.SENDING: frozenset({State.RECEIVING, State.CLOSED}),
+    # All of the frame has arrived; the connection is closed or lost.
+    State.DISCARDING: frozenset({State.CLOSED}),
+    # The reply is sent, or the client is gone.
+    State.FINISHING: frozenset({State.CLOSED}),
+    State.CLOSED: frozenset(),
+}
+"""All transitions between states. The loop does not check them, because that would slow down every request."""
 
 
 class WatchedLoop(SessionLoop):

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Protocol
 
 from courser.broker.access.sessions import Session
+from courser.broker.partition.read_buffers import ReadBuffers
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.model.clock import Clock
 from courser.model.memory_ledger import MemoryLedger
@@ -128,27 +129,6 @@ class Connection(Protocol):
         """Close now, without sending the rest."""
 
 
-class ReplyMemory(Protocol):
-    """The memory of replies."""
-
-    def size_of(self, session: Session) -> int:
-        """The size of the reply to this session in bytes."""
-
-    def drop(self, session: Session) -> None:
-        """Release the reply to this session: nobody will read it."""
-
-
-class _NoReplyMemory:
-    """The memory of replies where nobody counts it."""
-
-    def size_of(self, session: Session) -> int:
-        del session
-        return 0
-
-    def drop(self, session: Session) -> None:
-        del session
-
-
 class Connections:
     """The connections of all transports."""
 
@@ -159,7 +139,7 @@ class Connections:
         *,
         count_max: int,
         request_memory: MemoryLedger,
-        reply_memory: ReplyMemory | None = None,
+        reply_memory: ReadBuffers | None = None,
         slots: ConnectionSlots | None = None,
     ) -> None:
         """``count_max`` is the limit of this process. ``slots`` are those of the whole server, if it has others."""
@@ -167,7 +147,7 @@ class Connections:
         self._clock = clock
         self._count_max = count_max
         self._request_memory = request_memory
-        self._reply_memory = reply_memory if reply_memory is not None else _NoReplyMemory()
+        self._reply_memory = reply_memory
         self._rate_under_pressure = settings.frame_rate_min * _PRESSURE_FACTOR
         self._slots = slots if slots is not None else ConnectionSlots(count_max)
         self._open: dict[Connection, None] = {}
@@ -375,7 +355,8 @@ class Connections:
         With a ``session``, its reply already uses the memory. The clients that have not read for longest must go then,
         however short that time is. Without one, a request waits for the memory, and only stalled or slow clients go.
         """
-        now = self._clock.monotonic()
+        now, memory = self._clock.monotonic(), self._reply_memory
+        assert memory is not None, "it is what asks"
         for is_patient in (True, False) if session is not None else (True,):
             for connection in tuple(self._unread):
                 loop = connection.loop
@@ -389,10 +370,10 @@ class Connections:
                     break
                 if is_patient and connection.taken_size * 1_000_000 // time >= self._rate_under_pressure:
                     continue
-                size -= self._reply_memory.size_of(loop.session)
+                size -= memory.size_of(loop.session)
                 self._unread.pop(connection, None)
                 self._cut_off(connection, "it does not read its replies, and their memory is needed")
-                self._reply_memory.drop(loop.session)
+                memory.drop(loop.session)
 
     def _cut_off(self, connection: Connection, reason: str) -> None:
         self.cut_off_count += 1

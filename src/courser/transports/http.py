@@ -3,12 +3,9 @@
 import ssl
 
 from courser.transports.connections import Connections
+from courser.transports.doors import PlainDoor, TlsDoor, open_sockets
 from courser.transports.http_connection import HttpConnection, RequestHandler, Upgrade
-from courser.transports.plain_door import PlainDoor
 from courser.transports.settings import ConnectionSettings, HttpSettings
-from courser.transports.tls_door import TlsDoor
-
-_BACKLOG = 1024
 
 
 class HttpListener:
@@ -35,7 +32,7 @@ class HttpListener:
 
     async def start(self) -> tuple[str, int]:
         """Listen. Return the real address."""
-        host, port = self._settings.host, self._settings.port
+        sockets = await open_sockets(self._settings.host, self._settings.port)
         if self._tls is None:
             self._door = PlainDoor(self._make_connection)
         else:
@@ -45,7 +42,9 @@ class HttpListener:
                 make_connection=self._make_connection,
                 handshake_deadline=self._connection_settings.handshake_deadline,
             )
-        return await self._door.open(host, port, _BACKLOG)
+        await self._door.serve(sockets)
+        host, port = sockets[0].getsockname()[:2]
+        return host, port
 
     def _make_connection(self) -> HttpConnection:
         return HttpConnection(

@@ -28,7 +28,7 @@ from courser.records.layout import FRAME_HEADER_SIZE
 from courser.transports.http_commands import HttpCommands, HttpServices
 from courser.transports.http_connection import HttpConnection
 from courser.transports.http_console import PRIVATE, Console
-from courser.transports.http_events import EventRoute
+from courser.transports.http_events import EventRoute, SearchRoute
 from courser.transports.http_exchange import (
     Answer,
     ClientGone,
@@ -38,7 +38,6 @@ from courser.transports.http_exchange import (
     text_answer,
 )
 from courser.transports.http_members import MemberRoutes
-from courser.transports.http_search import SearchRoute
 from courser.transports.session_loop import InternalFailure
 from courser.transports.settings import ConnectionSettings, CorsSettings, HttpSettings
 from courser.wire import prometheus

@@ -1,4 +1,4 @@
-"""Server-sent events: a reply that goes on for as long as the client reads it.
+"""Server-sent events: a reply that goes on for as long as the client reads it. Subscriptions and searches have them.
 
 The next delivery is read when the connection has taken the last one, so a slow client holds the memory of one. A client
 that does not read for ``tcp.send_deadline`` loses the connection.
@@ -8,10 +8,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
-from courser.api.subscriptions import Delivery, TopicEnded
+from courser.api.subscriptions import Delivery, PayloadForm, TopicEnded
 from courser.broker.access.access_tokens import Access
 from courser.broker.access.sessions import Session
 from courser.errors import CommandRejected, CourserError, ErrorCode
+from courser.handlers.searches import Search
 from courser.handlers.subscriptions import Subscription
 from courser.model.identifiers import TopicAddress
 from courser.model.messaging import Transport
@@ -30,11 +31,12 @@ from courser.wire.rest_events import (
     encode_start,
     encode_stop,
 )
+from courser.wire.rest_scans import decode_scan, encode_scan_event, encode_scan_failure
 
 _OK = 200
 _KEEP_ALIVE_INTERVAL = 15.0
 """Seconds without an event after which a comment is sent: proxies close connections that say nothing."""
-EVENT_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+_EVENT_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 """Proxies must pass each event on at once."""
 
 
@@ -72,9 +74,9 @@ class EventRoute:
             reason = "these topics have too many partitions for one stream of events: subscribe to fewer"
             raise CommandRejected(ErrorCode.SERVER_BUSY, reason)
         if exchange.method == "HEAD":
-            return Answer(_OK, content_type=EVENTS_TYPE, headers=EVENT_HEADERS)
+            return Answer(_OK, content_type=EVENTS_TYPE, headers=_EVENT_HEADERS)
         stream = _Stream(self._services, exchange, session, subscription, names, cursor, self.keep_alive_interval)
-        return Answer(_OK, content_type=EVENTS_TYPE, headers=EVENT_HEADERS, pieces=stream.pieces())
+        return Answer(_OK, content_type=EVENTS_TYPE, headers=_EVENT_HEADERS, pieces=stream.pieces())
 
     def _close_session(self, session: Session) -> None:
         self._sessions.discard(session)
@@ -169,3 +171,50 @@ def _ids(event: Delivery | TopicEnded) -> tuple[int, int]:
     assert isinstance(stream_id, int), "it was resolved"
     assert isinstance(topic_id, int), "it was resolved"
     return stream_id, topic_id
+
+
+# --- searches ------------------------------------------------------------------------------------------
+
+
+class SearchRoute:
+    """Answers searches with the messages that match."""
+
+    def __init__(self, services: HttpServices) -> None:
+        self._services = services
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """The server stops: all searches end."""
+        self._is_stopping = True
+
+    async def search(self, exchange: Exchange, values: Mapping[str, str], access: Access | None) -> Answer:
+        assert access is not None, "the route is not public"
+        request, form = decode_scan(values, exchange.query_pairs())
+        session = Session(0, Transport.HTTP, exchange.address, now=self._services.clock.monotonic())
+        session.enter(access)
+
+        def check_login() -> None:
+            if self._is_stopping:
+                raise CommandRejected(ErrorCode.DISCONNECTED, "the server stops")
+            # Its token may have expired, or may have been revoked, and nothing else says so.
+            self._services.tokens.check_again(access)
+
+        found = exchange.held.enter_context(self._services.searches.open(session, request, check_login))
+        if exchange.method == "HEAD":
+            return Answer(_OK, content_type=EVENTS_TYPE, headers=_EVENT_HEADERS)
+        return Answer(_OK, content_type=EVENTS_TYPE, headers=_EVENT_HEADERS, pieces=_pieces(exchange, found, form))
+
+
+async def _pieces(exchange: Exchange, found: Search, form: PayloadForm) -> AsyncGenerator[bytes, None]:
+    """The events of a search, until the client is gone."""
+    gone = asyncio.ensure_future(exchange.wait_for_disconnect())
+    try:
+        async with aclosing(found.events()) as events:
+            async for event in events:
+                if gone.done():
+                    return
+                yield encode_scan_event(event, form)
+    except CourserError as error:
+        yield encode_scan_failure(error)
+    finally:
+        gone.cancel()

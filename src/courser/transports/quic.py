@@ -26,7 +26,7 @@ from qh3.quic.events import (
     StreamReset,
 )
 
-from courser.broker.access.sessions import Session
+from courser.broker.access.sessions import Session, Sessions
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.buffers import Buffer
 from courser.model.messaging import Transport
@@ -35,7 +35,7 @@ from courser.transports.minimum_rate import MinimumRate
 from courser.transports.quic_requests import StreamedRequests, StreamRefused
 from courser.transports.quic_retry import RetryTokens
 from courser.transports.reply_progress import ReplyProgress
-from courser.transports.services import Services, SessionRegistry
+from courser.transports.services import Services
 from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import QuicSettings
 from courser.wire.codec import FrameRefused, Incoming
@@ -65,7 +65,7 @@ class QuicServices:
 
     services: Services
     connections: Connections
-    sessions: SessionRegistry
+    sessions: Sessions
     draw: Callable[[int], bytes]
     """So many random bytes."""
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from courser.api.commands import Command
 from courser.api.replies import Reply
@@ -14,7 +14,6 @@ from courser.broker.partition.read_buffers import ReadBuffers
 from courser.broker.partition.waiting import Waiting
 from courser.model.clock import Clock
 from courser.model.memory_ledger import MemoryLedger
-from courser.model.messaging import Transport
 from courser.transports.held_replies import HeldReplies
 from courser.transports.settings import ConnectionSettings
 from courser.transports.turns import Turns
@@ -25,16 +24,6 @@ Result = TypeVar("Result")
 _CONVERSION_COUNT_MAX = 2
 """Requests and replies that are converted at a time: one is in progress, and the next one is ready. More would only
 take memory that is not counted."""
-
-
-class SessionRegistry(Protocol):
-    """Has the sessions of all connections."""
-
-    def open(self, transport: Transport, address: str) -> Session:
-        """Register a new connection."""
-
-    def close(self, session: Session) -> None:
-        """Unregister a closed one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ messages. Once there is something to read, or the wait is over, a read comes bac
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,7 +24,6 @@ from courser.transports.frame_buffer import FrameBuffer
 from courser.transports.minimum_rate import MinimumRate
 from courser.transports.parked_reads import ParkedRead, ParkedReads
 from courser.transports.services import Services
-from courser.transports.session_states import State
 from courser.transports.turns import REQUEST_COUNT_MAX, REQUEST_COUNT_PAUSE, TIME_MAX
 from courser.wire.codec import (
     QUICK_REPLY_SIZE_MAX,
@@ -43,6 +43,25 @@ _HEAD_SIZE_MAX = 256
 
 RATE_TIME_MIN = 1_000_000
 """Microseconds that a client must have been sending before its rate is judged."""
+
+
+class State(Enum):
+    """What a connection is doing. Details of receiving, such as the size of the frame, are kept separately."""
+
+    RECEIVING = "receiving"
+    """The next request has not arrived, or not completely."""
+    YIELDING = "yielding"
+    """Other connections come first. It continues in its next turn with what is in its buffer."""
+    ANSWERING = "answering"
+    """A request is in progress."""
+    SENDING = "sending"
+    """The kernel has not accepted all of a reply."""
+    DISCARDING = "discarding"
+    """A frame was refused. The rest of it is dropped, so that the client finishes sending it and reads the reply."""
+    FINISHING = "finishing"
+    """A request is in progress, and the connection will be closed after its reply."""
+    CLOSED = "closed"
+    """No more requests are handled. A reply may still be in flight."""
 
 
 # Global names, because looking up the members of an enum is slow.

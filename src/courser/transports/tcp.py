@@ -6,20 +6,16 @@ import ssl
 import struct
 from collections.abc import Sequence
 
-from courser.broker.access.sessions import Session
+from courser.broker.access.sessions import Session, Sessions
 from courser.model.messaging import Transport
 from courser.model.quantities import SECOND
 from courser.transports.connections import Connections, Conversation
-from courser.transports.plain_door import PlainDoor, open_sockets
-from courser.transports.services import Services, SessionRegistry
+from courser.transports.doors import PlainDoor, TlsDoor, open_sockets
+from courser.transports.services import Services
 from courser.transports.session_loop import SessionLoop
 from courser.transports.settings import SocketSettings, TcpSettings
 from courser.transports.tcp_connection import Assemble, Receiver, TcpConnection, TlsConnection, assemble_plain
-from courser.transports.tls_door import TlsDoor
 from courser.wire.codec import Codec
-
-_BACKLOG = 1024
-"""How many connections may wait to be accepted. After a restart, all clients reconnect at once."""
 
 
 class TcpListener:
@@ -31,7 +27,7 @@ class TcpListener:
         services: Services,
         connections: Connections,
         *,
-        sessions: SessionRegistry,
+        sessions: Sessions,
         tls: ssl.SSLContext | None = None,
         transport: Transport = Transport.TCP,
         assemble: Assemble = assemble_plain,
@@ -49,7 +45,7 @@ class TcpListener:
 
     async def start(self) -> tuple[str, int]:
         """Listen. Returns the actual address and port."""
-        return await self.start_on(await open_sockets(self._settings.host, self._settings.port, _BACKLOG))
+        return await self.start_on(await open_sockets(self._settings.host, self._settings.port))
 
     async def start_on(self, sockets: Sequence[socket.socket]) -> tuple[str, int]:
         """Listen with sockets that are there already. Returns the address and port of the first one."""
@@ -64,7 +60,7 @@ class TcpListener:
                 make_connection=self._make_tls_connection,
                 handshake_deadline=self._services.settings.handshake_deadline,
             )
-        await self._door.serve(sockets, _BACKLOG)
+        await self._door.serve(sockets)
         return host, port
 
     def close(self) -> None:

@@ -293,9 +293,9 @@ def duration_of(query: Mapping[str, str], name: str, default: int) -> int:
     return _quantity(query, name, parse_duration, default)
 
 
-def byte_size_of(query: Mapping[str, str], name: str) -> int:
+def byte_size_of(query: Mapping[str, str], name: str, default: int = U32_MAX) -> int:
     """A size in the query, in bytes; by default as much as there may be. Raises ``RestRefused``."""
-    return min(_quantity(query, name, parse_byte_size, U32_MAX), U32_MAX)
+    return min(_quantity(query, name, parse_byte_size, default), U32_MAX)
 
 
 def _quantity(query: Mapping[str, str], name: str, parse: Callable[[str], int], default: int) -> int:

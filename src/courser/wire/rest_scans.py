@@ -10,14 +10,16 @@ from courser.api.fields import Kind
 from courser.api.scans import Hit, ScanDone, ScanEvent, ScanGap, ScanOrder, ScanProgress, ScanRequest, ScanStarted
 from courser.api.subscriptions import PayloadForm
 from courser.errors import CourserError
-from courser.model.quantities import parse_byte_size
 from courser.wire.rest_events import encode_event, word_of
 from courser.wire.rest_failures import encode_failure
-from courser.wire.rest_fields import BAD_REQUEST, U32_MAX, U64_MAX, RestRefused, identifier_of, number_of
+from courser.wire.rest_fields import BAD_REQUEST, U32_MAX, U64_MAX, RestRefused, identifier_of
+from courser.wire.rest_messages import byte_size_of
 from courser.wire.rest_requests import from_query
 from courser.wire.subscription_messages import contents_of, exact
 
 _POSITION = re.compile(r"([0-9]{1,10})\.([0-9]{1,20})")
+_PAYLOAD_SIZE = 16 * 1024
+"""Bytes of a payload that are returned unless the client says how many."""
 _FORMS = {form.value: form for form in PayloadForm}
 _ORDERS = {order.value: order for order in ScanOrder}
 
@@ -25,7 +27,7 @@ _ORDERS = {order.value: order for order in ScanOrder}
 def decode_scan(path: Mapping[str, str], pairs: Sequence[tuple[str, str]]) -> tuple[ScanRequest, PayloadForm]:
     """What is wanted, and how payloads are written. Raises ``RestRefused``, or ``CommandRejected`` for a name."""
     query = dict(pairs)
-    partition_ids = tuple(_number("partition_id", value, U32_MAX) for name, value in pairs if name == "partition_id")
+    partition_ids = tuple(from_query({name: value}, name, Kind.U32) for name, value in pairs if name == "partition_id")
     request = ScanRequest(
         stream=identifier_of(path["stream"]),
         topic=identifier_of(path["topic"]),
@@ -37,7 +39,7 @@ def decode_scan(path: Mapping[str, str], pairs: Sequence[tuple[str, str]]) -> tu
         first_time=from_query(query, "first_time", Kind.U64, "0"),
         end_time=_optional(query, "end_time"),
         count=from_query(query, "count", Kind.U32, "100"),
-        payload_size_max=_size(query.get("payload_bytes", "16KiB")),
+        payload_size_max=byte_size_of(query, "payload_bytes", _PAYLOAD_SIZE),
         positions=_positions(query.get("positions", "")),
     )
     return request, word_of(query, "payload", _FORMS, PayloadForm.BASE64.value)
@@ -45,20 +47,6 @@ def decode_scan(path: Mapping[str, str], pairs: Sequence[tuple[str, str]]) -> tu
 
 def _optional(query: Mapping[str, str], name: str) -> int | None:
     return None if name not in query else int(from_query(query, name, Kind.U64))
-
-
-def _number(name: str, text: str, maximum: int) -> int:
-    try:
-        return number_of(text, maximum)
-    except ValueError as error:
-        raise RestRefused(BAD_REQUEST, f"invalid query: {name}: {error}") from None
-
-
-def _size(text: str) -> int:
-    try:
-        return parse_byte_size(text)
-    except ValueError as error:
-        raise RestRefused(BAD_REQUEST, f"invalid query: payload_bytes: {error}") from None
 
 
 def _positions(text: str) -> dict[int, int]:

@@ -12,9 +12,9 @@ import pytest
 from courser.broker.partition.read_buffers import ReadBuffers
 from courser.model.memory_ledger import MemoryLedger
 from courser.transports.connections import Connections
-from courser.transports.plain_door import PlainDoor, open_sockets
+from courser.transports.doors import PlainDoor, TlsDoor, open_sockets
 from courser.transports.settings import ConnectionSettings
-from courser.transports.tls_door import TlsDoor
+from courser.transports.tcp_connection import TlsConnection
 from tests.fakes.clocks import ManualClock
 
 ADDRESSES = ("127.0.0.1", "127.0.0.2")
@@ -54,7 +54,9 @@ def doors() -> list[PlainDoor | TlsDoor]:
 @pytest.mark.usefixtures("_resolver")
 async def test_all_addresses_of_a_host_have_the_same_port() -> None:
     for door in doors():
-        host, port = await door.open("localhost", 0, 5)
+        sockets = await open_sockets("localhost", 0)
+        await door.serve(sockets)
+        host, port = sockets[0].getsockname()
         assert host == ADDRESSES[0]
         for address in ADDRESSES:
             with pytest.raises(OSError, match="in use"), socket.socket() as other:
@@ -75,12 +77,34 @@ async def test_a_port_that_is_in_use_on_one_address_is_not_chosen(monkeypatch: p
             bind(self, address)
 
     monkeypatch.setattr(socket, "socket", Refusing)
-    sockets = await open_sockets("localhost", 0, 5)
+    sockets = await open_sockets("localhost", 0)
     ports = {listening.getsockname()[1] for listening in sockets}
     for listening in sockets:
         listening.close()
     assert (len(sockets), len(ports), len(refused)) == (2, 1, 3)
     refused.clear()
     with pytest.raises(OSError, match="in use"):
-        await open_sockets("localhost", ports.pop(), 5)
+        await open_sockets("localhost", ports.pop())
     assert len(refused) == 1
+
+
+def nobody() -> TlsConnection:
+    raise AssertionError("nobody came")
+
+
+async def test_a_system_that_refuses_connections_is_asked_again_later_and_holds_nobody_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    connections = Connections(ConnectionSettings(), ManualClock(), count_max=1, request_memory=MemoryLedger(1 << 20))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    door = TlsDoor(context, connections, make_connection=nobody, handshake_deadline=1)
+    with socket.socket() as deaf:
+        # It does not listen: every try to accept fails at once.
+        deaf.setblocking(False)
+        accepting = asyncio.create_task(door._accept(deaf))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not accepting.done()
+        assert caplog.text.count("cannot accept connections") == 1
+        accepting.cancel()
+        await asyncio.wait((accepting,))

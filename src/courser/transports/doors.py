@@ -1,10 +1,7 @@
-"""Accept TLS connections. They count from the moment they are accepted.
-
-asyncio's own server reports a connection only after its handshake. A client that connects and sends nothing would hold
-a descriptor that no limit counts. A few hundred such clients would leave no descriptors for log files.
-"""
+"""Where connections come in: listening sockets, and doors that accept connections of them, without TLS or with it."""
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
@@ -13,13 +10,81 @@ from functools import partial
 from typing import Any, Protocol
 
 from courser.transports.connections import Connection, Connections
-from courser.transports.plain_door import open_sockets
 
 _log = logging.getLogger(__name__)
-
 _SECOND = 1_000_000
+_BACKLOG = 1024
+"""How many connections may wait to be accepted. After a restart, all clients reconnect at once."""
 _RETRY_DELAY = 1.0
 """Seconds until the next attempt to accept connections after an error, such as a lack of descriptors."""
+_ATTEMPT_COUNT = 16
+"""How many free ports are tried until one is free on every address."""
+
+
+async def open_sockets(host: str, port: int) -> list[socket.socket]:
+    """Listen on every address of a host, all with the same port. Port 0 is any free one.
+
+    Raises:
+        OSError: an address cannot be used.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    places = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+    for _ in range(_ATTEMPT_COUNT - 1):
+        try:
+            return _listen_on_all(places)
+        except OSError as error:
+            if port or error.errno != errno.EADDRINUSE:
+                raise
+    return _listen_on_all(places)
+
+
+def _listen_on_all(places: Sequence[tuple[int, tuple[Any, ...]]]) -> list[socket.socket]:
+    sockets: list[socket.socket] = []
+    try:
+        for family, (host, port, *rest) in places:
+            if sockets:
+                # A client that resolves the name may choose any of its addresses, and knows only one port.
+                port = sockets[0].getsockname()[1]
+            sockets.append(_listen(family, (host, port, *rest)))
+    except OSError:
+        for listening in sockets:
+            listening.close()
+        raise
+    return sockets
+
+
+def _listen(family: int, address: tuple[Any, ...]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            # IPv4 has its own socket.
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+class PlainDoor:
+    """Accepts connections without TLS."""
+
+    def __init__(self, make_connection: Callable[[], asyncio.BaseProtocol]) -> None:
+        self._make_connection = make_connection
+        self._servers: list[asyncio.Server] = []
+
+    async def serve(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept connections of these sockets, which are the door's from now on."""
+        loop = asyncio.get_running_loop()
+        for listening in sockets:
+            self._servers.append(await loop.create_server(self._make_connection, sock=listening, backlog=_BACKLOG))
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()
 
 
 class Guest(Connection, Protocol):
@@ -41,7 +106,11 @@ class Guest(Connection, Protocol):
 
 
 class TlsDoor:
-    """Listening sockets, and the handshakes in progress."""
+    """Accepts TLS connections. They count from the moment they are accepted.
+
+    asyncio's own server reports a connection only after its handshake. A client that connects and sends nothing would
+    hold a descriptor that no limit counts. A few hundred such clients would leave no descriptors for log files.
+    """
 
     def __init__(
         self,
@@ -58,16 +127,8 @@ class TlsDoor:
         self._deadline = handshake_deadline / _SECOND
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def open(self, host: str, port: int, backlog: int) -> tuple[str, int]:
-        """Listen on every address of the host. Returns the first one."""
-        sockets = await open_sockets(host, port, backlog)
-        host, port = sockets[0].getsockname()[:2]
-        await self.serve(sockets, backlog)
-        return host, port
-
-    async def serve(self, sockets: Sequence[socket.socket], backlog: int) -> None:
+    async def serve(self, sockets: Sequence[socket.socket]) -> None:
         """Accept connections of these sockets, which are the door's from now on."""
-        del backlog
         for listening in sockets:
             _ = self._begin(self._accept(listening), partial(_close, listening))
 
