@@ -12,6 +12,7 @@ from courser.spark.admission import BatchLimits, admit, reconcile
 from courser.spark.offsets import NAMELESS, TopicOffsets, offsets_json, parse_offsets
 from courser.spark.options import Use
 from courser.spark.read_options import read_options, stream_options
+from courser.spark.remembering_reader import RememberingReader
 from courser.spark.schema import default_schema
 from courser.spark.stream_reader import HEADS_AGE_MAX, IDLE_WAIT, StreamReader
 from courser.spark.topic_metadata import Bounds, TopicFacts, gaps_between
@@ -160,6 +161,25 @@ def test_few_messages_are_held_back_but_not_for_ever(monkeypatch: pytest.MonkeyP
     assert reader.latestOffset(START, LIMIT)["p"] == {"0": 9}
     known.heads = [19]
     assert reader.latestOffset(offsets({0: 9}), LIMIT)["p"] == {"0": 19}
+
+
+def test_messages_that_are_held_back_wait_on_the_server_until_enough_may_have_arrived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = KnownTopic(4, 0, 2)
+    reader = RememberingReader(reader_of(known, monkeypatch, minOffsetsPerTrigger=13), is_limited=True)
+    start = offsets({0: 0, 1: 0, 2: 0})
+    reader.partitions(start, start)
+    known.asked = 0
+    assert reader.latestOffset() == start
+    # 7 are missing: however they are spread over 3 partitions, one of them gets at least 3.
+    assert (known.asked, known.waits, known.waited_for) == (1, [IDLE_WAIT], {"orders": {0: 6, 1: 2, 2: 4}})
+    known.heads = [7, 3, 2]
+    assert reader.latestOffset() == start
+    assert (known.asked, known.waits, known.waited_for) == (2, [IDLE_WAIT] * 2, {"orders": {0: 7, 1: 3, 2: 2}})
+    known.heads = [8, 3, 2]
+    assert reader.latestOffset()["p"] == {"0": 8, "1": 3, "2": 2}
+    assert len(known.waits) == 2
 
 
 def test_a_run_with_an_end_reads_to_where_it_began_and_holds_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:

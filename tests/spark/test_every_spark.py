@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from courser.archive.settings import StoreSettings
 from courser.client.sync import SyncClient
 from courser.spark.failures import one_line
-from courser.spark.releases import HAS_ADMISSION_CONTROL, HAS_FILTERS
+from courser.spark.releases import HAS_ADMISSION_CONTROL
 from courser.testing.broker import TestBroker
 from tests.archive.brokers import archiver_of, settings_of
 from tests.pipelines.scenes import Scene, orders_source
@@ -85,18 +85,6 @@ def test_a_topic_is_read_with_all_columns_and_with_some(
     )
     few = read(spark, options_of(server, "read"), "offset BIGINT").where("offset >= 990")
     assert sorted(row.offset for row in few.collect()) == list(range(990, 1000))
-
-
-def test_filters_are_used_or_refused(spark: SparkSession, server: RunningServer, client: SyncClient) -> None:
-    make_topic(client, "filtered")
-    send(client, "filtered", 0, numbered(100))
-    frame = read(spark, options_of(server, "filtered", pushdown="true")).where("offset >= 95")
-    if HAS_FILTERS:
-        assert frame.count() == 5
-        return
-    with pytest.raises(PySparkException) as refusal:
-        frame.count()
-    assert one_line(refusal.value).startswith('option "pushdown" needs Spark 4.1')
 
 
 def test_a_batch_is_written(spark: SparkSession, server: RunningServer, client: SyncClient) -> None:

@@ -14,7 +14,6 @@ from courser.spark.read_options import ReadOptions
 from courser.spark.releases import arrow_schema
 from courser.spark.source_choice import metadata_of, sources_in
 from courser.spark.sources import LossRule, OffsetRange, read_range
-from courser.spark.topic_metadata import TopicMetadata
 
 
 def read_tasks(options: Sequence[ReadOptions], reads: Sequence[TopicRead]) -> list[InputPartition]:
@@ -44,17 +43,9 @@ class BatchReader(DataSourceReader):
         self.reads = reads
         self.schema = schema
 
-    def wants(self, topic: str) -> bool:  # noqa: ARG002
-        """Whether to read the topic at all. Overridden by readers that know the query's filters."""
-        return True
-
-    def narrowed(self, ranges: list[OffsetRange], metadata: TopicMetadata) -> list[OffsetRange]:  # noqa: ARG002
-        """The parts of the ranges that are needed. Overridden by readers that know the query's filters."""
-        return ranges
-
     def partitions(self) -> list[InputPartition]:
         """The tasks. Raises ``ReadFailed``, ``DataLost``."""
-        return read_tasks(self.reads, [self._read_of(options) for options in self.reads if self.wants(options.topic)])
+        return read_tasks(self.reads, [self._read_of(options) for options in self.reads])
 
     def _read_of(self, options: ReadOptions) -> TopicRead:
         metadata = metadata_of(options)
@@ -62,8 +53,7 @@ class BatchReader(DataSourceReader):
         starts = resolve_start(options, metadata, facts, unnamed=EARLIEST)
         ends = resolve_end(options, metadata, facts)
         ranges = [OffsetRange(partition, start, ends[partition]) for partition, start in sorted(starts.items())]
-        sources_of = sources_in(options, metadata, facts)
-        return TopicRead(options.topic, self.narrowed(ranges, metadata), facts, sources_of)
+        return TopicRead(options.topic, ranges, facts, sources_in(options, metadata, facts))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_task(partition, self.reads, self.schema)

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 
 from courser.spark.batch_reader import BatchReader
 from courser.spark.errors import WriteFailed
-from courser.spark.options import OptionRefused, Use, parse_options
+from courser.spark.options import Use, parse_options
 from courser.spark.read_options import read_options, stream_options
-from courser.spark.releases import HAS_FILTERS, DataSourceStreamArrowWriter
+from courser.spark.releases import DataSourceStreamArrowWriter
 from courser.spark.remembering_reader import reader_for_this_spark
 from courser.spark.schema import check_schema, default_schema
 from courser.spark.stream_reader import StreamReader
@@ -43,16 +43,7 @@ class CourserSource(DataSource):
         """For a batch read. Raises ``OptionRefused``."""
         reads, values = read_options(self.options, Use.BATCH)
         check_schema(schema, values["schemaStyle"])
-        if not values["pushdown"]:
-            return BatchReader(reads, schema)
-        if not HAS_FILTERS:
-            raise OptionRefused(
-                'option "pushdown" needs Spark 4.1, because Spark 4.0 offers no filters; leave it away, and bound the '
-                "read with startingOffsets, endingOffsets, startingTimestamp or endingTimestamp"
-            )
-        from courser.spark.filtering_reader import FilteringReader  # noqa: PLC0415 -- Spark 4.0 lacks what it imports
-
-        return FilteringReader(reads, schema)
+        return BatchReader(reads, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For a stream. Raises ``OptionRefused``."""

@@ -228,14 +228,6 @@ OPTIONS: tuple[Option, ...] = (
     Option("includeHeaders", FLAG, "false", "Whether to include the column `headers`.", READS),
     Option("columns", NAMES, None, "Read only these columns. The same as a schema that names them.", READS),
     Option(
-        "pushdown",
-        FLAG,
-        "false",
-        "Use filters on `topic`, `partition`, `offset` and `timestamp` to read less. Needs the setting "
-        "`spark.sql.python.filterPushdown.enabled=true`. Only for a DataFrame that is read once, see above.",
-        BATCH,
-    ),
-    Option(
         "partitioning",
         choice("key", "column", "balanced"),
         None,

@@ -40,8 +40,6 @@ SPARK = release_of(pyspark.__version__)
 HAS_ADMISSION_CONTROL = SPARK >= (4, 2)
 """Whether Spark tells a stream where a micro-batch starts and which limit applies, knows the trigger ``availableNow``
 for Python sources, and asks for the newest offsets."""
-HAS_FILTERS = SPARK >= (4, 1)
-"""Whether Spark offers filters to Python sources."""
 
 # --- limits and triggers of streams: 4.2 --------------------------------------------------------------
 
@@ -102,7 +100,6 @@ def arrow_schema(schema: Any) -> Any:
 
 __all__ = [
     "HAS_ADMISSION_CONTROL",
-    "HAS_FILTERS",
     "SPARK",
     "SUPPORTED",
     "DataSourceStreamArrowWriter",

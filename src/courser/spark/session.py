@@ -34,8 +34,6 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     # Java reads the rows of a Python data source a third faster through a Unix domain socket than over TCP.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Without it, Spark rejects readers that accept filters.
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

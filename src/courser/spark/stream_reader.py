@@ -1,8 +1,8 @@
 """A streaming read: micro-batches between explicit offsets, which Spark keeps in its checkpoint.
 
 Spark asks for the latest offsets about 200 times a second while nothing happens. So the request waits on the server for
-a moment, and returns at once when a message arrives. An exception here ends the query, so temporary failures, such as a
-server restart, are retried instead.
+a moment, and returns at once when a message arrives; if messages are held back, when enough may have arrived. An
+exception here ends the query, so temporary failures, such as a server restart, are retried instead.
 """
 
 import logging
@@ -36,7 +36,8 @@ from courser.spark.topic_metadata import Following, LiveTopic, TopicFacts
 _log = logging.getLogger(__name__)
 
 IDLE_WAIT = 0.1
-"""Seconds that an idle query waits on the server for new messages, so that it asks 20 times a second, not 200."""
+"""Seconds that an idle query waits on the server for new messages, so that it asks 20 times a second, not 200. A query
+that is stopped waits as long for its reader."""
 HEADS_AGE_MAX = 0.1
 """Seconds for which partition heads are cached for lag reporting."""
 
@@ -97,10 +98,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         heads = {topic.uuid: _heads(topic) for topic in facts.values()}
         return self._ask() if self._target is None and reached == heads and self._wait(facts) else facts
 
-    def _wait(self, facts: Facts) -> bool:
-        """Wait a moment for a message in any topic. Returns whether one arrived."""
+    def _wait(self, facts: Facts, count: int = 1) -> bool:
+        """Wait a moment for ``count`` messages in all topics together. Returns whether there may be as many."""
         places = {topic: (options.stream, options.topic) for topic, options in self._reads.items()}
-        following: Following = {places[topic]: _heads(found) for topic, found in facts.items()}
+        # Among so many new messages, one partition has at least this share. Its last one ends the wait.
+        share = -(-count // max(sum(len(found.partitions) for found in facts.values()), 1))
+        following: Following = {
+            places[topic]: {partition: head + share - 1 for partition, head in _heads(found).items()}
+            for topic, found in facts.items()
+        }
         # All topics of a query are on one server, or in one archive.
         return self._metadata(next(iter(facts))).wait(following, IDLE_WAIT)
 
@@ -153,7 +159,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         added = self._starts(facts, self._reads.keys() - progress.keys())
         known, losses = self._reconciled(progress, facts)
         heads = self._target or facts
-        if not losses and not added and not self._is_enough(known, heads, limit):
+        if not losses and not added and (missing_count := self._missing_count(known, heads, limit)):
+            self._wait(facts, missing_count)
             return offsets_json(progress)
         return offsets_json({**admit(known, heads, facts, self._limits(limit)), **added})
 
@@ -169,23 +176,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return BatchLimits()
         return BatchLimits(self._stream_options.max_count, self._stream_options.max_size)
 
-    def _is_enough(self, progress: QueryOffsets, heads: Facts, limit: ReadLimit) -> bool:
-        """Whether to run a micro-batch now: ``minOffsetsPerTrigger`` is reached, or ``maxTriggerDelay`` has passed."""
+    def _missing_count(self, progress: QueryOffsets, heads: Facts, limit: ReadLimit) -> int:
+        """How many messages to wait for. None, once ``maxTriggerDelay`` has passed or ``minOffsetsPerTrigger`` wait."""
         wanted = self._stream_options.min_count
         if wanted is None or self._target is not None or isinstance(limit, ReadAllAvailable):
-            return True
+            return 0
         waiting = sum(waiting_messages(progress, heads).values())
         if not waiting:
             # Nothing new, or a gap without messages, which nobody has to wait for.
-            return True
+            return 0
         now = self._clock()
         if self._held_since is None:
             self._held_since = now
-        is_late = now - self._held_since >= self._stream_options.max_delay
-        if waiting < wanted and not is_late:
-            return False
+        if waiting < wanted and now - self._held_since < self._stream_options.max_delay:
+            return wanted - waiting
         self._held_since = None
-        return True
+        return 0
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The heads of the partitions, for lag reporting."""
