@@ -51,6 +51,8 @@ WITHOUT_SESSION = (
     "tests/spark/test_archive_auto.py",
     "tests/spark/test_archive_source.py",
     "tests/spark/test_condensed_segments.py",
+    "tests/spark/test_connect.py",
+    "tests/spark/test_connect_kills.py",
     "tests/spark/test_decoding.py",
     "tests/spark/test_encoding.py",
     "tests/spark/test_java.py",

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
@@ -164,6 +164,70 @@ def running_cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
             process.wait(PATIENCE)
 
 
+# --- a Spark server ---
+
+
+class SparkServer:
+    """Spark Connect in a process of its own, on loopback. As a context manager it runs until the end of the block."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """What ``--remote`` takes."""
+        return f"sc://127.0.0.1:{self._port}"
+
+    def start(self) -> Self:
+        """Start it, also again, and wait until it answers."""
+        environment = dict(os.environ) | {
+            "SPARK_LOCAL_DIRS": str(self._directory / "local"),
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+        }
+        java = prepare_environment(environment, "local[2]")
+        settings = {
+            **PYTHON_PATIENCE,
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(self._port),
+            "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {archive_options(java, environment)}",
+            "spark.driver.host": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.sql.warehouse.dir": str(self._directory / "warehouse"),
+        }
+        named = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._process = start_spark_program(
+            "spark-submit",
+            *("--master", "local[2]", "--driver-memory", "1g", *named),
+            *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"),
+            directory=self._directory,
+            environment=environment,
+            log=self._log,
+        )
+        _wait_for_words(self._process, self._log, "Spark Connect server started")
+        return self
+
+    def kill(self) -> None:
+        """End it without notice."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(PATIENCE)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(PATIENCE)
+
+    @property
+    def _log(self) -> Path:
+        return self._directory / "server.log"
+
+
 _WITH_PARENT = """\
 import ctypes, os, signal, sys
 # The kernel ends this process when the one that started it is gone: tests that are interrupted leave no cluster behind.
@@ -173,14 +237,23 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def _start(cluster: Cluster, name: str, main_class: str, *arguments: str) -> "subprocess.Popen[bytes]":
+    log = cluster.directory / f"{name}.log"
+    words = ("spark-class", main_class, *arguments)
+    return start_spark_program(*words, directory=cluster.directory, environment=cluster.environment, log=log)
+
+
+def start_spark_program(
+    *words: str, directory: Path, environment: dict[str, str], log: Path
+) -> "subprocess.Popen[bytes]":
+    """Start a program of ``bin`` that ends with this process."""
     import pyspark  # noqa: PLC0415
 
     home = Path(pyspark.__file__).parent
-    with (cluster.directory / f"{name}.log").open("wb") as output:
+    with log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-c", _WITH_PARENT, home / "bin" / "spark-class", main_class, *arguments],
-            cwd=cluster.directory,
-            env=cluster.environment | {"SPARK_HOME": str(home)},
+            [sys.executable, "-c", _WITH_PARENT, home / "bin" / words[0], *words[1:]],
+            cwd=directory,
+            env=environment | {"SPARK_HOME": str(home)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -190,9 +263,9 @@ def _start(cluster: Cluster, name: str, main_class: str, *arguments: str) -> "su
 def _wait_for_words(process: "subprocess.Popen[bytes]", log: Path, words: str) -> None:
     deadline = time.monotonic() + PATIENCE
     while words not in log.read_text(errors="replace"):
-        assert time.monotonic() < deadline, f"a worker does not get ready:\n{log.read_text(errors='replace')}"
+        assert time.monotonic() < deadline, f"it does not get ready:\n{log.read_text(errors='replace')}"
         try:
             code = process.wait(0.05)
         except subprocess.TimeoutExpired:
             continue
-        raise AssertionError(f"a worker ended with {code}:\n{log.read_text(errors='replace')}")
+        raise AssertionError(f"it ended with {code}:\n{log.read_text(errors='replace')}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
+from pyspark.sql import Row
 
 from courser.pipelines.locking import this_process
 from courser.pipelines.pipeline_metrics import MetricsServer, render
@@ -17,8 +18,6 @@ from courser.pipelines.state_folder import StateFolder, Status, all_statuses, pi
 RECORD = {
     "batchId": 4,
     "timestamp": "2026-11-15T10:00:00.000Z",
-    "numInputRows": 120,
-    "processedRowsPerSecond": 60.5,
     "durationMs": {"addBatch": 1500, "triggerExecution": 2000},
     "eventTime": {"watermark": "2026-11-15T09:59:00.000Z"},
     "observedMetrics": {"courser": {"rows": 120, "bad": 3}},
@@ -26,6 +25,7 @@ RECORD = {
         {
             "endOffset": '{"v": 1, "topic_id": "ab", "p": {"0": 100, "1": 20}, "lost": {"0": 5}}',
             "latestOffset": {"v": 1, "topic_id": "ab", "p": {"0": 130, "1": 20, "2": 7}},
+            "numInputRows": 240,
         }
     ],
 }
@@ -51,12 +51,23 @@ def status(**changes: object) -> Status:
 
 def test_a_record_in_our_words() -> None:
     found = parse_progress(RECORD)
-    assert (found.batch, found.rows, found.rows_per_second, found.milliseconds) == (4, 120, 60.5, 2000)
+    assert (found.batch, found.rows, found.rows_per_second, found.milliseconds) == (4, 120, 60.0, 2000)
     assert found.ends == {"0": 100, "1": 20}
     assert found.lag == {"0": 30, "1": 0, "2": 7}
     assert (found.lost, found.bad_rows) == (5, 3)
     assert found.milliseconds_by_part == {"addBatch": 1500}
     assert found.is_batch
+
+
+def test_a_record_of_a_spark_server() -> None:
+    schema = {"type": "struct", "fields": [{"name": "rows", "type": "long"}, {"name": "bad", "type": "long"}]}
+    parts = Row("values", "schema")([120, 3], schema)
+    found = parse_progress(RECORD | {"numInputRows": None, "observedMetrics": {"courser": parts}})
+    assert (found.rows, found.bad_rows) == (120, 3)
+
+
+def test_rows_that_nobody_observes_are_those_of_all_sources() -> None:
+    assert parse_progress(RECORD | {"observedMetrics": {}}).rows == 240
 
 
 def test_records_of_other_sources() -> None:

@@ -27,7 +27,7 @@ from courser.records.frame_walk import is_compiled
 from courser.server.configuration.checks import warnings
 from courser.server.configuration.settings import PATH
 from courser.server.system_limits import check_address
-from courser.spark.installing import installed_version, requirements_of
+from courser.spark.installing import SPARK_CLIENT, installed_version, requirements_of
 from courser.spark.java import JavaMissing, find_java
 from courser.storage.paths import LOCK
 from courser.transports.settings import (
@@ -140,12 +140,16 @@ def _examine_disk(directory: Path) -> Iterator[CheckResult]:
 
 
 def _examine_spark() -> Iterator[CheckResult]:
-    for requirement in requirements_of(["spark"]):
+    # An environment has pyspark, or its part for programs beside a Spark server, which need no Java.
+    is_client = installed_version("pyspark") is None and installed_version(SPARK_CLIENT) is not None
+    for requirement in requirements_of(["connect" if is_client else "spark"]):
         version = installed_version(requirement.name)
         yield checks.check_package(requirement.name, version, requirement.text, is_met=requirement.is_met_by(version))
     if installed := importlib.util.find_spec("pyspark"):
         places = [Path(place, "jars") for place in installed.submodule_search_locations or ()]
         yield checks.check_connectors(file.name for place in places for file in place.glob("*.jar"))
+    if is_client:
+        return
     try:
         java = find_java(os.environ, write=False)
     except JavaMissing as missing:

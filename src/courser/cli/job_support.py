@@ -32,6 +32,7 @@ from courser.errors import (
     TargetRefused,
 )
 from courser.pipelines.source_frames import connection_url
+from courser.spark.connect import SparkMissing, SparkUnreachable
 from courser.spark.errors import TargetMissing
 from courser.spark.failures import keep_trace, one_line
 from courser.spark.installing import InstallationFailed, NotInstalled, Unsuitable, never, prepare
@@ -93,12 +94,10 @@ def job_command(
 
     def decorate(function: Callable[..., object]) -> click.Command:
         command = click.command(name, epilog=examples(*lines, exits=exits))(function)
-        master = click.Option(
-            ("--master",),
+        master = make_option(
+            "--master, --remote URL",
+            "The Spark master, or a Spark server (sc://host:port). Its workers must have access to the same files.",
             default="local[*]",
-            show_default=True,
-            metavar="URL",
-            help="The Spark master. Its workers must have access to the same files.",
         )
         command.params += [master, _install_parameter(), output_parameter()]
         if needs_server:
@@ -207,7 +206,7 @@ def server_options_of() -> dict[str, str]:
     return {"url": connection_url(find_target().target)}
 
 
-def prepare_spark(*extras: str, may_install: bool = True) -> None:
+def prepare_spark(*extras: str, master: str = "local[*]", may_install: bool = True) -> None:
     """Install missing packages for Spark and for extras of Courser (``lake``) if the user agrees, and show what.
 
     Raises:
@@ -218,12 +217,14 @@ def prepare_spark(*extras: str, may_install: bool = True) -> None:
     try:
         terminal = sys.stderr if sys.stderr.isatty() else None
         agrees = _agrees_to_install if may_install else never
-        prepare(os.environ, say, extras=("spark", *extras), agrees=agrees, terminal=terminal)
+        prepare(os.environ, say, extras=("spark", *extras), master=master, agrees=agrees, terminal=terminal)
     except NotInstalled as error:
         hint = "run that command, or pass --install" if may_install else "this command installs nothing"
         raise Failure(str(error), hint) from error
     except Unsuitable as error:
         raise Failure(str(error), "Courser never changes a version that is installed") from error
+    except SparkMissing as error:
+        raise Failure(str(error), "with a Spark server, pass --remote sc://host:port") from error
     except (InstallationFailed, JavaMissing, PackageMissing) as error:
         raise Failure(str(error), "courser doctor shows what is missing") from error
 
@@ -248,6 +249,8 @@ def spark_failures(log: Path | None) -> Iterator[None]:
         yield
     except (Failure, OSError):
         raise
+    except SparkUnreachable as error:
+        raise Failure(str(error), "check the address that --remote names", ExitCode.CANNOT_CONNECT) from error
     except CourserError as error:
         raise Failure(one_line(error), "courser doctor shows whether Spark is set up") from error
     except Exception as error:
@@ -266,7 +269,7 @@ def running_spark(name: str, master: str) -> Iterator["SparkSession"]:
     Raises:
         Failure: explains any error.
     """
-    prepare_spark()
+    prepare_spark(master=master)
     # The import takes half a second, and needs the packages installed above.
     from pyspark.sql import SparkSession  # noqa: PLC0415
 

@@ -30,6 +30,7 @@ from courser.pipelines.failing import kind_of
 from courser.pipelines.pipeline_metrics import HOST, MetricsServer, render
 from courser.pipelines.running import Runner, default_master
 from courser.pipelines.state_folder import StateFolder, Status, all_statuses, pipelines_home
+from courser.spark.connect import is_remote
 from courser.spark.failures import one_line
 from courser.storage.watched_clock import SystemClock
 
@@ -44,6 +45,7 @@ _CODES = {
     "NotAllowed": ExitCode.NOT_ALLOWED,
     "NotFound": ExitCode.NOT_FOUND,
     "TopicMissing": ExitCode.NOT_FOUND,
+    "SparkUnreachable": ExitCode.CANNOT_CONNECT,
 }
 _HINTS = {
     ExitCode.CANNOT_CONNECT: "check the server with courser ping, or set another one in [server] of the file",
@@ -75,14 +77,16 @@ _name_argument = click.argument("name", metavar="NAME")
     "courser pipeline run orders.toml",
     "courser pipeline run *.toml --once",
     "courser pipeline run orders.toml --master spark://10.0.0.5:7077",
+    "courser pipeline run orders.toml --remote sc://10.0.0.5:15002",
     "courser pipeline run orders.toml --metrics-port 9102",
     exits=_RUN_EXITS,
 )
 @_files_argument
 @option("--once/--continuous", "Override the mode in the files.", "once", default=None)
 @option(
-    "--master URL",
-    "The Spark master. Default: local[*], without one core if there are more than two, for a local server.",
+    "--master, --remote URL",
+    "The Spark master, or a Spark server (sc://host:port). Default: local[*], without one core if there are more than "
+    "two, for a local server.",
 )
 @option(
     "--metrics-port PORT",
@@ -109,7 +113,7 @@ def run_command(
     for definition in definitions:
         with _explained():
             refuse_endless_groups(definition)
-    prepare_spark(*_extras(definitions))
+    prepare_spark(*_extras(definitions), master=master or "local[*]")
     folder = home or pipelines_home()
     view = make_view(output, is_terminal=sys.stdout.isatty())
     with _explained(), ExitStack() as stack:
@@ -185,7 +189,7 @@ _FINDING_FIELDS = fields("name, file/2, mode, source, sink, generation#/1, goes_
 )
 @_files_argument
 @option("--without-spark", "Skip planning the query with Spark: faster, and needs no Java.")
-@option("--master URL", "The Spark master.", default="local[1]", hidden=True)
+@option("--master, --remote URL", "Where to plan: a Spark master or a Spark server.", default="local[1]")
 def check_command(*, files: tuple[Path, ...], without_spark: bool, master: str, output: str) -> None:
     """Check whether pipelines would run: keys, server, topics, checkpoint, schema and SQL. Writes nothing."""
     definitions = [_load(path) for path in files]
@@ -200,10 +204,12 @@ def check_command(*, files: tuple[Path, ...], without_spark: bool, master: str, 
 def _plan(definitions: Sequence[Definition], master: str) -> list[list[str]]:
     from courser.spark.session import spark_session  # noqa: PLC0415 -- only if it is asked for
 
-    prepare_spark(*_extras(definitions), may_install=False)
+    prepare_spark(*_extras(definitions), master=master, may_install=False)
     # What Java prints and what Spark would put into the current folder goes away with this folder.
     with tempfile.TemporaryDirectory(prefix="courser-check-") as folder, spark_failures(None):
-        settings = {"spark.sql.warehouse.dir": folder, **definitions[0].spark}
+        settings = {**definitions[0].spark}
+        if not is_remote(master):
+            settings = {"spark.sql.warehouse.dir": folder, **settings}
         spark = spark_session("courser check", master, settings, log=Path(folder, "java.log"))
         try:
             return [plan_columns(spark, definition) for definition in definitions]

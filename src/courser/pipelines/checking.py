@@ -13,8 +13,9 @@ from courser.pipelines.lake_publishing import check_origin
 from courser.pipelines.queries import output_rows
 from courser.pipelines.server_side import PartitionFacts, SourceFacts, check_topics, lakes_by_offset, needs_server
 from courser.pipelines.sink_writers import with_folder_columns
-from courser.pipelines.source_frames import read_source, target_of
+from courser.pipelines.source_frames import FORMAT, read_source, target_of, topic_options
 from courser.pipelines.transform import TransformRefused, as_messages
+from courser.spark.connect import runs_remotely
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,29 +80,49 @@ def refuse_endless_groups(definition: Definition) -> None:
         )
 
 
-def plan_columns(spark: "SparkSession", definition: Definition) -> list[str]:
+def plan_columns(
+    spark: "SparkSession", definition: Definition, environment: Mapping[str, str] = os.environ
+) -> list[str]:
     """Let Spark plan and run the query over an empty source. Returns the columns that reach the sink.
 
     Raises:
         CourserError, PySparkException: the query is invalid.
     """
-    session = spark.newSession()
+    is_remote = runs_remotely(spark)
+    session = spark if is_remote else spark.newSession()
     with tempfile.TemporaryDirectory(prefix="courser-check-") as folder:
         place = Path(folder)
-        (place / "empty").mkdir()
-        rows, bad, names = output_rows(session, definition, _empty_source(session, definition, place / "empty"))
+        if is_remote and isinstance(definition.source, TopicSource):
+            messages = _end_of_topic(session, definition, definition.source, environment)
+        else:
+            (place / "empty").mkdir()
+            messages = _empty_source(session, definition, place / "empty")
+        rows, bad, names = output_rows(session, definition, messages)
         sink = definition.sink
         if sink.type == "topic":
             rows = as_messages(rows, sink)
         elif sink.type != "console":
             with_folder_columns(rows, sink, names)
         for number, planned in enumerate(planned for planned in (rows, bad) if planned is not None):
-            writer = planned.writeStream.format("noop").option("checkpointLocation", str(place / str(number)))
+            writer = planned.writeStream.format("noop")
+            # A Spark server makes a folder of its own.
+            if not is_remote:
+                writer = writer.option("checkpointLocation", str(place / str(number)))
             writer = writer.outputMode(definition.transform.output_mode if number == 0 else "append")
             # Nothing is read or written, but Spark reports errors here that it would report in a run.
             writer.trigger(availableNow=True).start().awaitTermination()
         kept = [column for column in rows.schema.fields if column.name not in names.left_out]
         return [f"{column.name} {column.dataType.simpleString()}" for column in kept]
+
+
+def _end_of_topic(
+    spark: "SparkSession", definition: Definition, source: TopicSource, environment: Mapping[str, str]
+) -> "DataFrame":
+    """The topic without its messages: a Spark server need not see a folder of this machine, but has to find Courser."""
+    options = topic_options(source, target_of(definition.server, environment), Start("latest"))
+    # A check stores no progress.
+    del options["consumer"]
+    return spark.readStream.format(FORMAT).options(**options).load()
 
 
 def _empty_source(spark: "SparkSession", definition: Definition, folder: Path) -> "DataFrame":

@@ -66,6 +66,11 @@ class Checkpoint:
         return self.folder / "quarantine"
 
     @property
+    def facts_path(self) -> Path:
+        """What the definition said when the checkpoint was last used."""
+        return self.folder / "facts.json"
+
+    @property
     def lock_path(self) -> Path:
         """Held by the runner."""
         return lock_path(self.path)
@@ -87,7 +92,7 @@ class Checkpoint:
         Raises:
             ResetNeeded: they are incompatible.
         """
-        path = self.folder / "facts.json"
+        path = self.facts_path
         new = facts_of(definition)
         try:
             old: dict[str, object] = json.loads(path.read_text("utf-8"))

@@ -12,8 +12,9 @@ from courser.errors import (
     NotFound,
     ServerFailure,
 )
+from courser.spark.connect import SparkUnreachable
 
-_PASSING = (ConnectionFailed, ServerFailure, ClientClosed)
+_PASSING = (ConnectionFailed, ServerFailure, ClientClosed, SparkUnreachable)
 """A retry may succeed: the server may be back, or the disk may have space again."""
 _PASSING_NAMES = frozenset(
     {"ConnectionFailed", "TimedOut", "Uncertain", "ServerFailure", "ClientClosed", "ConnectionFailure"}

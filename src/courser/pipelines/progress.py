@@ -38,17 +38,20 @@ def parse_progress(record: Mapping[str, Any]) -> QueryProgress:
     durations = {str(name): int(value) for name, value in (record.get("durationMs") or {}).items()}
     sources = record.get("sources") or [{}]
     end, latest = offsets_of(sources[0].get("endOffset")), offsets_of(sources[0].get("latestOffset"))
-    observed = (record.get("observedMetrics") or {}).get(OBSERVED) or {}
+    observed = _observed((record.get("observedMetrics") or {}).get(OBSERVED))
+    # Spark counts what a sink reads twice twice, and reports of files instead of their rows.
+    rows = observed.get("rows") or sum(int(source.get("numInputRows") or 0) for source in sources)
+    milliseconds = durations.get("triggerExecution", 0)
     return QueryProgress(
         batch=int(record.get("batchId", 0)),
-        rows=int(record.get("numInputRows") or 0),
-        rows_per_second=float(record.get("processedRowsPerSecond") or 0.0),
-        milliseconds=durations.get("triggerExecution", 0),
+        rows=rows,
+        rows_per_second=rows * 1000 / max(1, milliseconds),
+        milliseconds=milliseconds,
         milliseconds_by_part={name: value for name, value in durations.items() if name != "triggerExecution"},
         ends=end.next,
         lag={part: max(0, head - end.next.get(part, 0)) for part, head in latest.next.items()},
         lost=end.lost,
-        bad_rows=_count(observed, "bad"),
+        bad_rows=observed.get("bad", 0),
         watermark=(record.get("eventTime") or {}).get("watermark"),
         moment=str(record.get("timestamp", "")),
     )
@@ -81,7 +84,12 @@ def _lost(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _count(observed: Any, name: str) -> int:
-    """The value of an observed metric, from a dictionary or from an object."""
-    value = observed.get(name) if isinstance(observed, dict) else getattr(observed, name, None)
-    return int(value or 0)
+def _observed(found: Any) -> Mapping[str, int]:
+    """Observed metrics by name, from a dictionary or a row."""
+    if found is None:
+        return {}
+    values: dict[str, Any] = found if isinstance(found, dict) else found.asDict()
+    if values.keys() == {"values", "schema"}:
+        # A Spark server sends the row as its parts.
+        values = dict(zip((part["name"] for part in values["schema"]["fields"]), values["values"], strict=True))
+    return {name: int(value or 0) for name, value in values.items()}

@@ -5,13 +5,24 @@ own checkpoint, so that each of the two is exactly once.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from courser.client.targets import Target
 from courser.pipelines.checkpoint import Checkpoint
-from courser.pipelines.decode import HEADERS, KEY, METADATA, OFFSET, PARTITION, PAYLOAD, bad_rows, decode, good_rows
+from courser.pipelines.decode import (
+    HEADERS,
+    KEY,
+    METADATA,
+    OBSERVED,
+    OFFSET,
+    PARTITION,
+    PAYLOAD,
+    bad_rows,
+    decode,
+    good_rows,
+)
 from courser.pipelines.definition import Definition, FileSource, SinkDefinition, Start, TopicSource, completed
 from courser.pipelines.lake_publishing import staging_root
 from courser.pipelines.sink_writers import (
@@ -26,6 +37,7 @@ from courser.pipelines.sink_writers import (
 )
 from courser.pipelines.source_frames import read_source, topic_options
 from courser.pipelines.transform import apply_transform
+from courser.spark.connect import check_shared, runs_remotely
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,14 +47,8 @@ if TYPE_CHECKING:
 _MILLISECOND = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class BatchCallbacks:
-    """Callbacks of a running query."""
-
-    show: Callable[[int, str], None]
-    """For the console sink: called with a batch and its rows as a text table."""
-    count: Callable[[int, int], None]
-    """Called with a batch and its number of rows, where Spark counts something else."""
+Show = Callable[[int, str], None]
+"""For the console sink: called with a batch and its rows as a text table."""
 
 
 def output_rows(
@@ -73,22 +79,24 @@ def start_queries(
     definition: Definition,
     checkpoint: Checkpoint,
     target: Target | None,
-    callbacks: BatchCallbacks,
+    show: Show,
     *,
     once: bool,
     partitions: Sequence[int] = (),
 ) -> "list[StreamingQuery]":
     """Start the queries of the definition. The first one moves the rows."""
     start = Start()
+    if runs_remotely(spark):
+        check_shared(spark, checkpoint.facts_path)
     if once:
         definition = _with_usable_limits(definition)
     if isinstance(definition.source, TopicSource):
         start = completed(checkpoint.start(definition.source.start), partitions)
     rows, bad, names = output_rows(spark, definition, read_source(spark, definition, target, start))
     if is_unchanged(definition):
-        writer = _staged_writer(spark, definition, rows, checkpoint, target, start, callbacks)
+        writer = _staged_writer(spark, definition, rows, checkpoint, target, start)
     else:
-        writer = _writer(definition, rows, names, checkpoint, target, callbacks)
+        writer = _writer(definition, rows, names, checkpoint, target, show)
     writers = [(definition.name, writer)]
     if bad is not None:
         quarantined = _without_consumer(definition)
@@ -138,8 +146,9 @@ def _staged_writer(
     checkpoint: Checkpoint,
     target: Target | None,
     start: Start,
-    callbacks: BatchCallbacks,
 ) -> "DataStreamWriter":
+    from pyspark.sql import functions as f  # noqa: PLC0415 -- optional
+
     from courser.pipelines import staging_source  # noqa: PLC0415 -- needs pyspark
 
     assert isinstance(definition.source, TopicSource)
@@ -152,8 +161,9 @@ def _staged_writer(
     options = topic_options(definition.source, target, start)
     options[staging_source.ORDER] = staging_source.order_text(order)
     reports = spark.readStream.format(staging_source.FORMAT).options(**options).load()
-    sink = definition.sink
-    return lake_writer(definition.name, reports, sink, RAW_NAMES, checkpoint, staged_count=callbacks.count)
+    # Spark counts the reports.
+    reports = reports.observe(OBSERVED, f.sum("rows").alias("rows"))
+    return lake_writer(definition.name, reports, definition.sink, RAW_NAMES, checkpoint, is_staged=True)
 
 
 def _writer(
@@ -162,7 +172,7 @@ def _writer(
     names: RowNames,
     checkpoint: Checkpoint,
     target: Target | None,
-    callbacks: BatchCallbacks,
+    show: Show,
 ) -> "DataStreamWriter":
     sink, mode = definition.sink, definition.transform.output_mode
     if sink.type == "topic":
@@ -170,7 +180,7 @@ def _writer(
         assert target is not None, "a topic has a server"
         return topic_writer(_shown(rows, names), sink.place, sink, target, checkpoint.spark).outputMode(mode)
     if sink.type == "console":
-        handler = ConsoleSink(sink.rows, callbacks.show)
+        handler = ConsoleSink(sink.rows, show)
         writer = _shown(rows, names).writeStream.foreachBatch(handler).outputMode(mode)
         return writer.option("checkpointLocation", str(checkpoint.spark))
     return lake_writer(definition.name, rows, sink, names, checkpoint).outputMode(mode)

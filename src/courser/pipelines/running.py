@@ -2,8 +2,8 @@
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -17,6 +17,7 @@ from courser.pipelines.server_side import needs_server
 from courser.pipelines.source_frames import target_of
 from courser.pipelines.state_folder import StateFolder, Status
 from courser.pipelines.supervision import RunnerEnvironment, Supervisor
+from courser.spark.connect import is_remote, remote_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +47,7 @@ class Runner:
             definitions: The pipelines to run.
             home: The folder of the state folders.
             clock: For times in statuses.
-            master: Where Spark runs.
+            master: Where Spark runs: a master, or ``sc://host:port``.
             once: Overrides the mode of all definitions; None does not.
             session: A running session, which is not stopped at the end; None: start one.
             environment: Variables that specify servers and logins.
@@ -56,6 +57,7 @@ class Runner:
             ConfigurationRefused: the pipelines cannot run together.
         """
         check_together(definitions)
+        check_master(definitions, master)
         self._definitions = tuple(definitions)
         self._home = home
         self._master = master
@@ -64,7 +66,7 @@ class Runner:
         self._owns_session = session is None
         self._session_lock = threading.Lock()
         self._java_log = StateFolder(home, definitions[0].name).spark_log_path
-        self._process = RunnerEnvironment(self._new_session, clock, environment, show, self._java_log)
+        self._process = RunnerEnvironment(self._pipeline_session, clock, environment, show, self._java_log)
         self._locks: list[Lock] = []
         self._stack = ExitStack()
         self._threads: list[threading.Thread] = []
@@ -138,27 +140,43 @@ class Runner:
 
     # --- Spark ---
 
-    def _new_session(self) -> "SparkSession":
-        """A session for one pipeline, with its own views and SQL settings. All share one Java process."""
+    @contextmanager
+    def _pipeline_session(self) -> "Iterator[SparkSession]":
+        """A session for one pipeline, with its own views and SQL settings."""
+        if is_remote(self._master):
+            from courser.spark.session import remote_settings  # noqa: PLC0415
+
+            # One for each attempt: a Spark server that was started again does not know older ones.
+            session = remote_session(self._master, remote_settings(self._settings), is_supervised=True)
+            try:
+                yield session
+            finally:
+                session.stop()
+            return
         with self._session_lock:
             if self._session is None:
                 self._session = self._start_session()
+            # All share one Java process.
             session = self._session.newSession()
         # When a query starts, Spark looks for Python data sources only in the active session of the thread.
         jvm: Any = session._jvm
         jvm.SparkSession.setActiveSession(session._jsparkSession)
-        return session
+        yield session
+
+    @property
+    def _settings(self) -> dict[str, str]:
+        settings = {"spark.sql.streaming.numRecentProgressUpdates": _PROGRESS_COUNT}
+        for definition in self._definitions:
+            settings |= definition.spark
+        return settings
 
     def _start_session(self) -> "SparkSession":
         from pyspark import SparkContext  # noqa: PLC0415 -- optional
 
         from courser.spark.session import spark_session  # noqa: PLC0415
 
-        settings = {"spark.sql.streaming.numRecentProgressUpdates": _PROGRESS_COUNT}
-        for definition in self._definitions:
-            settings |= definition.spark
         name = "courser " + " ".join(definition.name for definition in self._definitions)
-        session = spark_session(name, self._master, settings, log=self._java_log)
+        session = spark_session(name, self._master, self._settings, log=self._java_log)
         process = getattr(SparkContext._gateway, "proc", None)
         if process is not None:
             for lock in self._locks:
@@ -172,6 +190,18 @@ def default_master(definitions: Sequence[Definition], environment: Mapping[str, 
         needs_server(definition) and target_of(definition.server, environment).is_local for definition in definitions
     )
     return f"local[{cores - 1}]" if is_shared and cores > 2 else "local[*]"
+
+
+def check_master(definitions: Sequence[Definition], master: str) -> None:
+    """Check that definitions can run there. Raises ``ConfigurationRefused``."""
+    if is_remote(master):
+        problems = [
+            f'{definition.path}: sink.type = "console" cannot be used with a Spark server, where nobody sees it'
+            for definition in definitions
+            if definition.sink.type == "console"
+        ]
+        if problems:
+            raise ConfigurationRefused(problems)
 
 
 def check_together(definitions: Sequence[Definition]) -> None:

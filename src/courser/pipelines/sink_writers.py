@@ -87,9 +87,8 @@ class LakeSink:
     names: RowNames
     spark_checkpoint: Path
     lists: Path
-    staged_count: Callable[[int, int], None] | None = None
-    """Called with a batch and the number of its rows, if the incoming rows are reports of files that tasks have already
-    written: Spark counts the reports."""
+    is_staged: bool = False
+    """Whether the incoming rows are reports of files that tasks have already written."""
     is_repetition: bool = False
     """Whether an older generation of the checkpoint may have written the same messages."""
 
@@ -103,7 +102,7 @@ class LakeSink:
         query_id = self._query_id()
         if self.sink.type != "parquet" and self._is_done(query_id, batch):
             return
-        if self.staged_count is not None:
+        if self.is_staged:
             staged = [StagedParquet(**row.asDict()) for row in rows.collect()]
         else:
             staged = self._stage(rows, root)
@@ -112,8 +111,6 @@ class LakeSink:
         elif staged:
             self._append(staged, query_id, batch)
         clear(root)
-        if self.staged_count is not None:
-            self.staged_count(batch, sum(file.rows for file in staged))
 
     def _replaces(self) -> tuple[str, str] | None:
         """The columns that identify a message, if it may have been written before a reset."""
@@ -179,15 +176,15 @@ def lake_writer(
     checkpoint: Checkpoint,
     *,
     is_quarantine: bool = False,
-    staged_count: Callable[[int, int], None] | None = None,
+    is_staged: bool = False,
 ) -> "DataStreamWriter":
     """A query that writes to a folder or a table."""
-    if staged_count is None:
+    if not is_staged:
         with_folder_columns(rows, sink, names)
     spark_checkpoint = checkpoint.quarantine if is_quarantine else checkpoint.spark
     lists = checkpoint.folder / ("quarantine-published" if is_quarantine else "published")
     is_repetition = checkpoint.generation > 1
-    handler = LakeSink(name, sink, names, spark_checkpoint, lists, staged_count, is_repetition)
+    handler = LakeSink(name, sink, names, spark_checkpoint, lists, is_staged, is_repetition)
     return rows.writeStream.foreachBatch(handler).option("checkpointLocation", str(spark_checkpoint))
 
 

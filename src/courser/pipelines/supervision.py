@@ -4,13 +4,15 @@ Runs in a thread of its own. Other threads read ``status``; other processes read
 """
 
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from courser.client.targets import Target
 from courser.errors import ClientFailure, CourserError
 from courser.model.clock import Clock
 from courser.pipelines.checkpoint import Checkpoint
@@ -19,7 +21,7 @@ from courser.pipelines.failing import is_final, is_java_gone
 from courser.pipelines.lake_publishing import claim
 from courser.pipelines.locking import this_process
 from courser.pipelines.progress import QueryProgress, parse_progress
-from courser.pipelines.queries import BatchCallbacks, start_queries
+from courser.pipelines.queries import start_queries
 from courser.pipelines.reporting import Reporter
 from courser.pipelines.server_side import (
     SourceFacts,
@@ -50,7 +52,8 @@ _SECOND = 1_000_000
 class RunnerEnvironment:
     """What a pipeline needs from the process it runs in."""
 
-    spark: "Callable[[], SparkSession]"
+    spark: "Callable[[], AbstractContextManager[SparkSession]]"
+    """A session for one attempt of a pipeline."""
     clock: Clock
     environment: Mapping[str, str]
     show: Callable[[str, int, str], None]
@@ -81,8 +84,6 @@ class Supervisor:
         self._stop = threading.Event()
         self._counted: dict[str, int] = {}
         """The last batch that is counted in the status, by run of a query."""
-        self._written: dict[int, int] = {}
-        """Rows by batch, for queries whose rows Spark sees as file reports."""
         self._attempt_batches = 0
         me = this_process(definition.name)
         now = process.clock.now()
@@ -173,31 +174,32 @@ class Supervisor:
         facts = check_topics(definition, target) if target is not None else SourceFacts()
         for lake, origin in lakes_by_offset(definition, facts):
             claim(lake, origin)
-        spark = self._process.spark()
-        for name, value in definition.spark.items():
-            # Settings of the whole process were set at its start and cannot be changed.
-            if name.startswith("spark.sql.") and spark.conf.get(name, None) != value:
-                spark.conf.set(name, value)
-        callbacks = BatchCallbacks(
-            lambda batch, text: self._process.show(definition.name, batch, text), self._written.__setitem__
-        )
-        with self._process.starting:
-            partitions = [fact.partition for fact in facts.partitions]
-            queries = start_queries(
-                spark, definition, self._checkpoint, target, callbacks, once=self._once, partitions=partitions
-            )
-            self._await_beginning(queries)
-        self._note(state="running")
-        try:
-            finished = self._watch(queries)
-        finally:
-            for query in queries:
-                query.stop()
-            self._look(queries)
+        with self._process.spark() as spark:
+            finished = self._run_queries(spark, target, [fact.partition for fact in facts.partitions])
         if target is not None and isinstance(definition.source, TopicSource) and self._ends:
             # Spark reports a batch as done when it plans the next one, so never for the last batch.
             store_progress(target, definition.source, self._ends)
         return finished
+
+    def _run_queries(self, spark: "SparkSession", target: Target | None, partitions: Sequence[int]) -> bool:
+        definition = self._definition
+        for name, value in definition.spark.items():
+            # Settings of the whole process were set at its start and cannot be changed.
+            if name.startswith("spark.sql.") and spark.conf.get(name, None) != value:
+                spark.conf.set(name, value)
+        show = partial(self._process.show, definition.name)
+        with self._process.starting:
+            queries = start_queries(
+                spark, definition, self._checkpoint, target, show, once=self._once, partitions=partitions
+            )
+            self._await_beginning(queries)
+        self._note(state="running")
+        try:
+            return self._watch(queries)
+        finally:
+            for query in queries:
+                query.stop()
+            self._look(queries)
 
     def _await_beginning(self, queries: "list[StreamingQuery]") -> None:
         """Wait until Spark has initialized its sources, or a query has ended, but no longer than ``BEGIN_PATIENCE``."""
@@ -252,14 +254,10 @@ class Supervisor:
 
     def _take(self, progress: QueryProgress) -> None:
         self._ends = progress.ends or self._ends
-        rows, rate = progress.rows, progress.rows_per_second
-        if progress.batch in self._written:
-            rows = self._written.pop(progress.batch)
-            rate = rows * 1000 / max(1, progress.milliseconds)
         self._note(
             batch=progress.batch,
-            rows=self.status.rows + rows,
-            rows_per_second=round(rate, 1),
+            rows=self.status.rows + progress.rows,
+            rows_per_second=round(progress.rows_per_second, 1),
             batch_milliseconds=progress.milliseconds,
             milliseconds_by_part=progress.milliseconds_by_part,
             lag=self._lag(progress),

@@ -19,9 +19,14 @@ from typing import TextIO
 
 from courser.errors import CourserError
 from courser.spark.class_archive import make_archive
+from courser.spark.connect import SparkMissing, is_remote
 from courser.spark.java import JavaMissing, find_java
 
 _DISTRIBUTION = "courser"
+_CONNECT = "connect"
+"""The extra for programs beside a Spark server; pyspark has one of the same name."""
+SPARK_CLIENT = "pyspark-client"
+"""The part of pyspark that such programs need."""
 _REQUIREMENT = re.compile(r"^(?P<name>[\w.-]+)(?P<rest>[^;]*)(?:;\s*(?P<marker>.*))?$")
 _AT_LEAST = re.compile(r"(?:>=|~=)\s*([\d.]+)")
 _EXTRA = re.compile(r"""extra == ['"]([\w.-]+)['"]""")
@@ -110,6 +115,7 @@ def prepare(
     say: Callable[[str], None],
     *,
     extras: Sequence[str] = ("spark",),
+    master: str = "local[*]",
     agrees: Consent = never,
     terminal: TextIO | None = None,
     install: Installer | None = None,
@@ -120,6 +126,7 @@ def prepare(
         environment: Contains JAVA_HOME and PATH.
         say: Tells the user what is going on.
         extras: Extras of Courser: ``spark``, and ``lake`` for Delta, Iceberg and Avro.
+        master: Where Spark runs. With a Spark server, no Java is needed here, and ``pyspark-client`` is enough.
         agrees: Asked before anything is installed.
         terminal: Where pip draws its progress bar; None: ``say`` is called for each download instead.
         install: Installs requirements; None: use pip in the current environment.
@@ -129,8 +136,9 @@ def prepare(
         NotInstalled: something is missing, and the user does not agree; names the command to run.
         InstallationFailed: pip failed; gives its message and the command to run manually.
         JavaMissing: there is still no Java.
+        SparkMissing: only ``pyspark-client`` is there, and the master is no Spark server.
     """
-    missing = missing_requirements(environment, extras)
+    missing = missing_requirements(environment, extras, master)
     if not missing:
         return
     shown = ", ".join(f"{one.name} ({_SIZES[one.name]})" if one.name in _SIZES else one.name for one in missing)
@@ -139,15 +147,29 @@ def prepare(
     say(f"installing {shown} into {sys.prefix} (only needed once)")
     (install or partial(install_with_pip, say=say, terminal=terminal))([one.text for one in missing])
     importlib.invalidate_caches()
+    if is_remote(master):
+        return
     find_java(environment)
     # Next to a download of that size the extra time hardly matters, and every later start takes half as long.
     if install is None:
         make_archive(environment, say)
 
 
-def missing_requirements(environment: Mapping[str, str], extras: Sequence[str]) -> list[Requirement]:
-    """What has to be installed: packages that are absent, and a Java if there is none. Raises ``Unsuitable``."""
-    versions = {one: installed_version(one.name) for one in requirements_of(extras)}
+def missing_requirements(
+    environment: Mapping[str, str], extras: Sequence[str], master: str = "local[*]"
+) -> list[Requirement]:
+    """What has to be installed: packages that are absent, and a Java if there is none.
+
+    Raises:
+        Unsuitable: a package is there in a version that does not do.
+        SparkMissing: see ``prepare``.
+    """
+    wanted = requirements_of(extras)
+    if is_remote(master):
+        wanted = _for_a_spark_server(extras)
+    elif installed_version("pyspark") is None and installed_version(SPARK_CLIENT) is not None:
+        raise SparkMissing
+    versions = {one: installed_version(one.name) for one in wanted}
     unsuitable = {
         one.text: f"{one.name} {version}"
         for one, version in versions.items()
@@ -156,11 +178,20 @@ def missing_requirements(environment: Mapping[str, str], extras: Sequence[str]) 
     if unsuitable:
         raise Unsuitable(unsuitable)
     missing = [one for one, version in versions.items() if version is None]
+    if is_remote(master):
+        return missing
     try:
         find_java(environment)
     except JavaMissing:
         missing += requirements_of(["java"])
     return missing
+
+
+def _for_a_spark_server(extras: Sequence[str]) -> list[Requirement]:
+    """What a program needs beside a Spark server: pyspark with its extra for that, or only its client."""
+    if installed_version("pyspark") is not None:
+        return requirements_of(extras) + requirements_of([_CONNECT], importlib.metadata.requires("pyspark"))
+    return requirements_of([_CONNECT if extra == "spark" else extra for extra in extras])
 
 
 def requirements_of(extras: Iterable[str], lines: Sequence[str] | None = None) -> list[Requirement]:

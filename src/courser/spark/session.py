@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from courser.errors import CourserError
 from courser.spark.class_archive import archive_options
+from courser.spark.connect import SparkMissing, is_client_only, is_remote, remote_session
 from courser.spark.java import Java, cache_directory, find_java
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def spark_session(
 
     Args:
         app_name: The name on Spark's web pages.
-        master: Where Spark runs: ``local[2]``, ``spark://host:7077``...
+        master: Where Spark runs: ``local[2]``, ``spark://host:7077``..., or ``sc://host:15002``, a Spark server.
         settings: Spark settings that override the defaults.
         log: File to append Java's output to; None: ``spark.log`` in the user's cache directory.
         keep_interrupts: Do not let pyspark handle Ctrl-C. Its handler cancels all jobs, which suits a notebook. In a
@@ -94,8 +95,14 @@ def spark_session(
         SparkRefused: Courser does not work with the installed pyspark.
         JavaMissing: no Java was found that can run Spark.
         JavaFailed: Java did not start.
+        SparkUnreachable: no Spark server answers.
+        RefusedBySparkServer: a setting can only be set where the Spark server is started.
     """
     _check_packages()
+    if is_remote(master):
+        return remote_session(master, remote_settings(settings or {}))
+    if is_client_only():
+        raise SparkMissing
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 -- optional, and half a second
     from pyspark.logger import PySparkLogger  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -146,6 +153,11 @@ def session_settings(app_name: str, master: str, settings: Mapping[str, str]) ->
         **(_LOOPBACK if is_on_loopback(master) else {}),
         **settings,
     }
+
+
+def remote_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings of a session on a Spark server, which has all others from its own start."""
+    return {name: value for name, value in DEFAULTS.items() if name.startswith("spark.sql.")} | dict(settings)
 
 
 def _use_archive(settings: dict[str, str], java: Java) -> None:
