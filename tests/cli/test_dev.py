@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from courser.cli.dev_context import forget_dev_context, save_dev_context
-from courser.cli.serve_commands import greet
+from courser.cli.serve_commands import forget_dev_context, greet, save_dev_context
 from courser.client.contexts import Context, load_contexts
 from courser.server.server import Listening
 from tests.cli.commands import courser, in_this_process, start

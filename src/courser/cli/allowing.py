@@ -3,7 +3,7 @@
 Both use the same words, for a topic, a stream or everywhere (``*``): ``read``, ``poll``, ``send`` and ``manage``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import click
@@ -20,26 +20,7 @@ from courser.errors import NotFound
 from courser.model.permissions import Action, GlobalPermissions, Permissions, StreamPermissions, TopicPermissions
 
 _EVERYWHERE = "*"
-_WORDS: dict[type[msgspec.Struct], dict[str, str]] = {
-    GlobalPermissions: {
-        "read": "read_streams",
-        "poll": "poll_messages",
-        "send": "send_messages",
-        "manage": "manage_streams",
-    },
-    StreamPermissions: {
-        "read": "read_stream",
-        "poll": "poll_messages",
-        "send": "send_messages",
-        "manage": "manage_stream",
-    },
-    TopicPermissions: {
-        "read": "read_topic",
-        "poll": "poll_messages",
-        "send": "send_messages",
-        "manage": "manage_topic",
-    },
-}
+_NOUNS: Mapping[type, str] = {GlobalPermissions: "streams", StreamPermissions: "stream", TopicPermissions: "topic"}
 ACTIONS: dict[str, tuple[Action, Action | None, Action | None]] = {
     "send": (Action.SEND_MESSAGES, Action.SEND_MESSAGES, Action.SEND_MESSAGES),
     "poll": (Action.POLL_MESSAGES, Action.POLL_MESSAGES, Action.POLL_MESSAGES),
@@ -91,7 +72,13 @@ def _wrong(problem: str) -> click.UsageError:
 
 
 def _parse(kind: type[Level], words: str) -> Level:
-    known = _WORDS[kind]
+    noun = _NOUNS[kind]
+    known = {
+        "read": f"read_{noun}",
+        "poll": "poll_messages",
+        "send": "send_messages",
+        "manage": f"manage_{noun}",
+    }
     names = ",".join(known.get(word.strip(), word) for word in words.split(","))
     return parse_level(kind, names, known)
 

@@ -1,7 +1,6 @@
 """``courser archive``: look at an archive, check it, restore from it. Needs the configuration, but no server."""
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from courser.cli.fields import Record, as_time, fields, size_text
 from courser.cli.options import local_command, option, yes_option
 from courser.cli.output import emit_deed, emit_list
 from courser.cli.quantity_words import DURATION, parse_time
-from courser.cli.terminal import confirm, say
+from courser.cli.terminal import confirm, progress, say
 from courser.errors import ConfigurationRefused, StartRefused, StorageFailure
 from courser.storage.local_files import LocalFileSystem, lock_directory
 
@@ -68,19 +67,6 @@ def _explained() -> Iterator[None]:
 def _reader(path: Path | None, settings: tuple[str, ...], cluster: str) -> ArchiveReader:
     store = open_archive_store(usable_store(configuration_of(path, settings)), LocalFileSystem(), os.urandom(16))
     return ArchiveReader(store, choose_cluster(store, cluster))
-
-
-@contextmanager
-def _progress(text: str, size: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar, if stderr is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    # rich is slow to import: import it only at a terminal.
-    from courser.cli.drawing import progress_bar  # noqa: PLC0415
-
-    with progress_bar(text, size) as step:
-        yield step
 
 
 # --- looking ---
@@ -137,7 +123,7 @@ def verify_command(*, quick: bool, path: Path | None, settings: tuple[str, ...],
         object_count, size = len(findings), 0
         if root is not None:
             verification = Verification(reader, root, not quick)
-            with _progress("verifying", verification.begin()) as verification.on_progress:
+            with progress("verifying", verification.begin()) as verification.on_progress:
                 # Show the table after the progress bar has disappeared.
                 findings += verification.findings()
             object_count, size = object_count + verification.object_count, verification.size
@@ -229,7 +215,7 @@ def _plan(reader: ArchiveReader, selection: RestoreSelection, *, accepts_older: 
 
 def _restore(restorer: Restorer, plan: RestorePlan, *, is_forced: bool = False, is_update: bool = False) -> int:
     """Carry out a plan; returns how many bytes were downloaded."""
-    with _progress("restoring", plan.size) as step:
+    with progress("restoring", plan.size) as step:
         reported = 0
 
         def report(progress: RestoreProgress) -> None:
@@ -315,7 +301,7 @@ def prune_command(
             return
         if removals:
             confirm(f"remove {len(removals)} objects ({size_text(size)}) from the archive", is_confirmed=is_confirmed)
-        with _progress("removing", size) as step:
+        with progress("removing", size) as step:
             remove(reader, removals, lambda removal: step(removal.size))
         record: Record = {"object_count": len(removals), "size": size}
         emit_deed(f"removed {len(removals)} objects ({size_text(size)})", record, output)

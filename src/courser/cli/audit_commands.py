@@ -7,8 +7,7 @@ import click
 
 from courser.cli.fields import ABSENT, as_size, fields, size_text
 from courser.cli.inspect_commands import emit_findings, environment_keys
-from courser.cli.job_support import job_command, running_spark
-from courser.cli.local_paths import LocalPath
+from courser.cli.job_support import LocalPath, job_command, running_spark
 from courser.cli.options import option
 from courser.cli.output import emit_list, emit_thing
 from courser.cli.quantity_words import DURATION

@@ -4,11 +4,10 @@ If the server cannot be reached, nothing is completed and no error is shown.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import click
-from click.shell_completion import CompletionItem
 
 from courser.cli.connecting import find_target
 from courser.cli.failures import Failure
@@ -24,7 +23,7 @@ _STREAMS_MAX = 50
 """Streams whose topics are fetched, at most."""
 
 
-def complete_place(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_place(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names for the next word of a place."""
     assert isinstance(param, TopicPathArgument)
     before = param.words_before(ctx)
@@ -36,54 +35,48 @@ def complete_place(ctx: click.Context, param: click.Parameter, incomplete: str) 
         names = _names(lambda client: _groups(client, before))
     else:
         names = []
-    return _matching(names, incomplete)
+    return names
 
 
-def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of consumer groups, for an option after the topic."""
-    del param
+    del param, incomplete
     (place,) = (argument for argument in ctx.command.params if isinstance(argument, TopicPathArgument))
     before = place.words_before(ctx)
-    return _matching(_names(lambda client: _groups(client, before)), incomplete) if len(before) == 2 else []
+    return _names(lambda client: _groups(client, before)) if len(before) == 2 else []
 
 
-def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of the form ``stream/topic``."""
     del ctx, param
-    return _matching(_names(lambda client: _places(client, incomplete)), incomplete)
+    return _names(lambda client: _places(client, incomplete))
 
 
-def complete_user(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a user."""
-    del ctx, param
+def complete_user(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    del ctx, param, incomplete
 
     async def users(client: Client) -> list[str]:
         return [user.name for user in await client.get_users()]
 
-    return _matching(_names(users), incomplete)
+    return _names(users)
 
 
-def complete_sink(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a sink."""
-    del ctx, param
+def complete_sink(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    del ctx, param, incomplete
 
     async def sinks(client: Client) -> list[str]:
         return list(dict.fromkeys(sink.name for sink in await client.get_sinks()))
 
-    return _matching(_names(sinks), incomplete)
+    return _names(sinks)
 
 
-def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a saved context."""
-    del ctx, param
+def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Saved contexts."""
+    del ctx, param, incomplete
     try:
-        return _matching(sorted(load_contexts().saved), incomplete)
+        return sorted(load_contexts().saved)
     except TargetRefused:
         return []
-
-
-def _matching(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 async def _streams(client: Client) -> list[str]:

@@ -10,8 +10,7 @@ import click
 
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.fields import fields
-from courser.cli.job_support import install_option, prepare_spark, spark_failures, spark_log
-from courser.cli.local_paths import LocalPath
+from courser.cli.job_support import LocalPath, install_option, prepare_spark, spark_failures, spark_log
 from courser.cli.options import local_command, option
 from courser.cli.output import emit_list, to_json, write_table
 from courser.cli.terminal import flush, say, write

@@ -1,10 +1,8 @@
 """``courser inspect``: print the results of the offline tools. Secrets are never printed."""
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -18,7 +16,7 @@ from courser.cli.fields import size_text, time_text
 from courser.cli.inspect_rows import RowTable, is_alarming
 from courser.cli.options import local_command, option
 from courser.cli.output import Report, emit
-from courser.cli.terminal import harmless, say
+from courser.cli.terminal import harmless, progress, say
 from courser.inspect.findings import Finding, VerifySummary
 from courser.inspect.index_file import IndexInspection, parse_identity
 from courser.inspect.journal_file import JournalInspection
@@ -306,20 +304,10 @@ def verify_command(path: Path, *, output: str) -> int:
     verification = _open(path, partial(Verification, keys=environment_keys()))
     if verification.is_pointless:
         raise Failure(f"no partition found in {path}", "pass a data directory, or a directory inside one")
-    with _progress(verification.head.size) as step:
+    with progress("verifying", verification.head.size) as step:
         # Show the table after the progress bar has disappeared.
-        findings = list(verification.findings(step) if step is not None else verification.findings())
+        findings = list(verification.findings(step))
     return emit_findings(path, verification.head, findings, verification.summary, time.monotonic() - began, output)
-
-
-def _progress(size: int) -> AbstractContextManager[Callable[[int], None] | None]:
-    """A progress bar, if stderr is a terminal."""
-    if not sys.stderr.isatty():
-        return nullcontext()
-    # rich is slow to import: import it only at a terminal.
-    from courser.cli.drawing import progress_bar  # noqa: PLC0415
-
-    return progress_bar("verifying", size)
 
 
 def emit_findings(

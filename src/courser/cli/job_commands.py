@@ -9,6 +9,7 @@ from courser.cli.failures import ExitCode, Failure
 from courser.cli.fields import size_text
 from courser.cli.job_support import (
     JOB_EXITS,
+    LocalPath,
     SourceOptions,
     books_of,
     books_option,
@@ -20,7 +21,6 @@ from courser.cli.job_support import (
     write_options,
 )
 from courser.cli.lazy import completed_by
-from courser.cli.local_paths import LocalPath
 from courser.cli.options import option
 from courser.cli.output import emit_deed
 from courser.cli.quantity_words import BYTE_SIZE

@@ -17,7 +17,6 @@ from courser.cli.connecting import find_target
 from courser.cli.explaining import explain_login
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.lazy import completed_by
-from courser.cli.local_paths import LocalPath
 from courser.cli.options import add_parameter, examples, make_option, option, output_parameter
 from courser.cli.server_options import server_parameters
 from courser.cli.terminal import confirmed, say
@@ -32,6 +31,7 @@ from courser.errors import (
     TargetRefused,
 )
 from courser.pipelines.source_frames import connection_url
+from courser.spark.addresses import AddressGiven, check_local
 from courser.spark.connect import SparkMissing, SparkUnreachable
 from courser.spark.errors import TargetMissing
 from courser.spark.failures import keep_trace, one_line
@@ -85,6 +85,18 @@ def _note_install(ctx: click.Context, param: click.Parameter, value: bool) -> No
 def install_option(function: _Function) -> _Function:
     """Add the option ``--install``, which ``prepare_spark`` looks for."""
     return add_parameter(function, _install_parameter())
+
+
+class LocalPath(click.Path):
+    """A path of this machine. Without this, an address would become a folder that is named like it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse addresses."""
+        try:
+            check_local(value, f'"{value}"')
+        except AddressGiven as error:
+            self.fail(str(error), param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def job_command(

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from courser.cli.failures import UnknownCommand, closest
 
-Completion: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+Completion: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
 _REQUESTS_MODULE = "courser.cli.requests"
 _COMPLETION_MODULE = "courser.cli.completion"
 _NAME_WIDTH_MAX = 20
@@ -18,12 +18,13 @@ _NAME_WIDTH_MAX = 20
 
 
 def completed_by(name: str) -> Completion:
-    """Complete a parameter with a function that is imported when the user presses Tab."""
+    """Complete a parameter with names that a function finds, which is imported when the user presses Tab."""
 
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        function: Completion = getattr(import_module(_COMPLETION_MODULE), name)
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        find_names = getattr(import_module(_COMPLETION_MODULE), name)
         with ctx.scope(cleanup=False):
-            return function(ctx, param, incomplete)
+            names: list[str] = find_names(ctx, param, incomplete)
+        return [name for name in names if name.startswith(incomplete)]
 
     return complete
 

@@ -15,33 +15,14 @@ from courser.model.permissions import GlobalPermissions, Permissions, StreamPerm
 
 Level = TypeVar("Level", bound=GlobalPermissions | StreamPermissions | TopicPermissions)
 
-_SHORT: Mapping[type[msgspec.Struct], Mapping[str, str]] = {
-    GlobalPermissions: {
-        "m_srv": "manage_servers",
-        "r_srv": "read_servers",
-        "m_usr": "manage_users",
-        "r_usr": "read_users",
-        "m_str": "manage_streams",
-        "r_str": "read_streams",
-        "m_top": "manage_topics",
-        "r_top": "read_topics",
-        "p_msg": "poll_messages",
-        "s_msg": "send_messages",
-    },
-    StreamPermissions: {
-        "m_str": "manage_stream",
-        "r_str": "read_stream",
-        "m_top": "manage_topics",
-        "r_top": "read_topics",
-        "p_msg": "poll_messages",
-        "s_msg": "send_messages",
-    },
-    TopicPermissions: {
-        "m_top": "manage_topic",
-        "r_top": "read_topic",
-        "p_msg": "poll_messages",
-        "s_msg": "send_messages",
-    },
+_SHORT_NOUNS = {
+    "servers": "srv",
+    "users": "usr",
+    "streams": "str",
+    "stream": "str",
+    "topics": "top",
+    "topic": "top",
+    "messages": "msg",
 }
 
 
@@ -83,7 +64,7 @@ def parse_level(kind: type[Level], text: str, other_words: Iterable[str] = ()) -
     Raises:
         click.UsageError: a word is not a permission.
     """
-    short = _SHORT[kind]
+    short = _short_names(kind)
     granted = {}
     for word in filter(None, (part.strip() for part in text.split(","))):
         name = short.get(word, word)
@@ -94,6 +75,12 @@ def parse_level(kind: type[Level], text: str, other_words: Iterable[str] = ()) -
             raise click.UsageError(f'unknown permission "{word[:40]}"{meant}')
         granted[name] = True
     return msgspec.convert([granted.get(name, False) for name in short.values()], kind)
+
+
+def _short_names(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """The permissions of a level by short name: the first letter of the verb, and the noun."""
+    named = (name for name in kind.__struct_fields__ if name != "topics")
+    return {f"{name[0]}_{_SHORT_NOUNS[name.partition('_')[2]]}": name for name in named}
 
 
 def permission_names(level: msgspec.Struct) -> list[str]:

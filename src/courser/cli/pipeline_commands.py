@@ -15,8 +15,7 @@ import click
 
 from courser.cli.failures import ExitCode, Failure, closest
 from courser.cli.fields import Record, fields
-from courser.cli.job_support import install_option, prepare_spark, spark_failures
-from courser.cli.local_paths import LocalPath
+from courser.cli.job_support import LocalPath, install_option, prepare_spark, spark_failures
 from courser.cli.options import local_command, option, yes_option
 from courser.cli.output import emit_deed, emit_list, emit_thing
 from courser.cli.pipeline_views import STATUS_FIELDS, STATUS_LIST_FIELDS, View, make_view, record_of

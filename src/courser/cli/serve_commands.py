@@ -6,25 +6,26 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import click
 
 from courser.cli.configuration_options import config_option, refused, set_option
-from courser.cli.dev_context import DEV_CONTEXT, forget_dev_context, save_dev_context
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.fields import Field, fields
+from courser.cli.machine_facts import answers_ping, listens
 from courser.cli.options import local_command, option
 from courser.cli.output import RecordWriter
-from courser.cli.ports import listens
 from courser.cli.terminal import flush, harmless, say, write
-from courser.client.contexts import CONTEXT_VARIABLE, URL_VARIABLES
+from courser.client.contexts import CONTEXT_VARIABLE, URL_VARIABLES, Context, load_contexts
 from courser.errors import (
     AddressRefused,
     ConfigurationRefused,
     CourserError,
     DiskFull,
     StartRefused,
+    TargetRefused,
 )
 from courser.server.entry_point import Wishes, serve
 from courser.server.root_user import DEVELOPMENT_PASSWORD
@@ -33,6 +34,8 @@ from courser.server.server import Listening
 _EXITS = "Exit codes: 0 stopped as asked, 1 could not start or stop cleanly, 2 wrong usage or configuration."
 _LEFT_PATIENCE = 1.0
 """Seconds for what has no more to do than to notice the stop."""
+_DEV_CONTEXT = "dev"
+"""The context that ``courser dev`` saves. Of several such servers, only the first has this name."""
 _USUAL_PORT = 8090
 _USUAL_WEBSOCKET_PORT = 8092
 _USUAL_HTTP_PORT = 3000
@@ -111,6 +114,42 @@ def dev_command(*, data: Path, port: int, verbose: bool, output: str) -> int:
             forget_dev_context(name)
 
 
+def save_dev_context(server: Listening) -> str | None:
+    """Save a context for the server, and select it unless another server has the usual name. The server works without.
+
+    A root user of an earlier start may have another password: commands then ask for it.
+    """
+    context = Context(server.url, server.username, server.password)
+    try:
+        contexts = load_contexts()
+        names = (_DEV_CONTEXT if number == 1 else f"{_DEV_CONTEXT}-{number}" for number in count(1))
+        name = next(name for name in names if not _is_of_another(contexts.saved.get(name), server))
+        contexts.with_context(name, context, select=name == _DEV_CONTEXT).save()
+    except TargetRefused as refusal:
+        say(f'warning: cannot save the context "{_DEV_CONTEXT}": {refusal}')
+        return None
+    return name
+
+
+def _is_of_another(saved: Context | None, server: Listening) -> bool:
+    """Whether a saved context belongs to a server that is running, or on another machine."""
+    if saved is None:
+        return False
+    target = saved.target()
+    if target.address == server.address:
+        return False
+    answers = listens if target.tls else answers_ping
+    return not target.is_local or answers(target.host, target.port)
+
+
+def forget_dev_context(name: str) -> None:
+    """Delete the context of a second server, which has stopped. The usual one stays for the next start."""
+    if name == _DEV_CONTEXT:
+        return
+    with contextlib.suppress(TargetRefused):
+        load_contexts().without(name).save()
+
+
 def greet(server: Listening, data: Path, context: str | None, output: str) -> None:
     """Print how to use a server for development."""
     if output != "table":
@@ -128,7 +167,7 @@ def greet(server: Listening, data: Path, context: str | None, output: str) -> No
         writer.put(facts)
         writer.close()
         return
-    is_usual = context == DEV_CONTEXT
+    is_usual = context == _DEV_CONTEXT
     saved = f'context "{context}" saved' + (" and selected" if is_usual else "") if context else "no context saved"
     command = "courser" if is_usual or context is None else f"courser --context {context}"
     lines = (

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -49,6 +51,19 @@ def _escape(letter: str) -> str:
 def say(text: str) -> None:
     """Write a message to stderr."""
     click.echo(harmless(text), err=True)
+
+
+@contextmanager
+def progress(text: str, size: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar that counts bytes, if stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    # rich is slow to import: import it only at a terminal.
+    from courser.cli.drawing import progress_bar  # noqa: PLC0415
+
+    with progress_bar(text, size) as step:
+        yield step
 
 
 def confirm(question: str, *, is_confirmed: bool) -> None:

@@ -455,7 +455,7 @@ _SECTIONS: Mapping[str, Mapping[str, Entry]] = {
             summary="Show statistics about the server.",
         ),
         "top": Function("top_commands", "Show rates, lag, slow commands and the disk, live."),
-        "ui": Function("ui_commands", "Open the web console, logged in."),
+        "ui": Function("system_commands", "Open the web console, logged in."),
         "client": _CLIENT,
         "me": Verb(
             "GetMe",
