@@ -23,7 +23,7 @@ try, one of them gets ``PositionMoved``.
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, Self
 
 from courser.errors import ClientFailure
@@ -105,8 +105,6 @@ class TableLayout:
     """An Arrow schema. Columns that may be null are optional."""
     partition_by: tuple[PartitionField, ...] | None = None
     """None: not partitioned if it is created, and whatever it has if it exists."""
-    sort_by: tuple[str, ...] = ()
-    """Rows in a file are sorted by these columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +121,7 @@ class TableDescription:
     body: str
 
     def to_json(self) -> str:
-        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -151,7 +149,7 @@ class MessageRange:
     first_offset: int
     last_offset: int
     attempt: str
-    """Names one attempt of one task: letters and digits, used only once."""
+    """Names one attempt of one task: up to 64 letters and digits, used only once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +166,10 @@ class WrittenFile:
     """A JSON array: one value for each partition field."""
     statistics: str
     """JSON: counts and bounds by column, in the form of the format."""
+
+    def to_row(self) -> dict[str, Any]:
+        """By the names of the fields."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,5 +317,5 @@ class Table(Protocol):
     def expire(self, *, older_than: int) -> int:
         """Forget states of the table before a time, in microseconds, but never a position. Returns how many."""
 
-    def remove_orphans(self, *, older_than: int) -> int:
+    def remove_orphans(self, *, now: int) -> int:
         """Remove files of ours that no state names and no commit can name any more. Returns how many."""
