@@ -57,11 +57,13 @@ WITHOUT_SESSION = (
     "tests/spark/test_encoding.py",
     "tests/spark/test_java.py",
     "tests/spark/test_options.py",
+    "tests/spark/test_packing.py",
     "tests/spark/test_planning.py",
     "tests/spark/test_installing.py",
     "tests/spark/test_read_errors.py",
     "tests/spark/test_releases.py",
     "tests/spark/test_segments.py",
+    "tests/spark/test_sent_to_tasks.py",
     "tests/spark/test_several_topics.py",
     "tests/spark/test_topic_names.py",
 )

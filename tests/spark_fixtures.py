@@ -3,12 +3,18 @@
 The session lives in this process, so all tests that use it have to run in one (``conftest`` sees to it), and tests
 must not stop it. The cluster is a standalone master with two workers, as separate processes on loopback; its drivers
 are processes of their own too, because a process has at most one session: ``Cluster.run``.
+
+The workers are in file systems of their own, in which the driver's environment, its interpreter and this checkout are
+empty folders: nothing but Spark and Java is installed there. They get Courser from an archive, as on a real cluster.
 """
 
 import contextlib
 import os
+import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
 import textwrap
 import time
 from collections.abc import Iterator
@@ -19,7 +25,9 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from courser.spark.class_archive import archive_options, make_archive
-from courser.spark.session import end_java, prepare_environment, session_settings, spark_session
+from courser.spark.java import find_java, wheel_program
+from courser.spark.packing import make_pack
+from courser.spark.session import end_java, prepare_environment, spark_session
 from tests.servers import ROOT, RunningServer, free_port
 
 if TYPE_CHECKING:
@@ -80,15 +88,21 @@ class Cluster:
     master: str
     """What ``--master`` takes."""
     environment: dict[str, str]
+    pack: Path
+    """What ``--pack`` takes."""
     workers: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
 
-    def start_driver(
-        self, code: str, *arguments: str, settings: dict[str, str] | None = None
-    ) -> "subprocess.Popen[str]":
-        """Run Python code as a driver of its own; ``spark`` is its session, ``arguments`` are in ``sys.argv[1:]``."""
-        executors = _EXECUTORS | {"spark.executor.extraJavaOptions": self.environment["SPARK_DAEMON_JAVA_OPTS"]}
-        chosen = session_settings("driver", self.master, TEST_SETTINGS | executors | (settings or {}))
-        program = _DRIVER.format(settings=chosen) + textwrap.dedent(code)
+    def start_driver(self, code: str, *arguments: str, python: Path | None = None) -> "subprocess.Popen[str]":
+        """Run Python code as a driver of its own; ``spark`` is its session, ``arguments`` are in ``sys.argv[1:]``.
+
+        The workers run the interpreter at the path ``python``; None: the one of the archive, which they get.
+        """
+        chosen = TEST_SETTINGS | _EXECUTORS
+        chosen["spark.executor.extraJavaOptions"] = self.environment["SPARK_DAEMON_JAVA_OPTS"]
+        if python is not None:
+            chosen["spark.pyspark.python"] = str(python)
+        pack = str(self.pack) if python is None else None
+        program = _DRIVER.format(master=self.master, settings=chosen, pack=pack) + textwrap.dedent(code)
         return subprocess.Popen(
             [sys.executable, "-c", program, *arguments],
             cwd=self.directory,
@@ -99,9 +113,9 @@ class Cluster:
             text=True,
         )
 
-    def run(self, code: str, *arguments: str, settings: dict[str, str] | None = None) -> str:
+    def run(self, code: str, *arguments: str, python: Path | None = None) -> str:
         """Run Python code as a driver to its end; return what it printed."""
-        driver = self.start_driver(code, *arguments, settings=settings)
+        driver = self.start_driver(code, *arguments, python=python)
         try:
             output, errors = driver.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
@@ -123,25 +137,28 @@ _EXECUTORS = {
 _DRIVER = """\
 import sys
 from courser.spark.session import spark_session
-spark = spark_session("driver", {settings!r}["spark.master"], {settings!r})
+spark = spark_session("driver", {master!r}, {settings!r}, pack={pack!r})
 """
 
 
 @contextlib.contextmanager
 def running_cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
     """Start one, wait until its workers are known to the master, and end its processes by their ids."""
-    environment = dict(os.environ) | {
+    # Somebody who runs the tests may have chosen interpreters.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")} | {
         "SPARK_LOCAL_DIRS": str(directory / "local"),
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
-        # The tests themselves too: what they hand to Spark is imported by its workers.
+        # For drivers: workers see neither.
         "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
     }
     port = free_port()
     master = f"spark://127.0.0.1:{port}"
-    java = prepare_environment(environment, master)
+    java = find_java(environment)
+    java.apply(environment)
+    environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     environment["SPARK_DAEMON_JAVA_OPTS"] += f" {archive_options(java, environment)}"
-    running = Cluster(directory, master, environment)
+    running = Cluster(directory, master, environment, make_pack(directory / "environment.tar.gz").path)
     processes: list[subprocess.Popen[bytes]] = []
     try:
         on_loopback = ("--host", "127.0.0.1", "--webui-port", "0")
@@ -239,25 +256,54 @@ os.execv(sys.argv[1], sys.argv[1:])
 def _start(cluster: Cluster, name: str, main_class: str, *arguments: str) -> "subprocess.Popen[bytes]":
     log = cluster.directory / f"{name}.log"
     words = ("spark-class", main_class, *arguments)
-    return start_spark_program(*words, directory=cluster.directory, environment=cluster.environment, log=log)
+    return start_spark_program(
+        *words, directory=cluster.directory, environment=cluster.environment, log=log, is_blind=True
+    )
 
 
 def start_spark_program(
-    *words: str, directory: Path, environment: dict[str, str], log: Path
+    *words: str, directory: Path, environment: dict[str, str], log: Path, is_blind: bool = False
 ) -> "subprocess.Popen[bytes]":
-    """Start a program of ``bin`` that ends with this process."""
+    """Start a program of ``bin`` that ends with this process; a blind one sees nothing else of this environment."""
     import pyspark  # noqa: PLC0415
 
     home = Path(pyspark.__file__).parent
+    command = [str(home / "bin" / words[0]), *words[1:]]
+    if is_blind:
+        command = _blind(directory / f"{log.stem}.kept", home, command)
     with log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-c", _WITH_PARENT, home / "bin" / words[0], *words[1:]],
+            [sys.executable, "-c", _WITH_PARENT, *command],
             cwd=directory,
             env=environment | {"SPARK_HOME": str(home)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
         )
+
+
+def _blind(aside: Path, spark: Path, command: list[str]) -> list[str]:
+    """The command, in a file system where nothing is left of the driver's Python but Spark, and the Java of a wheel.
+
+    It takes root, or a system where users may have namespaces of their own.
+    """
+    unshare = shutil.which("unshare")
+    assert unshare, "unshare (of util-linux) hides the driver's Python from the workers of a cluster"
+    java = wheel_program()
+    kept = {aside / "spark": spark} | ({} if java is None else {aside / "java": java.parents[1]})
+    hidden = dict.fromkeys(map(str, (ROOT, sys.prefix, sysconfig.get_path("stdlib"))))
+    lines = ["set -e"]
+    for place, original in kept.items():
+        place.mkdir(parents=True)
+        lines.append(shlex.join(["mount", "--bind", str(original), str(place)]))
+    # One may be in another one, and gone with that.
+    lines += [f"[ ! -d {place} ] || mount -t tmpfs none {place}" for place in map(shlex.quote, hidden)]
+    for place, original in kept.items():
+        lines.append(shlex.join(["mkdir", "-p", str(original)]))
+        lines.append(shlex.join(["mount", "--bind", str(place), str(original)]))
+    lines.append('exec "$@"')
+    user = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return [unshare, "--mount", *user, shutil.which("sh") or "/bin/sh", "-c", "\n".join(lines), "sh", *command]
 
 
 def _wait_for_words(process: "subprocess.Popen[bytes]", log: Path, words: str) -> None:

@@ -20,6 +20,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from courser import __version__
+from courser.pipelines.definition_file import load_definition
+from courser.spark.releases import SUPPORTED
 from tests.container import Stage, argument_of, instructions, last_stage
 from tests.servers import RunningServer
 from tests.wheels import ROOT, Environment, clean_variables, run
@@ -373,6 +375,73 @@ def test_the_server_knows_every_variable_of_the_pod(installed: Environment, tmp_
         assert table["cert_file"] == "/etc/courser/tls/tls.crt"
     assert all(table["enabled"] for table in encrypted)
     assert settings["system"]["topic"]["message_expiry"] == "7d"
+
+
+# --- a pipeline on Kubernetes -------------------------------------------------------------------------
+
+SPARK_ON_KUBERNETES = ROOT / "packaging" / "kubernetes"
+
+
+@pytest.fixture(scope="module")
+def parts() -> dict[str, Any]:
+    """The manifests of a pipeline by their kind."""
+    return {found["kind"]: found for found in yaml.safe_load_all((SPARK_ON_KUBERNETES / "pipeline.yaml").read_text())}
+
+
+@pytest.mark.tools
+def test_the_manifests_of_a_pipeline_are_valid_in_kubernetes(parts: dict[str, Any], tmp_path: Path) -> None:
+    template = tmp_path / "executor.yaml"
+    pod = parse_yaml(parts["ConfigMap"]["data"]["executor.yaml"])
+    # Spark completes it.
+    pod["metadata"] = {"name": "executor"}
+    template.write_text(yaml.safe_dump(pod))
+    run(*tool("kubernetes-validate", "--strict"), SPARK_ON_KUBERNETES / "pipeline.yaml", template)
+
+
+@pytest.mark.tools
+def test_hadolint_finds_nothing_in_the_image_of_spark() -> None:
+    run(*tool("hadolint"), "--no-color", SPARK_ON_KUBERNETES / "Dockerfile")
+
+
+def test_the_image_of_spark_is_made_of_what_a_build_gets() -> None:
+    text = (SPARK_ON_KUBERNETES / "Dockerfile").read_text()
+    copied = [line.split()[1:-1] for line in text.splitlines() if re.match(r"COPY (?!--from)", line)]
+    patterns = (ROOT / ".dockerignore").read_text().splitlines()
+    assert all(f"!{name}" in patterns for names in copied for name in names)
+    release = re.search(r"^ARG SPARK=(\d+)\.(\d+)\.\d+$", text, re.MULTILINE)
+    assert release
+    assert release.groups() == tuple(SUPPORTED.split(" to ")[1].split("."))
+
+
+def test_the_driver_runs_a_pipeline_whose_executors_find_it(parts: dict[str, Any], tmp_path: Path) -> None:
+    """Names, ports and folders occur in several manifests, and in settings of Spark."""
+    files, driver = parts["ConfigMap"]["data"], parts["StatefulSet"]["spec"]["template"]["spec"]
+    (container,) = driver["containers"]
+    program, *words = container["command"]
+    assert (program, words[:2]) == ("courser", ["pipeline", "run"])
+    path = tmp_path / Path(words[2]).name
+    path.write_text(files[path.name])
+    pipeline = load_definition(path)
+    name = parts["StatefulSet"]["metadata"]["name"]
+    service = parts["Service"]
+    assert parts["StatefulSet"]["spec"]["serviceName"] == service["metadata"]["name"]
+    settings = pipeline.spark
+    assert settings["spark.kubernetes.driver.pod.name"] == f"{name}-0"
+    assert settings["spark.driver.host"].startswith(f"{name}-0.{service['metadata']['name']}.")
+    ports = {str(port["port"]) for port in service["spec"]["ports"]}
+    assert {settings["spark.driver.port"], settings["spark.driver.blockManager.port"]} == ports
+    assert settings["spark.kubernetes.container.image"] == container["image"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert settings["spark.kubernetes.executor.podTemplateFile"] == f"{mounted['files']}/executor.yaml"
+    executor = parse_yaml(files["executor.yaml"])["spec"]
+    # What the driver plans in the shared folder, executors write there under the same path and as the same user.
+    assert executor["volumes"][0] == next(one for one in driver["volumes"] if one["name"] == "data")
+    assert executor["containers"][0]["volumeMounts"] == [{"name": "data", "mountPath": mounted["data"]}]
+    assert executor["securityContext"] == driver["securityContext"]
+    assert str(pipeline.checkpoint).startswith(f"{mounted['data']}/")
+    assert parts["RoleBinding"]["roleRef"]["name"] == parts["Role"]["metadata"]["name"]
+    accounts = {subject["name"] for subject in parts["RoleBinding"]["subjects"]}
+    assert accounts == {driver["serviceAccountName"]} == {parts["ServiceAccount"]["metadata"]["name"]}
 
 
 # --- systemd ------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ _PAGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "server": ("Servers", ("dev", "serve", "doctor", "ping", "stats", "options", "cluster", "snapshot")),
     "send-and-tail": ("Sending and reading", ("send", "tail", "ls")),
     "login": ("Logging in", ("login", "logout", "me")),
-    "spark": ("Spark jobs", ("export", "replay", "compact", "backfill", "merge", "audit", "usage", "demo")),
+    "jobs": ("Spark jobs", ("export", "replay", "compact", "backfill", "merge", "audit", "usage", "demo")),
 }
 """Pages of commands that are not in a group, with their titles."""
 _OTHER_PAGE, _OTHER_TITLE = "other", "Other commands"

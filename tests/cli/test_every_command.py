@@ -200,7 +200,7 @@ ELSEWHERE = {
     *(f"context {verb}" for verb in ("list", "show", "create", "use", "delete")),
     *(f"config {verb}" for verb in ("show", "keys", "example")),
     *("export", "replay", "compact", "backfill", "merge", "audit", "usage"),
-    *(" ".join(path) for path, _ in commands() if path[0] in ("archive", "inspect", "bench", "pipeline")),
+    *(" ".join(path) for path, _ in commands() if path[0] in ("archive", "inspect", "bench", "pipeline", "spark")),
 }
 """Tested in files of their own."""
 

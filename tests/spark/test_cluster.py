@@ -50,6 +50,8 @@ def test_a_topic_is_read_and_written_by_executors_of_both_workers_one_of_which_i
     expected["1"] = [payload.decode() for payload in numbered(500, first=1000)]
     assert found["server"] == found["segments"] == expected
     assert found["worker_count"] == 2
+    assert not any(found["seen"]), "workers see the files of the driver"
+    assert found["workers_run"][0].endswith("/environment/bin")
     assert copied == {0: numbered(500), 1: numbered(500, first=1000)}
     assert sorted(message.payload for message in streamed) == sorted(numbered(500) + numbered(500, first=1000))
     assert marker.exists(), "no executor was killed"
@@ -75,7 +77,12 @@ DRIVER = """
 import json
 import os
 from collections import defaultdict
+from pyspark import cloudpickle
+from tests.spark import suicide
 from tests.spark.suicide import die_once
+
+# Workers cannot see the tests.
+cloudpickle.register_pickle_by_value(suicide)
 
 jobs = json.loads(sys.argv[1])
 found = {}
@@ -113,6 +120,10 @@ def parent(batches):
 
 parents = source.mapInArrow(parent, "parent long").collect()
 found["worker_count"] = len({row.parent for row in parents})
+
+# Nor can they see this Python.
+found["seen"] = spark.sparkContext.parallelize([sys.executable, suicide.__file__], 2).map(os.path.exists).collect()
+found["workers_run"] = spark.sparkContext.parallelize([1], 1).map(lambda _: os.path.dirname(sys.executable)).collect()
 
 # The process of a task dies in the middle of its rows, and another one begins anew.
 spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")

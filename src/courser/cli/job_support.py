@@ -99,6 +99,35 @@ class LocalPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+_PACK = "courser.pack"
+"""The key of the context under which ``--pack`` is noted."""
+
+
+def _pack_parameter() -> click.Option:
+    return make_option(
+        "--pack FILE",
+        "An archive of courser spark pack, for workers of the master without Courser.",
+        type=LocalPath(path_type=Path, dir_okay=False, exists=True),
+        expose_value=False,
+        callback=_note_pack,
+    )
+
+
+def _note_pack(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
+    del param
+    ctx.meta[_PACK] = None if value is None else str(value.absolute())
+
+
+def pack_option(function: _Function) -> _Function:
+    """Add the option ``--pack``: ``chosen_pack``."""
+    return add_parameter(function, _pack_parameter())
+
+
+def chosen_pack() -> str | None:
+    """The archive for workers that the user named."""
+    return click.get_current_context().meta.get(_PACK)
+
+
 def job_command(
     name: str, *lines: str, exits: str = JOB_EXITS, needs_server: bool = True
 ) -> Callable[[Callable[..., object]], click.Command]:
@@ -111,7 +140,7 @@ def job_command(
             "The Spark master, or a Spark server (sc://host:port). Its workers must have access to the same files.",
             default="local[*]",
         )
-        command.params += [master, _install_parameter(), output_parameter()]
+        command.params += [master, _pack_parameter(), _install_parameter(), output_parameter()]
         if needs_server:
             command.params += server_parameters(hidden=True)
         return command
@@ -290,7 +319,7 @@ def running_spark(name: str, master: str) -> Iterator["SparkSession"]:
     log = spark_log()
     is_ours = SparkSession.getActiveSession() is None
     with job_failures(), spark_failures(log):
-        spark = spark_session(f"courser {name}", master, log=log, keep_interrupts=True)
+        spark = spark_session(f"courser {name}", master, pack=chosen_pack(), log=log, keep_interrupts=True)
         try:
             yield spark
         finally:

@@ -15,7 +15,14 @@ import click
 
 from courser.cli.failures import ExitCode, Failure, closest
 from courser.cli.fields import Record, fields
-from courser.cli.job_support import LocalPath, install_option, prepare_spark, spark_failures
+from courser.cli.job_support import (
+    LocalPath,
+    chosen_pack,
+    install_option,
+    pack_option,
+    prepare_spark,
+    spark_failures,
+)
 from courser.cli.options import local_command, option, yes_option
 from courser.cli.output import emit_deed, emit_list, emit_thing
 from courser.cli.pipeline_views import STATUS_FIELDS, STATUS_LIST_FIELDS, View, make_view, record_of
@@ -77,6 +84,7 @@ _name_argument = click.argument("name", metavar="NAME")
     "courser pipeline run *.toml --once",
     "courser pipeline run orders.toml --master spark://10.0.0.5:7077",
     "courser pipeline run orders.toml --remote sc://10.0.0.5:15002",
+    "courser pipeline run orders.toml --master yarn --pack courser.tar.gz",
     "courser pipeline run orders.toml --metrics-port 9102",
     exits=_RUN_EXITS,
 )
@@ -87,6 +95,7 @@ _name_argument = click.argument("name", metavar="NAME")
     "The Spark master, or a Spark server (sc://host:port). Default: local[*], without one core if there are more than "
     "two, for a local server.",
 )
+@pack_option
 @option(
     "--metrics-port PORT",
     "Serve Prometheus metrics on this loopback port; 0 picks a free port.",
@@ -117,7 +126,15 @@ def run_command(
     view = make_view(output, is_terminal=sys.stdout.isatty())
     with _explained(), ExitStack() as stack:
         where = master or default_master(definitions, os.environ, os.cpu_count() or 1)
-        runner = Runner(definitions, home=folder, clock=SystemClock(), master=where, once=once, show=view.show_batch)
+        runner = Runner(
+            definitions,
+            home=folder,
+            clock=SystemClock(),
+            master=where,
+            pack=chosen_pack(),
+            once=once,
+            show=view.show_batch,
+        )
         # First the checks that can fail at once.
         if metrics_port is not None:
             stack.callback(_serve_metrics(metrics_port, runner).close)

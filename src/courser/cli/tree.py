@@ -414,6 +414,15 @@ _PIPELINE = _noun(
     aliases={},
 )
 
+_SPARK = _noun(
+    "spark",
+    "spark_commands",
+    "Spark's workers.",
+    {"pack": "Pack this Python with Courser into an archive for workers."},
+    "courser spark pack",
+    aliases={},
+)
+
 _SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Run a server": {
         "dev": Function("serve_commands", "Run a server for development, ready to use."),
@@ -476,6 +485,7 @@ _SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     },
     "Spark": {
         "pipeline": _PIPELINE,
+        "spark": _SPARK,
         "export": Function("job_commands", "Write a topic to a lake of Parquet files."),
         "replay": Function("job_commands", "Send the messages of a topic, or of segment files, to another topic."),
         "compact": Function("job_commands", "Write the latest message of each key to a topic or to Parquet."),

@@ -36,6 +36,7 @@ class Runner:
         home: Path,
         clock: Clock,
         master: str = "local[*]",
+        pack: str | None = None,
         once: bool | None = None,
         session: "SparkSession | None" = None,
         environment: Mapping[str, str] = os.environ,
@@ -48,6 +49,7 @@ class Runner:
             home: The folder of the state folders.
             clock: For times in statuses.
             master: Where Spark runs: a master, or ``sc://host:port``.
+            pack: An archive for its workers: ``spark_session``.
             once: Overrides the mode of all definitions; None does not.
             session: A running session, which is not stopped at the end; None: start one.
             environment: Variables that specify servers and logins.
@@ -61,6 +63,7 @@ class Runner:
         self._definitions = tuple(definitions)
         self._home = home
         self._master = master
+        self._pack = pack
         self._once = once
         self._session = session
         self._owns_session = session is None
@@ -147,7 +150,8 @@ class Runner:
             from courser.spark.session import remote_settings  # noqa: PLC0415
 
             # One for each attempt: a Spark server that was started again does not know older ones.
-            session = remote_session(self._master, remote_settings(self._settings), is_supervised=True)
+            settings = remote_settings(self._settings)
+            session = remote_session(self._master, settings, pack=self._pack, is_supervised=True)
             try:
                 yield session
             finally:
@@ -176,7 +180,7 @@ class Runner:
         from courser.spark.session import spark_session  # noqa: PLC0415
 
         name = "courser " + " ".join(definition.name for definition in self._definitions)
-        session = spark_session(name, self._master, self._settings, log=self._java_log)
+        session = spark_session(name, self._master, self._settings, pack=self._pack, log=self._java_log)
         process = getattr(SparkContext._gateway, "proc", None)
         if process is not None:
             for lock in self._locks:

@@ -12,6 +12,7 @@ from courser.spark.option_kinds import EARLIEST
 from courser.spark.planning import Task, TopicRead, plan_tasks, resolve_end, resolve_start
 from courser.spark.read_options import ReadOptions
 from courser.spark.releases import arrow_schema
+from courser.spark.sent_to_tasks import SentToTasks
 from courser.spark.source_choice import metadata_of, sources_in
 from courser.spark.sources import LossRule, OffsetRange, read_range
 
@@ -36,7 +37,7 @@ def read_task(task: InputPartition, reads: Sequence[ReadOptions], schema: Struct
     freeze_loaded_modules()
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(SentToTasks, DataSourceReader):
     """Reads topics once. Spark builds it in several processes, so it connects only when it plans and in tasks."""
 
     def __init__(self, reads: Sequence[ReadOptions], schema: StructType) -> None:

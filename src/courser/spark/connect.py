@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from courser.errors import ClientFailure, CourserError
+from courser.spark.packing import FOLDER, PYTHON, SQL_PYTHON
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,12 +63,15 @@ def runs_remotely(spark: "SparkSession") -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
-def remote_session(url: str, settings: Mapping[str, str], *, is_supervised: bool = False) -> "SparkSession":
+def remote_session(
+    url: str, settings: Mapping[str, str], *, pack: str | None = None, is_supervised: bool = False
+) -> "SparkSession":
     """A session on a Spark server: the one that this process has, or a new one.
 
     Args:
         url: ``sc://host:port``, with parameters if the server wants them.
         settings: Settings of the session.
+        pack: An archive of ``courser spark pack`` for the server's workers.
         is_supervised: Always make a new session, and let its calls fail soon: its owner starts again.
 
     Raises:
@@ -85,7 +89,9 @@ def remote_session(url: str, settings: Mapping[str, str], *, is_supervised: bool
     session: SparkSession = builder.create() if is_supervised else builder.getOrCreate()
     if is_supervised:
         session.client.set_retry_policies([DefaultPolicy(max_retries=_RETRY_COUNT)])
-    for name, value in settings.items():
+    if pack is not None:
+        session.addArtifact(f"{pack}#{FOLDER}", archive=True)
+    for name, value in (settings if pack is None else {SQL_PYTHON: PYTHON} | dict(settings)).items():
         try:
             session.conf.set(name, value)
         except AnalysisException as error:

@@ -18,12 +18,13 @@ from courser.spark.read_options import read_options, stream_options
 from courser.spark.releases import DataSourceStreamArrowWriter
 from courser.spark.remembering_reader import reader_for_this_spark
 from courser.spark.schema import check_schema, default_schema
+from courser.spark.sent_to_tasks import SentToTasks
 from courser.spark.stream_reader import StreamReader
 from courser.spark.write_options import write_options
 from courser.spark.writer import CourserBatchWriter, CourserStreamWriter
 
 
-class CourserSource(DataSource):
+class CourserSource(SentToTasks, DataSource):
     """The data source behind ``spark.read.format("courser")``."""
 
     @classmethod

@@ -21,6 +21,15 @@ _CONDITIONS = re.compile(
     r"^(?:\[[A-Z][\w.]*\] |Query \[id = [^\]]*\] terminated with exception: |Job aborted due to stage failure: )+"
 )
 _LOST_TASK = re.compile(r"^.*?most recent failure: Lost task [^)]*\)[^)]*\): ", re.DOTALL)
+_WORKER = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((?P<host>\S+) executor")
+_NO_PYTHON = re.compile(r'Cannot run program "(?P<python>[^"]+)"[^\n]*?: (?:error=\d+, )?(?P<reason>[^\n:]+)')
+_OTHER_PYTHON = re.compile(
+    r"Python in worker has different version: (?P<worker>\S+) than that in driver: (?P<driver>\S+),"
+)
+_PYTHON_REMEDY = (
+    "give the workers an archive of courser spark pack (--pack FILE), or set spark.pyspark.python to the path of a "
+    "Python there that has Courser"
+)
 _CALLED = re.compile(r"^An error occurred while calling [^\n]*\n: ")
 _LENGTH_MAX = 500
 """Characters of a line: Spark puts whole plans into some messages."""
@@ -31,6 +40,8 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, CourserError):
         return _flat(str(error))
     text = _text(error)
+    if said := _about_python(text):
+        return said
     if _TRACE in text:
         return _python_line(text)
     if type(error).__module__.startswith(("pyspark", "py4j")):
@@ -65,6 +76,20 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception as failure:  # noqa: BLE001 -- py4j raises whatever its connection meets
         return str(getattr(error, "_desc", "") or f"{type(error).__name__}, and Java has exited ({failure})")
+
+
+def _about_python(text: str) -> str | None:
+    """What is wrong with the Python of a worker, if Spark could not start it or refused it."""
+    where = _WORKER.search(text)
+    place = f"the worker {where['host']}" if where else "this machine"
+    if found := _NO_PYTHON.search(text):
+        return f"{place} cannot run {found['python']}: {found['reason'].strip()}; {_PYTHON_REMEDY}"
+    if found := _OTHER_PYTHON.search(text):
+        return (
+            f"{place} runs Python {found['worker']}, but the driver runs Python {found['driver']}, and Spark needs the "
+            f"same minor version on both; {_PYTHON_REMEDY}"
+        )
+    return None
 
 
 def _python_line(text: str) -> str:

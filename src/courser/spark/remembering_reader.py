@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from courser.spark.releases import HAS_ADMISSION_CONTROL, ReadAllAvailable
+from courser.spark.sent_to_tasks import SentToTasks
 from courser.spark.stream_reader import StreamReader
 
 _log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ def reader_for_this_spark(reader: StreamReader, given: Mapping[str, str]) -> Dat
     return RememberingReader(reader, is_limited=any(limit.lower() in names for limit in _LIMITS))
 
 
-class RememberingReader(DataSourceStreamReader):
+class RememberingReader(SentToTasks, DataSourceStreamReader):
     """Calls a reader as newer releases of Spark do."""
 
     def __init__(self, reader: StreamReader, *, is_limited: bool) -> None:

@@ -1,7 +1,12 @@
-"""Starts Spark sessions with Courser's defaults: UTC, this interpreter in the workers, small tasks, a quiet terminal.
+"""Starts Spark sessions with Courser's defaults: UTC, the right interpreters, small tasks, a quiet terminal.
 
 Starting a session sets JAVA_HOME, PYSPARK_PYTHON and the like in this process's environment, because Spark's scripts
-and workers read them from there.
+read them from there.
+
+Spark runs Python in two places. The driver's machine plans reads and commits writes of a Python data source, on
+PYSPARK_DRIVER_PYTHON; Spark finds such sources by themselves only there. Tasks would run on the same path, even if
+PYSPARK_PYTHON names another one, which only tasks of the older interface (RDD) heed. Those of SQL heed
+``spark.sql.execution.pyspark.python``, which Spark's documentation does not mention. So all three are set.
 """
 
 import logging
@@ -18,6 +23,7 @@ from courser.errors import CourserError
 from courser.spark.class_archive import archive_options
 from courser.spark.connect import SparkMissing, is_client_only, is_remote, remote_session
 from courser.spark.java import Java, cache_directory, find_java
+from courser.spark.packing import SQL_PYTHON, pack_settings
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
@@ -43,6 +49,8 @@ DEFAULTS: Mapping[str, str] = {
 """Settings of a session unless the caller overrides them."""
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_PYTHON = "spark.pyspark.python"
+"""The interpreter of tasks. Only ``spark-submit`` and ``spark_session`` heed it."""
 _LOOPBACK: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -77,6 +85,7 @@ def spark_session(
     master: str = "local[*]",
     settings: Mapping[str, str] | None = None,
     *,
+    pack: str | None = None,
     log: Path | None = None,
     keep_interrupts: bool = False,
 ) -> "SparkSession":
@@ -85,7 +94,9 @@ def spark_session(
     Args:
         app_name: The name on Spark's web pages.
         master: Where Spark runs: ``local[2]``, ``spark://host:7077``..., or ``sc://host:15002``, a Spark server.
-        settings: Spark settings that override the defaults.
+        settings: Spark settings that override the defaults. ``spark.pyspark.python`` is the Python of the workers;
+            without it, it is PYSPARK_PYTHON of the environment, or the path of this Python.
+        pack: An archive of ``courser spark pack``, for workers without Courser. Ignored if there are no workers.
         log: File to append Java's output to; None: ``spark.log`` in the user's cache directory.
         keep_interrupts: Do not let pyspark handle Ctrl-C. Its handler cancels all jobs, which suits a notebook. In a
             command that waits for a job, the running call to Java would fail instead.
@@ -100,7 +111,7 @@ def spark_session(
     """
     _check_packages()
     if is_remote(master):
-        return remote_session(master, remote_settings(settings or {}))
+        return remote_session(master, remote_settings(settings or {}), pack=pack)
     if is_client_only():
         raise SparkMissing
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 -- optional, and half a second
@@ -108,10 +119,12 @@ def spark_session(
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     running = SparkSession.getActiveSession()
-    chosen = session_settings(app_name, master, settings or {})
+    chosen = session_settings(app_name, master, settings or {}, pack)
     if running is None:
-        java = prepare_environment(os.environ, master)
+        java = prepare_environment(os.environ, master, chosen.get(_PYTHON))
         _use_archive(chosen, java)
+    if not is_local(master):
+        chosen.setdefault(SQL_PYTHON, os.environ["PYSPARK_PYTHON"])
     configuration = SparkConf().setAll(list(chosen.items()))
     if running is None and SparkContext._gateway is None:
         SparkContext._ensure_initialized(gateway=_launch(configuration, log or default_log(os.environ)))
@@ -144,13 +157,16 @@ def _launch(configuration: "SparkConf", log: Path) -> "JavaGateway":
             raise JavaFailed("; ".join(said[:3]) or "Java printed nothing", log) from error
 
 
-def session_settings(app_name: str, master: str, settings: Mapping[str, str]) -> dict[str, str]:
+def session_settings(
+    app_name: str, master: str, settings: Mapping[str, str], pack: str | None = None
+) -> dict[str, str]:
     """All settings of a session."""
     return {
         "spark.app.name": app_name,
         "spark.master": master,
         **DEFAULTS,
         **(_LOOPBACK if is_on_loopback(master) else {}),
+        **(pack_settings(pack, master) if pack and not is_local(master) else {}),
         **settings,
     }
 
@@ -181,8 +197,10 @@ def end_java() -> None:
     SparkContext._jvm = None
 
 
-def prepare_environment(environment: MutableMapping[str, str], master: str) -> Java:
+def prepare_environment(environment: MutableMapping[str, str], master: str, python: str | None = None) -> Java:
     """Set the variables that tell Spark which Java and Python to use. Returns the Java.
+
+    ``python`` is the path on the workers; None: PYSPARK_PYTHON, or the path of this one.
 
     Raises:
         JavaMissing: no Java was found that can run Spark.
@@ -191,10 +209,13 @@ def prepare_environment(environment: MutableMapping[str, str], master: str) -> J
     java.apply(environment)
     if is_on_loopback(master):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # Spark's default is the python3 on the PATH, which may lack this environment's packages.
     if is_local(master):
-        # Spark's default is the python3 on the PATH, which may lack this environment's packages.
         environment["PYSPARK_PYTHON"] = sys.executable
-    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    elif python:
+        environment["PYSPARK_PYTHON"] = python
+    else:
+        environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
     return java
 

@@ -29,6 +29,7 @@ from courser.spark.releases import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from courser.spark.sent_to_tasks import SentToTasks
 from courser.spark.source_choice import live_topic, sources_in
 from courser.spark.sources import OffsetRange
 from courser.spark.topic_metadata import Following, LiveTopic, TopicFacts
@@ -46,7 +47,7 @@ Facts = Mapping[str, TopicFacts]
 """By topic."""
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics continuously. One driver-side process plans with it; another only pickles it to tasks."""
 
     def __init__(

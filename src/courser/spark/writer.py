@@ -30,6 +30,7 @@ from courser.spark.errors import TargetMissing, WriteFailed
 from courser.spark.releases import DataSourceStreamArrowWriter
 from courser.spark.routing import Destination, ReadyRows, RowRouter
 from courser.spark.row_encoding import make_batches
+from courser.spark.sent_to_tasks import SentToTasks
 from courser.spark.write_options import WriteOptions
 
 _log = logging.getLogger(__name__)
@@ -260,7 +261,7 @@ class _Publisher:
             _log.warning("could not discard staged messages yet: %s", error)
 
 
-class CourserBatchWriter(DataSourceArrowWriter):
+class CourserBatchWriter(SentToTasks, DataSourceArrowWriter):
     """Writes a frame with ``df.write.format("courser")``."""
 
     def __init__(self, options: WriteOptions) -> None:
@@ -283,7 +284,7 @@ class CourserBatchWriter(DataSourceArrowWriter):
         _Publisher(self._options).discard(self._sink, 0)
 
 
-class CourserStreamWriter(DataSourceStreamArrowWriter):
+class CourserStreamWriter(SentToTasks, DataSourceStreamArrowWriter):
     """Writes a stream with ``df.writeStream.format("courser")``."""
 
     def __init__(self, options: WriteOptions) -> None:
