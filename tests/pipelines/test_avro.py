@@ -14,7 +14,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql.types import StringType, StructType
 
-from courser.pipelines.avro import AvroDecoder, AvroRefused, avro_columns, read_avro_schema
+from courser.lake.avro_format import AvroRefused, avro_columns, read_avro_schema
+from courser.pipelines.avro import AvroDecoder, spark_columns
 
 NUMBER = UUID("3b5d0c1e-0000-4000-8000-000000000001")
 NODE = {"type": "record", "name": "Node", "fields": [{"name": "following", "type": ["null", "Node"]}]}
@@ -38,7 +39,7 @@ def decoded(path: Path, row: Mapping[str, object]) -> dict[str, Any]:
     datum = io.BytesIO()
     fastavro.schemaless_writer(datum, json.loads(path.read_text()), row)
     schema = read_avro_schema(path)
-    columns = StructType(avro_columns(schema)).add("_bad", StringType())
+    columns = StructType(spark_columns(schema)).add("_bad", StringType())
     batch = pa.RecordBatch.from_pydict({"_payload": pa.array([datum.getvalue()])})
     (found,) = AvroDecoder(schema, columns.json())([batch])
     (values,) = found.to_pylist()

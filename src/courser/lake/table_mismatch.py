@@ -1,6 +1,10 @@
-"""The error of rows that do not fit their table."""
+"""The errors of schemas, and of rows that do not fit their table."""
 
 from courser.errors import ClientFailure
+
+
+class SchemaRefused(ClientFailure):
+    """A schema is invalid, or uses reserved column names."""
 
 
 class TableMismatch(ClientFailure):

@@ -6,8 +6,7 @@ with the reason. ``good_rows`` and ``bad_rows`` split it.
 
 from typing import TYPE_CHECKING
 
-from courser.errors import ClientFailure
-from courser.pipelines.avro import AvroDecoder, avro_columns, read_avro_schema
+from courser.lake.table_mismatch import SchemaRefused
 from courser.pipelines.definition import Decoding
 
 if TYPE_CHECKING:
@@ -29,10 +28,6 @@ _RENAMED = {
     "headers": HEADERS,
     "payload": PAYLOAD,
 }
-
-
-class SchemaRefused(ClientFailure):
-    """A schema is invalid, or uses reserved column names."""
 
 
 def decode(messages: "DataFrame", decoding: Decoding) -> "DataFrame":
@@ -143,9 +138,12 @@ def refuse_taken_names(names: list[str]) -> None:
 def _decode_avro(renamed: "DataFrame", decoding: Decoding) -> "DataFrame":
     from pyspark.sql.types import StringType, StructType  # noqa: PLC0415
 
+    from courser.lake.avro_format import read_avro_schema  # noqa: PLC0415 -- these import pyarrow, which is optional
+    from courser.pipelines.avro import AvroDecoder, spark_columns  # noqa: PLC0415
+
     assert decoding.avro_schema is not None, "the definition was checked"
     schema = read_avro_schema(decoding.avro_schema)
-    columns = avro_columns(schema)
+    columns = spark_columns(schema)
     refuse_taken_names([column.name for column in columns])
     wide = StructType([*renamed.schema.fields, *columns]).add(BAD, StringType())
     return renamed.mapInArrow(AvroDecoder(schema, wide.json()), wide)
