@@ -80,7 +80,6 @@ def make_store_directory(settings: StoreSettings) -> None:
 
 
 def find_clusters(store: Store) -> list[bytes]:
-    """The clusters that have an archive in a store."""
     return sorted(filter(None, map(cluster_of, store.list_names(f"{VERSION}/"))))
 
 

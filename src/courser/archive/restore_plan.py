@@ -43,7 +43,6 @@ class RestoreSelection:
         return not self.topics and self.until is None
 
     def includes(self, stream: Stream, topic: Topic) -> bool:
-        """Whether a topic is restored."""
         name = f"{stream.name}/{topic.name}"
         return not self.topics or any(fnmatchcase(name, pattern) for pattern in self.topics)
 

@@ -174,7 +174,6 @@ def probe(store: Store, key: str, nonce: bytes) -> None:
 
 
 def read_if_there(store: Store, key: str) -> bytes | None:
-    """The object, or None if there is none."""
     try:
         return store.read(key)
     except ObjectMissing:

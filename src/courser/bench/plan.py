@@ -162,7 +162,6 @@ def check_plan(plan: Plan) -> None:
 
 
 def tasks_of(plan: Plan) -> list[ActorTask]:
-    """The tasks of all actors."""
     if plan.mode is Mode.END_TO_END:
         return _tasks(plan, Role.ECHO, plan.producers)
     producers = _tasks(plan, Role.PRODUCER, plan.producers) if plan.mode.produces else []

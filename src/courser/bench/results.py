@@ -163,7 +163,6 @@ def _latency(found: Latencies) -> Latency | None:
 
 
 def encode_result(result: Result) -> bytes:
-    """Encode it as JSON."""
     return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
 
 

@@ -48,7 +48,6 @@ _TOLERANCE = 0.05
 
 
 def _mode_command(mode: Mode, text: str, *lines: str) -> click.Command:
-    """The command of a mode."""
 
     def run(*, output: str, **options: Any) -> None:
         _run(mode, options, output)

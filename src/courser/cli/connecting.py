@@ -143,7 +143,6 @@ def _check_context(choice: ServerChoice) -> None:
 
 
 def missing_context(name: str, saved: Mapping[str, object]) -> Failure:
-    """The failure for an unknown context."""
     alike = closest(name, saved)
     hint = f'did you mean "{alike}"?' if alike else "courser context list shows the saved contexts"
     return Failure(f'context "{name}" not found', hint, ExitCode.NOT_FOUND)

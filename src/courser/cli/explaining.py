@@ -155,7 +155,6 @@ async def explain_missing(
 
 
 def without_partitions(place: TopicPath) -> Failure:
-    """The failure for a topic without partitions."""
     hint = f"courser partition create {place} 1 adds one"
     return Failure(harmless(f'topic "{place}" has no partitions'), harmless(hint), ExitCode.NOT_FOUND)
 

@@ -134,7 +134,6 @@ class Field:
 
     @property
     def title(self) -> str:
-        """The title of the column."""
         return self.name or self.key.replace("_", " ")
 
     def show(self, record: Record) -> str:

@@ -84,7 +84,6 @@ def _short_names(kind: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def permission_names(level: msgspec.Struct) -> list[str]:
-    """The names of the granted permissions."""
     return [name for name in level.__struct_fields__ if getattr(level, name) is True]
 
 

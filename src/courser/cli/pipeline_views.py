@@ -26,7 +26,6 @@ _LIVE_FIELDS = tuple(field for field in STATUS_LIST_FIELDS if field.key not in (
 
 
 def record_of(status: Status) -> Record:
-    """A status as a record."""
     return {**asdict(status), "state": status.state_now, "total_lag": status.total_lag}
 
 

@@ -28,7 +28,6 @@ _COMPLETIONS = {"user": "complete_user"}
 
 
 def request_command(name: str, verb: Verb) -> click.Command:
-    """The command of a verb."""
     kind: type[Command] = getattr(commands, verb.command)
     # What only a client of a program would choose has a default.
     names = kind.__struct_fields__[: len(kind.__struct_fields__) - len(kind.__struct_defaults__)]

@@ -160,7 +160,6 @@ def _nothing(place: TopicPath, group: str | None, start: object, wanted: Message
 
 
 async def _print(source: AsyncIterator[list[Message]], printer: MessagePrinter, limit: int | None) -> int:
-    """Print the messages and return their number."""
     count = 0
     async for messages in source:
         shown = messages if limit is None else messages[: limit - count]

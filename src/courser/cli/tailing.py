@@ -56,7 +56,6 @@ class _Reader:
 
 
 async def read(client: Client, reading: TailRequest) -> AsyncIterator[list[Message]]:
-    """Read lists of messages."""
     readers = [await _begin(client, reading, bounds) for bounds in await _bounds(client, reading.place)]
     newest: deque[Message] = deque(maxlen=reading.last)
     async for messages in _read_history(client, reading, readers):

@@ -118,7 +118,6 @@ class Link:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now."""
         return self.current is not None
 
     def login_target(self) -> Target:

@@ -65,7 +65,6 @@ class VerifySummary:
     note_count: int = 0
 
     def count(self, finding: Finding) -> None:
-        """Count a finding by its severity."""
         match finding.severity:
             case Severity.DAMAGE:
                 self.damage_count += 1

@@ -108,7 +108,6 @@ class _SegmentCheck:
         self.result = SegmentResult(plan.base_offset)
 
     def findings(self, on_progress: Callable[[int], None]) -> Iterator[Finding]:
-        """All findings of the segment."""
         sealed = self._plan.sealed
         reported = 0
         end = self._size if sealed is None else min(self._size, sealed.size)

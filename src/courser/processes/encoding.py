@@ -78,7 +78,6 @@ def decode(data: memoryview, buffers: Sequence[memoryview]) -> tuple[Any, ...]:
 def _encoded_send(
     call_id: int, client: int, user_id: int | None, command: SendMessages
 ) -> tuple[bytes, Sequence[memoryview]]:
-    """The bytes of a send with one batch."""
     batch = command.batches[0]
     frames = batch.frames
     facts = batch.origin_timestamp, batch.count, batch.checksums, frames.frame_size, frames.packed_starts

@@ -441,7 +441,6 @@ class PeerProcesses:
         broker.sessions.remote = sessions
 
     async def metrics(self) -> Iterable[Family]:
-        """The metrics of all processes."""
         broker = self._broker
         assert broker is not None, "it is open"
         self._late = await self._metrics.ask()

@@ -57,7 +57,6 @@ class Call:
         self._peer.finish(self._call_id, (ANSWER, self._call_id, value))
 
     def fail(self, error: BaseException) -> None:
-        """Answer with an error."""
         if isinstance(error, asyncio.CancelledError):
             self._peer.finish(self._call_id, (CANCELLED, self._call_id))
             return
@@ -118,7 +117,6 @@ class Peer:
 
     @property
     def is_open(self) -> bool:
-        """Whether the other process is there."""
         return self._channel.is_open
 
     @property

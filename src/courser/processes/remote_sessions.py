@@ -60,14 +60,12 @@ class RemoteSessions:
         session.user_id = user_id
 
     def passing(self, facts: Passing, user_id: int | None) -> Session:
-        """A session for one request."""
         address, request_id = facts
         session = Session(0, Transport.HTTP, address, now=self._broker.clock.monotonic())
         session.user_id, session.request_id = user_id, request_id
         return session
 
     def close(self, client_id: int) -> None:
-        """A connection is closed."""
         session = self._broker.sessions.get(client_id)
         if session is not None and session in self._numbers:
             self._drop(session)

@@ -395,7 +395,6 @@ class Router(Dispatcher):
         return session, (self._here if type(command) in _HERE_FOR_OTHERS else self.begin)(session, command)
 
     def knows(self, client_id: int) -> bool:
-        """Whether there is a session of that client."""
         return self._sessions.get(client_id) is not None
 
     def _settle(self, call: Call, session: Session, answer: Waiting[Any]) -> None:

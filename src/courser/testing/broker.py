@@ -79,7 +79,6 @@ class MemoryPipe(asyncio.Transport):
         """There is no limit."""
 
     def is_closing(self) -> bool:
-        """Whether it is closed."""
         return self._is_closed
 
     def close(self) -> None:

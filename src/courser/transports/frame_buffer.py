@@ -118,7 +118,6 @@ class FrameBuffer:
         self._on_memory()
 
     def _shrink(self) -> None:
-        """Return to the base buffer."""
         self._move(private_memory(BASE_SIZE))
 
     def _move(self, target: memoryview) -> None:

@@ -80,7 +80,6 @@ class HttpCommands:
             wait.cancel()
 
     def make_session(self, exchange: Exchange, access: Access | None) -> Session:
-        """A session for one request."""
         session = Session(0, Transport.HTTP, exchange.address, now=self._services.clock.monotonic())
         exchange.session = session
         session.request_id = exchange.request_id

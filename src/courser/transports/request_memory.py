@@ -47,7 +47,6 @@ class RequestMemory:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for more."""
         return self._claim is not None
 
     def grow(self, arrived_size: int, wanted_size: int) -> bool:
@@ -96,7 +95,6 @@ class RequestMemory:
         return size
 
     def shrink(self, size: int) -> None:
-        """Return so many bytes."""
         self.size -= size
         self._ledger.give_back(size, self)
 

@@ -356,7 +356,6 @@ class SessionLoop:
     def _answer_waiting(
         self, codec: Codec, incoming: Incoming, waiting: Waiting[Reply | None], _: "asyncio.Future[Any]"
     ) -> None:
-        """Answer a request that has waited."""
         self._task = None
         if waiting.future.cancelled():
             # The server stops, or nobody is left to read the answer.
@@ -418,7 +417,6 @@ class SessionLoop:
                 break
 
     def _answer_parked(self, read: ParkedRead) -> None:
-        """Answer a read that has waited."""
         self._state = _ANSWERING
         self.session.last_seen = self._monotonic()
         self._joined_line(read.deferral.number)
@@ -580,7 +578,6 @@ class SessionLoop:
 
     @property
     def has_parked_reads(self) -> bool:
-        """Whether there are reads that wait."""
         return bool(self._parked)
 
     @property

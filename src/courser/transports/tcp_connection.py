@@ -126,7 +126,6 @@ class TcpConnection(ReplyProgress, asyncio.BufferedProtocol):
 
     @property
     def descriptor(self) -> int:
-        """The descriptor of the socket."""
         assert self._transport is not None, "the connection is open"
         number: int = self._transport.get_extra_info("socket").fileno()
         return number

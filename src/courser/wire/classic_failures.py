@@ -60,7 +60,6 @@ def is_empty_poll(command: type[c.Command], code: ErrorCode) -> bool:
 
 
 def status_of(command: type[c.Command], code: ErrorCode, dialect: Dialect) -> int:
-    """The status of a failure."""
     if command is c.SendMessages and code is ErrorCode.NO_PARTITIONS and dialect is not Dialect.SDK_0_5:
         return _NO_TOPIC
     return _OTHER_STATUS.get((command, code), code)

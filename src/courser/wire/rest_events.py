@@ -192,7 +192,6 @@ def _delivery_events(
 
 
 def encode_end(name: TopicName, error: CourserError) -> bytes:
-    """Encode the end of a topic."""
     failure = msgspec.Raw(encode_failure(None, error)[1])
     return encode_event("ended", msgspec.json.encode(_named(name) | {"error": failure}))
 

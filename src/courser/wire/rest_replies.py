@@ -42,7 +42,6 @@ def size_text(size: int) -> str:
 
 
 def encode_reply(reply: r.Reply) -> bytes:
-    """The JSON of a reply."""
     return msgspec.json.encode(_WRITERS[type(reply)][1](reply))
 
 

@@ -63,7 +63,6 @@ def _positions(text: str) -> dict[int, int]:
 
 
 def encode_scan_event(event: ScanEvent, form: PayloadForm) -> bytes:
-    """An event of a search."""
     match event:
         case ScanStarted():
             rows = [

@@ -202,7 +202,6 @@ def _encode_entries(entries: Iterable[tuple[TopicOption, OptionValue]]) -> bytes
 
 
 def write_block_of_text(key: str, text: str) -> bytes:
-    """A block with one option, which is text."""
     entry = _text_field(key) + _text_field(text)
     return _U32.pack(len(entry)) + entry
 

@@ -104,7 +104,6 @@ def permissions(value: Permissions, first_id: int = 0) -> bytes:
 
 
 def optional_permissions_of_request(value: Permissions | None, first_id: int = 0) -> bytes:
-    """Permissions in a request."""
     if value is None:
         return b"\x00"
     data = permissions(value, first_id)
