@@ -31,7 +31,7 @@ from courser.wire.rest_events import (
     encode_start,
     encode_stop,
 )
-from courser.wire.rest_scans import decode_scan, encode_scan_event, encode_scan_failure
+from courser.wire.rest_scans import decode_scan, encode_scan_event
 
 _OK = 200
 _KEEP_ALIVE_INTERVAL = 15.0
@@ -215,6 +215,6 @@ async def _pieces(exchange: Exchange, found: Search, form: PayloadForm) -> Async
                     return
                 yield encode_scan_event(event, form)
     except CourserError as error:
-        yield encode_scan_failure(error)
+        yield encode_stop(error)
     finally:
         gone.cancel()

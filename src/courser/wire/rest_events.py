@@ -197,7 +197,7 @@ def encode_end(name: TopicName, error: CourserError) -> bytes:
 
 
 def encode_stop(error: CourserError) -> bytes:
-    """Encode the end of the subscription."""
+    """The end of a subscription or a search that was not to end."""
     return encode_event("stopped", encode_failure(None, error)[1])
 
 

@@ -117,10 +117,12 @@ def _derived(row: CommandRow) -> Decoder:
     kinds, elsewhere = kinds_of(row.kind), fields_outside_path(row)
     in_path = {name: text_reader(kind) for name, kind in kinds.items() if name not in elsewhere}
     if not has_body(route):
-        in_query = {name: (route.name_of(name), kind, _default_of(row, name)) for name, kind in elsewhere.items()}
+        in_query = {
+            name: QueryField(route.name_of(name), kind, _default_of(row, name)) for name, kind in elsewhere.items()
+        }
         return lambda request: row.kind(
             **_from_path(request, in_path),
-            **{name: from_query(request.query, *facts) for name, facts in in_query.items()},
+            **{name: field.of(request.query) for name, field in in_query.items()},
         )
     decoder = msgspec.json.Decoder(body_type(row))
     in_body = [(name, route.name_of(name), JSON_KINDS[kind][1]) for name, kind in elsewhere.items()]
@@ -177,42 +179,40 @@ def _from_path(request: RestRequest, readers: Mapping[str, Callable[[str], objec
     return fields
 
 
-_DEFAULTS: Mapping[object, object] = {
+_DEFAULTS: Mapping[object, str] = {
     Consumer: str(CONSUMER_DEFAULT),
     Kind.OPTIONAL_PARTITION: str(PARTITION_DEFAULT),
 }
 
 
-def from_query(query: Mapping[str, str], name: str, kind: object, default: str | None = None) -> Any:
-    """One value of the query. Raises ``RestRefused`` if it is invalid, or missing without a default."""
-    text = query.get(name, _DEFAULTS.get(kind, default))
-    if text is None:
-        raise RestRefused(BAD_REQUEST, f"invalid query: {name} is missing")
-    try:
-        return text_reader(kind)(str(text))
-    except (ValueError, CommandRejected) as error:
-        raise RestRefused(BAD_REQUEST, f"invalid query: {name}: {error}") from None
-
-
 class QueryField:
-    """A value of the query with a default, prepared for requests that must be fast."""
+    """A value of the query, prepared once for all requests."""
 
     __slots__ = ("_default", "_name", "_read")
 
     def __init__(self, name: str, kind: object, default: str | None = None) -> None:
+        """Without a ``default``, and if there is none for the kind, the query must have the value."""
         self._name = name
         self._read = text_reader(kind)
-        self._default = from_query({}, name, kind, default)
+        text = _DEFAULTS.get(kind, default)
+        self._default = msgspec.NODEFAULT if text is None else self._read(text)
 
     def of(self, query: Mapping[str, str]) -> Any:
-        """The value. Raises ``RestRefused`` if it is invalid."""
+        """The value. Raises ``RestRefused`` if it is invalid, or missing without a default."""
         text = query.get(self._name)
         if text is None:
+            if self._default is msgspec.NODEFAULT:
+                raise RestRefused(BAD_REQUEST, f"invalid query: {self._name} is missing")
             return self._default
         try:
             return self._read(text)
         except (ValueError, CommandRejected) as error:
             raise RestRefused(BAD_REQUEST, f"invalid query: {self._name}: {error}") from None
+
+
+def from_query(query: Mapping[str, str], name: str, kind: object, default: str | None = None) -> Any:
+    """One value of the query, for requests that are rare."""
+    return QueryField(name, kind, default).of(query)
 
 
 Body = Any

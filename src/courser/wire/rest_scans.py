@@ -9,9 +9,7 @@ import msgspec
 from courser.api.fields import Kind
 from courser.api.scans import Hit, ScanDone, ScanEvent, ScanGap, ScanOrder, ScanProgress, ScanRequest, ScanStarted
 from courser.api.subscriptions import PayloadForm
-from courser.errors import CourserError
 from courser.wire.rest_events import encode_event, word_of
-from courser.wire.rest_failures import encode_failure
 from courser.wire.rest_fields import BAD_REQUEST, U32_MAX, U64_MAX, RestRefused, identifier_of
 from courser.wire.rest_messages import byte_size_of
 from courser.wire.rest_requests import from_query
@@ -78,11 +76,6 @@ def encode_scan_event(event: ScanEvent, form: PayloadForm) -> bytes:
             return _event("progress", _progress(event))
         case ScanDone():
             return _event("done", _progress(event.progress) | {"is_complete": event.is_complete})
-
-
-def encode_scan_failure(error: CourserError) -> bytes:
-    """The search ended early."""
-    return encode_event("stopped", encode_failure(None, error)[1])
 
 
 def _event(kind: str, fields: Mapping[str, Any]) -> bytes:
