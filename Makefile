@@ -117,7 +117,8 @@ $(SPARKS:%=.venv-sparks/%/.installed): .venv-sparks/%/.installed: pyproject.toml
 	@touch $@
 
 $(SPARK_TESTS): test-spark-%: .venv-sparks/%/.installed
-	.venv-sparks/$*/bin/python -m pytest $(ARGS) tests/spark/test_every_spark.py tests/spark/test_releases.py
+	.venv-sparks/$*/bin/python -m pytest $(ARGS) tests/spark/test_every_spark.py tests/spark/test_releases.py \
+		tests/jobs/test_folders.py tests/pipelines/test_addresses.py
 
 # What `make test` leaves out, in parts of at most 80 minutes on two cores. The nightly workflow runs one job for each.
 NIGHTLY := slow properties processes sparks crashes power chaos soak sanitize languages stores release deployment

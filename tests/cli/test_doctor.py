@@ -63,22 +63,6 @@ def mount(kind: str = "ext4", *options: str) -> Mount:
         (checks.check_package("pyspark", "4.3.0", "pyspark>=4.3", is_met=True), CheckState.OK, ""),
         (checks.check_package("pyspark", None, "pyspark>=4.3", is_met=False), CheckState.OK, "courser demo"),
         (checks.check_package("pyspark", "3.5", "pyspark>=4.3", is_met=False), CheckState.WARNING, "'pyspark>=4.3'"),
-        (
-            checks.check_connectors(["hadoop-client-api-3.4.1.jar", "hadoop-client-runtime-3.4.1.jar"]),
-            CheckState.OK,
-            "org.apache.hadoop:hadoop-aws:3.4.1 or org.apache.hadoop:hadoop-azure:3.4.1",
-        ),
-        (
-            checks.check_connectors(["hadoop-aws-3.5.0.jar", "hadoop-client-api-3.5.0.jar"]),
-            CheckState.OK,
-            "packages to org.apache.hadoop:hadoop-azure:3.5.0",
-        ),
-        (
-            checks.check_connectors([f"hadoop-{part}-3.5.0.jar" for part in ("aws", "azure", "client-api")]),
-            CheckState.OK,
-            "",
-        ),
-        (checks.check_connectors([]), CheckState.OK, ""),
         (checks.check_java(17, "/usr/bin/java (PATH)"), CheckState.OK, ""),
         (checks.check_java(None, "none is on the path"), CheckState.OK, "courser demo"),
         (checks.check_port("h:1", is_taken=False, refusal=None, remedy="", is_ours=False), CheckState.OK, ""),
@@ -100,6 +84,35 @@ def test_what_is_found_and_what_to_do(finding: CheckResult, state: CheckState, w
     assert word in finding.advice
     assert finding.finding
     assert finding.advice or state is CheckState.OK
+
+
+@pytest.mark.parametrize(
+    ("hadoop", "bundle"),
+    [
+        ("3.4.1", "bundle-2.24.6.jar"),
+        ("3.4.2", "bundle-2.29.52.jar and analyticsaccelerator-s3-1.2.1.jar"),
+        ("3.5.0", "bundle-2.35.4.jar and analyticsaccelerator-s3-1.3.1.jar"),
+    ],
+)
+def test_the_jars_for_object_stores_have_the_version_of_sparks_hadoop(hadoop: str, bundle: str) -> None:
+    amazon, azure, google = checks.check_connectors([f"hadoop-client-api-{hadoop}.jar", "hadoop-client-api.txt"])
+    assert [one.check for one in (amazon, azure, google)] == ["spark s3a://", "spark abfss://", "spark gs://"]
+    assert amazon.advice == (
+        f"if you need it, set spark.jars.packages to org.apache.hadoop:hadoop-aws:{hadoop}, or put "
+        f"hadoop-aws-{hadoop}.jar and {bundle} into a folder and set spark.jars to FOLDER/*.jar"
+    )
+    assert azure.advice == f"if you need it, set spark.jars.packages to org.apache.hadoop:hadoop-azure:{hadoop}"
+    # Hadoop has a part for Google since 3.5.
+    assert (f"org.apache.hadoop:hadoop-gcp:{hadoop}" in google.advice) is (hadoop == "3.5.0")
+
+
+def test_jars_that_are_there_need_no_advice_unless_they_are_of_another_hadoop() -> None:
+    jars = ["hadoop-client-api-3.5.0.jar", "hadoop-aws-3.5.0.jar", "hadoop-azure-3.4.1.jar"]
+    amazon, azure, _ = checks.check_connectors(jars)
+    assert (amazon.state, amazon.finding, amazon.advice) == (CheckState.OK, "hadoop-aws 3.5.0", "")
+    assert (azure.state, azure.finding) == (CheckState.WARNING, "hadoop-azure 3.4.1 does not fit to Hadoop 3.5.0")
+    (unknown,) = checks.check_connectors([])
+    assert (unknown.state, unknown.advice) == (CheckState.OK, "")
 
 
 @pytest.mark.parametrize(

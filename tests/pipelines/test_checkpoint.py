@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from courser.errors import ClientFailure
+from courser.jobs.folders import LocalFolder
 from courser.lake import atomic_files
 from courser.pipelines.checking import refuse_endless_groups
 from courser.pipelines.checkpoint import Checkpoint, ResetNeeded, begin_generation, is_stateful, open_checkpoint, reset
@@ -40,14 +41,17 @@ def define(folder: Path, **changes: object) -> Definition:
     return parse_definition(TEXT.format(**values), folder / "p.toml")
 
 
+def root_of(definition: Definition) -> LocalFolder:
+    return LocalFolder(Path(definition.checkpoint))
+
+
 def begun(definition: Definition) -> Checkpoint:
     """A checkpoint under which two batches were planned and one was done."""
-    checkpoint = open_checkpoint(definition.checkpoint)
+    checkpoint = open_checkpoint(root_of(definition))
     checkpoint.check(definition)
     for folder, number in (("offsets", 0), ("offsets", 1), ("commits", 0)):
-        (checkpoint.spark / folder).mkdir(parents=True, exist_ok=True)
         end = f'{{"v":1,"topic_id":"ab","p":{{"0":{number + 5},"1":7}}}}'
-        (checkpoint.spark / folder / str(number)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{end}')
+        checkpoint.spark.inside(folder).replace(str(number), f'v1\n{{"batchWatermarkMs":0}}\n{end}'.encode())
     return checkpoint
 
 
@@ -65,37 +69,37 @@ def test_what_needs_a_reset(tmp_path: Path, changes: dict[str, object], told: st
     begun(define(tmp_path))
     changed = define(tmp_path, **changes)
     with pytest.raises(ResetNeeded) as needed:
-        open_checkpoint(changed.checkpoint).check(changed)
+        open_checkpoint(root_of(changed)).check(changed)
     told = told.replace(", was", " was")
     assert told in str(needed.value).replace("rows, was", "rows was")
     assert "courser pipeline reset p --to current" in str(needed.value)
-    reset(changed, "current")
-    open_checkpoint(changed.checkpoint).check(changed)
+    reset(root_of(changed), changed, "current")
+    open_checkpoint(root_of(changed)).check(changed)
 
 
 def test_what_may_change(tmp_path: Path) -> None:
     plain = define(tmp_path, sql="SELECT k, t FROM source")
     begun(plain)
     changed = define(tmp_path, sql="SELECT upper(k) AS k FROM source", partitions=8, delay="9 minutes")
-    open_checkpoint(plain.checkpoint).check(replace(changed, trigger=1, mode="once"))
+    open_checkpoint(root_of(plain)).check(replace(changed, trigger=1, mode="once"))
 
 
 def test_white_space_is_no_change(tmp_path: Path) -> None:
     begun(define(tmp_path))
-    open_checkpoint(define(tmp_path).checkpoint).check(define(tmp_path, sql=GROUPED.replace(" FROM", "   FROM")))
+    open_checkpoint(root_of(define(tmp_path))).check(define(tmp_path, sql=GROUPED.replace(" FROM", "   FROM")))
 
 
 def test_a_checkpoint_without_a_batch_takes_any_change(tmp_path: Path) -> None:
     first = define(tmp_path)
-    open_checkpoint(first.checkpoint).check(first)
-    open_checkpoint(first.checkpoint).check(define(tmp_path, topic="other"))
+    open_checkpoint(root_of(first)).check(first)
+    open_checkpoint(root_of(first)).check(define(tmp_path, topic="other"))
 
 
 def test_a_reset_begins_a_generation_and_keeps_the_old_one(tmp_path: Path) -> None:
     definition = define(tmp_path)
     old = begun(definition)
-    report = reset(definition, "2026-11-01T00:00:00Z")
-    new = open_checkpoint(definition.checkpoint)
+    report = reset(root_of(definition), definition, "2026-11-01T00:00:00Z")
+    new = open_checkpoint(root_of(definition))
     assert (old.generation, new.generation, report.generation) == (1, 2, 2)
     assert new.is_fresh
     assert not old.is_fresh
@@ -103,32 +107,32 @@ def test_a_reset_begins_a_generation_and_keeps_the_old_one(tmp_path: Path) -> No
     assert old.start(Start("latest")) == Start("latest")
     assert report.warning is not None
     assert "will be written again" in report.warning
-    assert reset(definition, "earliest").generation == 3
+    assert reset(root_of(definition), definition, "earliest").generation == 3
 
 
 def test_current_is_where_the_last_finished_batch_ended(tmp_path: Path) -> None:
     definition = define(tmp_path)
     with pytest.raises(ClientFailure, match="no finished batch to continue from"):
-        reset(definition, "current")
+        reset(root_of(definition), definition, "current")
     begun(definition)
-    assert reset(definition, "current").warning is None
-    assert open_checkpoint(definition.checkpoint).start(Start()) == Start('{"0": 5, "1": 7}')
+    assert reset(root_of(definition), definition, "current").warning is None
+    assert open_checkpoint(root_of(definition)).start(Start()) == Start('{"0": 5, "1": 7}')
 
 
 def test_nothing_is_reset_while_it_runs(tmp_path: Path) -> None:
     definition = define(tmp_path)
-    held = Lock(open_checkpoint(definition.checkpoint).lock_path, this_process("p")).acquire()
+    held = Lock(Path(definition.checkpoint, "lock"), this_process("p")).acquire()
     # The kernel tells descriptors apart, not processes: this is as good as another one.
     with held, pytest.raises(LockTaken):
-        reset(definition, "earliest")
+        reset(root_of(definition), definition, "earliest")
 
 
 def test_nonsense_in_place_of_a_generation(tmp_path: Path) -> None:
     (tmp_path / "current").write_text("two")
     with pytest.raises(ClientFailure, match="not 'two'"):
-        open_checkpoint(tmp_path)
+        open_checkpoint(LocalFolder(tmp_path))
     with pytest.raises(ClientFailure, match="--to must be"):
-        reset(define(tmp_path), "earlist")
+        reset(root_of(define(tmp_path)), define(tmp_path), "earlist")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +171,7 @@ def test_a_new_generation_is_durable_before_it_is_the_one_in_use(
 ) -> None:
     synced: list[Path] = []
     monkeypatch.setattr(atomic_files, "sync_folder", synced.append)
-    fresh = begin_generation(tmp_path, Start("latest"))
+    fresh = begin_generation(LocalFolder(tmp_path), Start("latest"))
     # The folder's name, what is in it, and then the word that it is in use.
-    assert synced == [tmp_path, fresh.folder, tmp_path]
-    assert open_checkpoint(tmp_path) == fresh
+    assert synced == [tmp_path, Path(fresh.folder.place), tmp_path]
+    assert open_checkpoint(LocalFolder(tmp_path)) == fresh

@@ -74,7 +74,7 @@ def problems(text: str) -> str:
 def test_everything_that_can_be_said() -> None:
     found = parse(WHOLE)
     assert (found.name, found.mode, found.trigger) == ("orders_to_lake", "once", 2_000_000)
-    assert found.checkpoint == Path("/somewhere/pipelines/state/orders")
+    assert found.checkpoint == "/somewhere/pipelines/state/orders"
     assert (found.supervision.restarts, found.supervision.delay) == (3, 100_000)
     assert found.server.password_file == Path("/somewhere/pipelines/secret.txt")
     assert found.source == TopicSource(
@@ -93,7 +93,7 @@ def test_everything_that_can_be_said() -> None:
 def test_the_least_that_must_be_said() -> None:
     found = parse(LEAST)
     assert (found.mode, found.decoding.format, found.sink.type) == ("continuous", "raw", "console")
-    assert found.checkpoint == Path("/somewhere/pipelines/checkpoints/p")
+    assert found.checkpoint == "/somewhere/pipelines/checkpoints/p"
     assert isinstance(found.source, TopicSource)
     assert found.source.start == Start("earliest")
 
@@ -125,27 +125,10 @@ def test_files_as_a_source() -> None:
         (('topic = "t"', 'topic = "t"\ndecode = "avro"'), 'source.avro_schema and decode = "avro" require each other'),
         (('topic = "t"', 'topic = "t"\non_bad_row = "quarantine"'), "requires either source.quarantine_topic or"),
         (('topic = "t"', 'topic = "t"\nquarantine_path = "x"'), 'requires source.on_bad_row = "quarantine"'),
-        (
-            ('topic = "t"', 'topic = "t"\ndecode = "text"\non_bad_row = "quarantine"\nquarantine_path = "hdfs://a/b"'),
-            "source.quarantine_path must be a local or mounted folder",
-        ),
         (('topic = "t"', 'topic = "t"\npath = "x"'), 'source.path cannot be used with type = "topic"'),
         (('type = "console"', 'type = "parket"'), 'sink.type must be "parquet", "delta"'),
         (('type = "console"', 'type = "parquet"'), 'sink.path is missing: type = "parquet" requires it'),
         (('type = "console"', 'type = "console"\npath = "x"'), 'sink.path cannot be used with type = "console"'),
-        (('type = "console"', 'type = "delta"\npath = "s3://a/b"'), "sink.path must be a local or mounted folder"),
-        (
-            ('name = "p"', 'name = "p"\ncheckpoint = "s3a://lake/ck"'),
-            "pipeline.checkpoint must be a local or mounted folder or file, not the address s3a://lake/ck; mount",
-        ),
-        (
-            ('name = "p"', 'name = "p"\ncheckpoint = "file:///ck"'),
-            "pipeline.checkpoint must be a path without file:, so write /ck",
-        ),
-        (
-            ("[sink]", '[server]\nusername = "b"\npassword_file = "hdfs://a/b"\n[sink]'),
-            "server.password_file must be a local or mounted folder or file",
-        ),
         (("[sink]", '[transform]\nwatermark = "at"\n[sink]'), "transform.watermark must be a column and a delay"),
         (("[sink]", '[transform]\nwatermark = "at 1 minute"\n[sink]'), "require transform.sql"),
         (("[sink]", '[transform]\nsql = "DROP TABLE x"\n[sink]'), "transform.sql must be one SQL query"),

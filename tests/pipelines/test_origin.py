@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from courser.jobs.folders import LocalFolder
 from courser.lake.file_names import range_file_name
-from courser.pipelines.checking import check_without_spark
+from courser.pipelines.checking import check_without_query
 from courser.pipelines.definition_file import load_definition
 from courser.pipelines.lake_publishing import LakeTaken, Origin, check_origin, claim, note_path
 from tests.pipelines.scenes import STREAM, Scene
@@ -70,7 +71,7 @@ def test_a_check_finds_out(source: str, sink: str, is_taken: bool, bare_scene: S
     bare_scene.make_topic(topic)
     path = bare_scene.define("p", f'[source]\nstream = "{STREAM}"\ntopic = "{topic}"\n{source}\n[sink]\n{sink}\n')
     with pytest.raises(LakeTaken) if is_taken else nullcontext():
-        check_without_spark(load_definition(path), {})
+        check_without_query(load_definition(path), LocalFolder(bare_scene.folder / "checkpoint"), {})
 
 
 def test_the_note_is_no_file_of_the_lake(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from courser.errors import ClientFailure
+from courser.jobs import folders
+from courser.jobs.folders import Folder, LocalFolder
 from courser.lake import staged_parquet
 from courser.lake.file_names import range_file_name
 from courser.lake.staged_parquet import StagedParquet, clear
@@ -26,8 +28,8 @@ def lake(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def lists(tmp_path: Path) -> Path:
-    return tmp_path / "published"
+def lists(tmp_path: Path) -> Folder:
+    return LocalFolder(tmp_path / "published")
 
 
 def stage(lake: Path, *pieces: range, partition: int = 3) -> list[StagedParquet]:
@@ -62,7 +64,7 @@ def once(*offsets: range, partition: int = 3) -> Counter[tuple[int, int]]:
     return Counter((partition, offset) for piece in offsets for offset in piece)
 
 
-def test_files_are_named_after_partition_and_offsets(lake: Path, lists: Path) -> None:
+def test_files_are_named_after_partition_and_offsets(lake: Path, lists: Folder) -> None:
     done = publish(lake, stage(lake, range(100), range(100, 150)), QUERY, 0, lists)
     assert (done.files, done.rows) == (4, 150)
     names = sorted(path.relative_to(lake).as_posix() for path in lake.rglob("*.parquet"))
@@ -70,20 +72,20 @@ def test_files_are_named_after_partition_and_offsets(lake: Path, lists: Path) ->
     assert seen(lake) == once(range(150))
 
 
-def test_a_repeated_batch_changes_nothing(lake: Path, lists: Path) -> None:
+def test_a_repeated_batch_changes_nothing(lake: Path, lists: Folder) -> None:
     for _ in range(2):
         publish(lake, stage(lake, range(100), range(100, 150)), QUERY, 0, lists)
     assert seen(lake) == once(range(150))
 
 
-def test_a_batch_that_is_split_otherwise_when_it_is_repeated(lake: Path, lists: Path) -> None:
+def test_a_batch_that_is_split_otherwise_when_it_is_repeated(lake: Path, lists: Folder) -> None:
     publish(lake, stage(lake, range(50)), QUERY, 0, lists)
     publish(lake, stage(lake, range(50, 100), range(100, 150)), QUERY, 1, lists)
     publish(lake, stage(lake, range(50, 120), range(120, 150)), QUERY, 1, lists)
     assert seen(lake) == once(range(150))
 
 
-def test_rows_without_offsets_are_named_after_query_and_batch(lake: Path, lists: Path) -> None:
+def test_rows_without_offsets_are_named_after_query_and_batch(lake: Path, lists: Folder) -> None:
     for _ in range(2):
         order = StageRows(root=str(staging_root(lake, "p")))
         report = next(order(iter([pa.RecordBatch.from_pydict({"_partition": [3], "_offset": [0]})])))
@@ -111,7 +113,8 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         return call
 
     for module, names in (
-        (lake_publishing, ("write_atomically", "remove_files", "_forget_older")),
+        (folders, ("write_atomically",)),
+        (lake_publishing, ("remove_files", "_forget_older")),
         (staged_parquet, ("make_folders", "sync_folder")),
     ):
         for name in names:
@@ -125,7 +128,7 @@ def test_a_kill_at_any_step_leaves_what_the_repetition_puts_right(
     """The batch is split in another way the second time: the harder case."""
     kills = 0
     for step in range(1, 26):
-        lake, lists = tmp_path / str(step) / "lake", tmp_path / str(step) / "published"
+        lake, lists = tmp_path / str(step) / "lake", LocalFolder(tmp_path / str(step) / "published")
         publish(lake, stage(lake, range(10)), QUERY, 0, lists)
         publish(lake, stage(lake, range(10, 20), range(20, 30)), QUERY, 1, lists)
         with monkeypatch.context() as patch:
@@ -140,7 +143,7 @@ def test_a_kill_at_any_step_leaves_what_the_repetition_puts_right(
     assert 10 < kills < 25, "every step was the last one once, and the last rounds were not killed"
 
 
-def test_what_failed_tasks_leave_is_never_seen(lake: Path, lists: Path) -> None:
+def test_what_failed_tasks_leave_is_never_seen(lake: Path, lists: Folder) -> None:
     stage(lake, range(1000))
     publish(lake, stage(lake, range(10)), QUERY, 0, lists)
     assert seen(lake) == once(range(10))
@@ -148,11 +151,11 @@ def test_what_failed_tasks_leave_is_never_seen(lake: Path, lists: Path) -> None:
     assert not list(lake.parent.rglob("rows.staged"))
 
 
-def test_only_the_lists_of_the_last_two_batches_are_kept(lake: Path, lists: Path) -> None:
+def test_only_the_lists_of_the_last_two_batches_are_kept(lake: Path, lists: Folder) -> None:
     for batch in range(4):
         publish(lake, stage(lake, range(batch * 10, batch * 10 + 10)), QUERY, batch, lists)
-    assert sorted(path.name for path in lists.iterdir()) == ["2.json", "3.json"]
-    assert len(json.loads((lists / "3.json").read_text())) == 2
+    assert sorted(lists.names()) == ["2.json", "3.json"]
+    assert len(json.loads(lists.read("3.json") or b"")) == 2
 
 
 # --- after a reset ---
@@ -166,25 +169,25 @@ def test_what_is_read_again_after_a_reset_takes_the_place_of_what_is_there(
 ) -> None:
     """The generations cut the partition at other places; another partition stays as it is."""
     for batch in range(3):
-        publish(lake, stage(lake, range(batch * 20, batch * 20 + 20)), QUERY, batch, tmp_path / "first")
-    publish(lake, stage(lake, range(60), partition=4), QUERY, 3, tmp_path / "first")
+        publish(lake, stage(lake, range(batch * 20, batch * 20 + 20)), QUERY, batch, LocalFolder(tmp_path / "first"))
+    publish(lake, stage(lake, range(60), partition=4), QUERY, 3, LocalFolder(tmp_path / "first"))
     for batch, low in enumerate(range(start, 60, 15)):
         pieces = stage(lake, range(low, min(low + 15, 60)))
-        publish(lake, pieces, "other", batch, tmp_path / "second", replaces=AGAIN)
+        publish(lake, pieces, "other", batch, LocalFolder(tmp_path / "second"), replaces=AGAIN)
         assert max(seen(lake).values()) == 1, "a reader saw a row twice"
         assert seen(lake) == once(range(60)) + once(range(60), partition=4), "nothing is missing at any time"
 
 
 def test_a_lake_without_offsets_inside_cannot_be_cut(lake: Path, tmp_path: Path) -> None:
-    publish(lake, stage(lake, range(20)), QUERY, 0, tmp_path / "first")
+    publish(lake, stage(lake, range(20)), QUERY, 0, LocalFolder(tmp_path / "first"))
     pieces = stage(lake, range(10))
     with pytest.raises(ClientFailure, match="no column elsewhere to tell them apart"):
-        publish(lake, pieces, "other", 0, tmp_path / "second", replaces=("_partition", "elsewhere"))
+        publish(lake, pieces, "other", 0, LocalFolder(tmp_path / "second"), replaces=("_partition", "elsewhere"))
     assert seen(lake) == once(range(20))
 
 
 def test_a_file_that_is_cut_to_nothing_does_not_come_back_after_a_power_cut(
-    lake: Path, lists: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Path, lists: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(lake, stage(lake, range(4, 6)), QUERY, 0, lists)
     (old, *_) = lake.rglob("*.parquet")

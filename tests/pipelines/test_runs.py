@@ -9,6 +9,7 @@ import polars
 import pytest
 from deltalake import DeltaTable
 
+from courser.jobs.folders import LocalFolder
 from courser.pipelines.checkpoint import ResetNeeded, open_checkpoint, reset
 from courser.pipelines.definition_file import load_definition
 from courser.pipelines.locking import LockTaken
@@ -248,7 +249,8 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(scene: Scene) -> None:
     assert status.error is not None
     assert "deleted and recreated" in status.error
     definition = load_definition(path)
-    reset(definition, "earliest")
+    root = LocalFolder(Path(definition.checkpoint))
+    reset(root, definition, "earliest")
     assert [status.state for status in scene.run(path)] == ["finished"]
     assert scene.count("lake2", "id") == once(range(20, 60))
-    assert open_checkpoint(definition.checkpoint).generation == 2
+    assert open_checkpoint(root).generation == 2

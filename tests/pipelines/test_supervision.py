@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from courser.errors import ConnectionFailed
-from courser.pipelines.checkpoint import open_checkpoint
+from courser.jobs.folders import LocalFolder
+from courser.pipelines.checkpoint import lock_of, open_checkpoint
 from courser.pipelines.definition_file import parse_definition
+from courser.pipelines.locking import this_process
 from courser.pipelines.state_folder import StateFolder
 from courser.pipelines.supervision import RunnerEnvironment, Supervisor
 from tests.fakes.clocks import ManualClock
@@ -31,8 +33,9 @@ def supervisor(folder: Path, home: Path) -> Supervisor:
         raise AssertionError("the server is asked first")
 
     process = RunnerEnvironment(no_spark, ManualClock(), {}, lambda *_: None, home / "java.txt")  # type: ignore[arg-type]
-    checkpoint = open_checkpoint(definition.checkpoint)
-    return Supervisor(definition, checkpoint, StateFolder(home, "p"), process, once=True)
+    root = LocalFolder(folder / "checkpoint")
+    lock = lock_of(root, this_process("p"))
+    return Supervisor(definition, open_checkpoint(root), lock, StateFolder(home, "p"), process, once=True)
 
 
 def test_it_gives_up_after_its_restarts(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def _examine_spark() -> Iterator[CheckResult]:
         yield checks.check_package(requirement.name, version, requirement.text, is_met=requirement.is_met_by(version))
     if installed := importlib.util.find_spec("pyspark"):
         places = [Path(place, "jars") for place in installed.submodule_search_locations or ()]
-        yield checks.check_connectors(file.name for place in places for file in place.glob("*.jar"))
+        yield from checks.check_connectors(file.name for place in places for file in place.glob("*.jar"))
     if is_client:
         return
     try:

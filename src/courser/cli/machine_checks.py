@@ -7,6 +7,7 @@ from enum import Enum
 
 from courser.cli.fields import size_text
 from courser.cli.machine_facts import DiskSpace, Mount, SyncTimes
+from courser.spark.connectors import CONNECTORS, advice
 
 PYTHON_MIN = (3, 11)
 _FILES_MIN = 4096
@@ -23,9 +24,7 @@ _MEMORY_MIN = 256 * 2**20
 _MEMORY_SPARK = 2 * 2**30 + 512 * 2**20
 """Bytes: Java's heap of 1 GB, the same again for Java's other memory, and about ten Python processes."""
 
-_HADOOP_JAR = re.compile(r"hadoop-(client-api|aws|azure)-(\d[\d.]*)\.jar")
-_CONNECTORS = {"s3a://": "aws", "abfss://": "azure"}
-"""Parts of Hadoop by the addresses that they serve. They must have exactly the version of Spark's own Hadoop."""
+_HADOOP_JAR = re.compile(r"(hadoop-(?:client-api|aws|azure|gcp))-(\d[\d.]*)\.jar")
 
 _TESTED = ("ext4", "xfs")
 _LOCAL = ("btrfs", "zfs", "ext3", "f2fs", "bcachefs")
@@ -227,23 +226,23 @@ def check_java(version: int | None, where: str) -> CheckResult:
     return ok("java", f"{version}: {where}")
 
 
-def check_connectors(jars: Iterable[str]) -> CheckResult:
-    """The jars with which Spark's own readers and writers reach object stores, by the names of the files."""
-    name, versions = "spark jars", {}
-    for jar in jars:
-        if found := _HADOOP_JAR.fullmatch(jar):
-            versions[found[1]] = found[2]
-    if (version := versions.get("client-api")) is None:
-        return ok(name, "the Hadoop of this Spark is not known")
-    missing = {scheme: part for scheme, part in _CONNECTORS.items() if part not in versions}
-    if not missing:
-        return ok(name, f"{' and '.join(_CONNECTORS)} can be reached")
-    wanted = " or ".join(f"org.apache.hadoop:hadoop-{part}:{version}" for part in missing.values())
-    return ok(
-        name,
-        f"none for {' and '.join(missing)}, which only Spark's own readers, writers and checkpoints need",
-        f"if you need them, set spark.jars.packages to {wanted}",
-    )
+def check_connectors(jars: Iterable[str]) -> list[CheckResult]:
+    """The jars with which Spark's own readers, writers and checkpoints reach object stores, by the names of files."""
+    versions = {found[1]: found[2] for jar in jars if (found := _HADOOP_JAR.fullmatch(jar))}
+    if (hadoop := versions.get("hadoop-client-api")) is None:
+        return [ok("spark jars", "the Hadoop of this Spark is not known")]
+    results: list[CheckResult] = []
+    for scheme, part in CONNECTORS.items():
+        name, version = f"spark {scheme}://", versions.get(part)
+        if version is None:
+            finding = "no jar, which only checkpoints and Spark's own readers and writers need"
+            results.append(ok(name, finding, f"if you need it, {advice(scheme, hadoop)}"))
+        elif version != hadoop:
+            finding = f"{part} {version} does not fit to Hadoop {hadoop}"
+            results.append(warning(name, finding, advice(scheme, hadoop)))
+        else:
+            results.append(ok(name, f"{part} {version}"))
+    return results
 
 
 def _milliseconds(seconds: float) -> str:

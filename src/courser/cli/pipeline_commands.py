@@ -5,11 +5,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
@@ -28,17 +30,22 @@ from courser.cli.output import emit_deed, emit_list, emit_thing
 from courser.cli.pipeline_views import STATUS_FIELDS, STATUS_LIST_FIELDS, View, make_view, record_of
 from courser.cli.terminal import confirm, say
 from courser.errors import ConfigurationRefused, CourserError
-from courser.pipelines.checking import Findings, check_without_spark, plan_columns, refuse_endless_groups
+from courser.jobs.folders import folder_at
+from courser.pipelines.checking import Findings, check_without_query, plan_columns, refuse_endless_groups
 from courser.pipelines.checkpoint import reset
 from courser.pipelines.definition import Definition
 from courser.pipelines.definition_file import load_definition
 from courser.pipelines.failing import kind_of
 from courser.pipelines.pipeline_metrics import HOST, MetricsServer, render
-from courser.pipelines.running import Runner, default_master
+from courser.pipelines.running import Runner, check_master, default_master
 from courser.pipelines.state_folder import StateFolder, Status, all_statuses, pipelines_home
+from courser.spark.addresses import is_address
 from courser.spark.connect import is_remote
 from courser.spark.failures import one_line
 from courser.storage.watched_clock import SystemClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _RUN_EXITS = (
     "Exit codes: 0 all ended normally, 1 one failed (its log has the trace), 2 wrong usage or an invalid file, "
@@ -134,6 +141,7 @@ def run_command(
             pack=chosen_pack(),
             once=once,
             show=view.show_batch,
+            tell=say,
         )
         # First the checks that can fail at once.
         if metrics_port is not None:
@@ -209,28 +217,46 @@ _FINDING_FIELDS = fields("name, file/2, mode, source, sink, generation#/1, goes_
 def check_command(*, files: tuple[Path, ...], without_spark: bool, master: str, output: str) -> None:
     """Check whether pipelines would run: keys, server, topics, checkpoint, schema and SQL. Writes nothing."""
     definitions = [_load(path) for path in files]
-    with _explained():
-        found = [check_without_spark(definition) for definition in definitions]
     columns: list[list[str]] = [[] for _ in definitions]
-    if not without_spark:
-        columns = _plan(definitions, master)
+    with _borrowed_spark("check", definitions, master, is_allowed=not without_spark) as session:
+        with _explained():
+            check_master(definitions, master)
+            roots = [folder_at(definition.checkpoint, session) for definition in definitions]
+            found = list(map(check_without_query, definitions, roots))
+        if not without_spark:
+            with spark_failures(None):
+                columns = [plan_columns(session(), definition) for definition in definitions]
     emit_list(_FINDING_FIELDS, map(_finding_record, found, columns), output)
 
 
-def _plan(definitions: Sequence[Definition], master: str) -> list[list[str]]:
-    from courser.spark.session import spark_session  # noqa: PLC0415 -- only if it is asked for
+@contextmanager
+def _borrowed_spark(
+    name: str, definitions: Sequence[Definition], master: str, *, is_allowed: bool = True
+) -> Iterator[Callable[[], "SparkSession"]]:
+    """A function that starts Spark when it is called for the first time. The end of the block stops it."""
+    with ExitStack() as stack:
 
-    prepare_spark(*_extras(definitions), master=master, may_install=False)
-    # What Java prints and what Spark would put into the current folder goes away with this folder.
-    with tempfile.TemporaryDirectory(prefix="courser-check-") as folder, spark_failures(None):
-        settings = {**definitions[0].spark}
-        if not is_remote(master):
-            settings = {"spark.sql.warehouse.dir": folder, **settings}
-        spark = spark_session("courser check", master, settings, log=Path(folder, "java.log"))
-        try:
-            return [plan_columns(spark, definition) for definition in definitions]
-        finally:
-            spark.stop()
+        @cache
+        def session() -> "SparkSession":
+            if not is_allowed:
+                place = next(one.checkpoint for one in definitions if is_address(one.checkpoint))
+                raise Failure(
+                    f"only Spark can read the checkpoint {place}", "leave out --without-spark", ExitCode.USAGE
+                )
+            prepare_spark(*_extras(definitions), master=master, may_install=False)
+            from courser.spark.session import spark_session  # noqa: PLC0415 -- only if it is asked for
+
+            # What Java prints and what Spark would put into the current folder goes away with this folder.
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=f"courser-{name}-"))
+            settings = {} if is_remote(master) else {"spark.sql.warehouse.dir": folder}
+            for definition in definitions:
+                settings |= definition.spark
+            with spark_failures(None):
+                started = spark_session(f"courser {name}", master, settings, log=Path(folder, "java.log"))
+            stack.callback(started.stop)
+            return started
+
+        yield session
 
 
 def _finding_record(findings: Findings, columns: list[str]) -> Record:
@@ -301,8 +327,8 @@ def reset_command(*, name: str, to: str, home: Path | None, is_confirmed: bool, 
     """
     definition = _definition_of(name, home or pipelines_home())
     confirm(f"start a new checkpoint of {definition.name} at {to}", is_confirmed=is_confirmed)
-    with _explained():
-        report = reset(definition, to)
+    with _borrowed_spark("reset", [definition], "local[1]") as session, _explained():
+        report = reset(folder_at(definition.checkpoint, session), definition, to)
     if report.warning is not None:
         say(f"warning: {report.warning}")
     sentence = f"the next run of {report.name} starts at {report.starting}; {report.kept} is kept"

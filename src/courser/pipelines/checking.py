@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from courser.jobs.folders import Folder
 from courser.pipelines.checkpoint import makes_groups, open_checkpoint
 from courser.pipelines.definition import Definition, FileSource, Start, TopicSource
 from courser.pipelines.lake_publishing import check_origin
@@ -39,13 +40,13 @@ class Findings:
     """Name and type of the columns that reach the sink. Empty if Spark was not used."""
 
 
-def check_without_spark(definition: Definition, environment: Mapping[str, str] = os.environ) -> Findings:
-    """Check server, login, topics and checkpoint.
+def check_without_query(definition: Definition, root: Folder, environment: Mapping[str, str] = os.environ) -> Findings:
+    """Check server, login, topics and checkpoint, whose folder is ``root``.
 
     Raises:
         CourserError: the pipeline would not run.
     """
-    checkpoint = open_checkpoint(definition.checkpoint)
+    checkpoint = open_checkpoint(root)
     checkpoint.check(definition, write=False)
     facts = SourceFacts()
     if needs_server(definition):

@@ -1,22 +1,23 @@
 """A pipeline's checkpoint: generations of Spark checkpoints, and the rules for what may change under one.
 
-``CHECKPOINT/lock`` is held by the runner. ``CHECKPOINT/current`` contains the number of the current generation. Each
+``CHECKPOINT/lock`` (at an address: the newest ``lock-N``) is held by the runner. ``CHECKPOINT/current`` contains the
+number of the current generation. Each
 ``generation-N`` contains ``spark`` (Spark's own checkpoint), ``quarantine`` (the checkpoint of the query for bad rows),
 ``published`` (what the last batch wrote to a lake), ``facts.json`` (a summary of the definition) and ``start.json``
-(where a reset starts). A reset creates the next generation and keeps all older ones.
+(where a reset starts). A reset creates the next generation and keeps all older ones. All of it is in one file system,
+of this machine or at an address.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from courser.errors import ClientFailure
-from courser.lake.atomic_files import write_atomically
+from courser.jobs.folders import Folder, HadoopFolder, LocalFolder
 from courser.pipelines.definition import Definition, FileSource, Start, parse_start
-from courser.pipelines.locking import Lock, this_process
+from courser.pipelines.leases import Lease
+from courser.pipelines.locking import Lock, LockHolder, this_process
 from courser.pipelines.progress import offsets_of
 
 _STATEFUL = re.compile(
@@ -47,44 +48,33 @@ class ResetNeeded(ClientFailure):
 class Checkpoint:
     """The folder and the current generation."""
 
-    path: Path
+    root: Folder
     generation: int
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Folder:
         """The folder of the generation."""
-        return self.path / f"generation-{self.generation}"
+        return self.root.inside(f"generation-{self.generation}")
 
     @property
-    def spark(self) -> Path:
+    def spark(self) -> Folder:
         """The checkpoint that Spark itself keeps."""
-        return self.folder / "spark"
+        return self.folder.inside("spark")
 
     @property
-    def quarantine(self) -> Path:
+    def quarantine(self) -> Folder:
         """The checkpoint of the query for bad rows."""
-        return self.folder / "quarantine"
-
-    @property
-    def facts_path(self) -> Path:
-        """What the definition said when the checkpoint was last used."""
-        return self.folder / "facts.json"
-
-    @property
-    def lock_path(self) -> Path:
-        """Held by the runner."""
-        return lock_path(self.path)
+        return self.folder.inside("quarantine")
 
     @property
     def is_fresh(self) -> bool:
         """Whether no batch was ever planned in it."""
-        return not any(_batches(self.spark / "offsets"))
+        return not any(_batches(self.spark.inside("offsets")))
 
     def start(self, definition_start: Start) -> Start:
         """Where a fresh checkpoint starts: as the reset says, else as the definition says."""
-        with suppress(FileNotFoundError):
-            return Start(**json.loads((self.folder / "start.json").read_text("utf-8")))
-        return definition_start
+        told = self.folder.read("start.json")
+        return definition_start if told is None else Start(**json.loads(told))
 
     def check(self, definition: Definition, *, write: bool = True) -> None:
         """Compare the definition with the one that the checkpoint was used with. ``write``: record the new one.
@@ -92,49 +82,50 @@ class Checkpoint:
         Raises:
             ResetNeeded: they are incompatible.
         """
-        path = self.facts_path
         new = facts_of(definition)
-        try:
-            old: dict[str, object] = json.loads(path.read_text("utf-8"))
-        except FileNotFoundError:
-            old = new
+        told = self.folder.read("facts.json")
+        old: dict[str, object] = new if told is None else json.loads(told)
         if not self.is_fresh and (changes := list(_changes(old, new))):
             raise ResetNeeded(definition, changes)
         if write:
-            write_atomically(path, json.dumps(new, indent=1, sort_keys=True).encode())
+            self.folder.replace("facts.json", json.dumps(new, indent=1, sort_keys=True).encode())
 
     def last_offsets(self) -> str | None:
         """The end of the last finished batch, as the source wrote it; None if there is none."""
-        done = max(_batches(self.spark / "commits"), default=None)
+        done = max(_batches(self.spark.inside("commits")), default=None)
         if done is None:
             return None
-        lines = (self.spark / "offsets" / str(done)).read_text("utf-8").splitlines()
+        lines = (self.spark.inside("offsets").read(str(done)) or b"").decode().splitlines()
         # The lines are a version, the metadata of the batch, and then one line for each source; there is one source.
         return lines[2] if len(lines) > 2 and lines[2] != "-" else None
 
 
-def lock_path(checkpoint: Path) -> Path:
-    """The file that a runner holds."""
-    return checkpoint / "lock"
+def lock_of(
+    root: LocalFolder | HadoopFolder,
+    holder: LockHolder,
+    tell: Callable[[str], object] = lambda text: None,  # noqa: ARG005
+) -> Lock | Lease:
+    """The lock of a checkpoint. ``tell`` gets a sentence if somebody else's has to be watched for a while."""
+    return Lock(root.path / "lock", holder) if isinstance(root, LocalFolder) else Lease(root, holder, tell=tell)
 
 
-def open_checkpoint(path: Path) -> Checkpoint:
+def open_checkpoint(root: Folder) -> Checkpoint:
     """The checkpoint with its current generation; the first one if there is none."""
-    try:
-        text = (path / "current").read_text("utf-8").strip()
-    except FileNotFoundError:
-        return Checkpoint(path, 1)
+    told = root.read("current")
+    if told is None:
+        return Checkpoint(root, 1)
+    text = told.decode(errors="replace").strip()
     if not text.isdecimal():
-        raise ClientFailure(f"{path / 'current'} should contain the number of a generation, not {text[:40]!r}")
-    return Checkpoint(path, int(text))
+        raise ClientFailure(f"{root.place}/current should contain the number of a generation, not {text[:40]!r}")
+    return Checkpoint(root, int(text))
 
 
-def begin_generation(path: Path, start: Start) -> Checkpoint:
+def begin_generation(root: Folder, start: Start) -> Checkpoint:
     """Create the next generation, which starts at ``start``, and make it current. The lock must be held."""
-    numbers = [int(found[1]) for entry in _entries(path) if (found := re.fullmatch(r"generation-(\d+)", entry))]
-    fresh = Checkpoint(path, max([open_checkpoint(path).generation, *numbers]) + 1)
-    write_atomically(fresh.folder / "start.json", json.dumps(asdict(start)).encode())
-    write_atomically(path / "current", f"{fresh.generation}\n".encode())
+    numbers = [int(found[1]) for entry in root.names() if (found := re.fullmatch(r"generation-(\d+)", entry))]
+    fresh = Checkpoint(root, max([open_checkpoint(root).generation, *numbers]) + 1)
+    fresh.folder.replace("start.json", json.dumps(asdict(start)).encode())
+    root.replace("current", f"{fresh.generation}\n".encode())
     return fresh
 
 
@@ -193,12 +184,8 @@ def _sink_text(definition: Definition) -> str:
     return " ".join(filter(None, (sink.type, sink.path, sink.table, str(sink.place) if sink.place else None)))
 
 
-def _batches(folder: Path) -> list[int]:
-    return [int(name) for name in _entries(folder) if name.isdecimal()]
-
-
-def _entries(folder: Path) -> list[str]:
-    return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+def _batches(folder: Folder) -> list[int]:
+    return [int(name) for name in folder.names() if name.isdecimal()]
 
 
 # --- reset --------------------------------------------------------------------------------------------
@@ -219,27 +206,29 @@ class ResetReport:
     warning: str | None = None
 
 
-def reset(definition: Definition, to: str) -> ResetReport:
+def reset(root: LocalFolder | HadoopFolder, definition: Definition, to: str) -> ResetReport:
     """Start a new generation at ``to``: ``earliest``, ``latest``, ``current``, a time or offsets as JSON.
+
+    ``root`` is the folder of the definition's checkpoint.
 
     Raises:
         LockTaken: the pipeline is running.
         ClientFailure: ``to`` is invalid.
     """
-    with Lock(lock_path(definition.checkpoint), this_process(definition.name)).acquire():
-        old = open_checkpoint(definition.checkpoint)
-        start = _start(definition, to)
-        fresh = begin_generation(definition.checkpoint, start)
+    with lock_of(root, this_process(definition.name)).acquire():
+        old = open_checkpoint(root)
+        start = _start(old, definition, to)
+        fresh = begin_generation(root, start)
     return ResetReport(
         definition.name,
         fresh.generation,
         start.timestamp or start.offsets,
-        str(old.folder),
+        old.folder.place,
         _warning(definition, to),
     )
 
 
-def _start(definition: Definition, to: str) -> Start:
+def _start(checkpoint: Checkpoint, definition: Definition, to: str) -> Start:
     if isinstance(definition.source, FileSource):
         if to != "earliest":
             raise ClientFailure("files can only be read from the beginning; use --to earliest")
@@ -249,7 +238,7 @@ def _start(definition: Definition, to: str) -> Start:
             return parse_start(to)
         except ValueError as error:
             raise ClientFailure(f"--to {error}") from error
-    text = open_checkpoint(definition.checkpoint).last_offsets()
+    text = checkpoint.last_offsets()
     offsets = offsets_of(text).next if text is not None else {}
     if not offsets:
         raise ClientFailure(

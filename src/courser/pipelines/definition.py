@@ -7,7 +7,7 @@ used by several classes, are constants. The reference of the keys is generated f
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -76,6 +76,12 @@ _COLUMNS = _list_of(_COLUMN.from_toml, f"a list of up to {PARTITION_COLUMNS_MAX}
 _COUNT = _optional(kinds.integer(1, 2**63 - 1))
 _LINES = _optional(_matching("text", "a non-empty text", r".*\S.*"))
 _TEXT = _optional(kinds.TEXT)
+LOCAL_PATH = "path"
+"""The name of kinds whose values are paths of this machine. Addresses are refused."""
+_FOLDER = _optional(replace(kinds.TEXT, name=LOCAL_PATH, expected="a path"))
+_PATH_OR_ADDRESS = _optional(
+    replace(kinds.TEXT, name="path or address", expected="a path, or an address such as s3a://lake/orders")
+)
 
 
 # --- the definition -----------------------------------------------------------------------------------
@@ -112,9 +118,10 @@ MODE = Key(
 TRIGGER = Key("pipeline.trigger", kinds.duration(), 10 * SECOND, "time between the starts of two batches; 0: no pause")
 CHECKPOINT = Key(
     "pipeline.checkpoint",
-    kinds.FILE,
+    _PATH_OR_ADDRESS,
     None,
-    "the folder that stores its progress; default: `checkpoints/NAME` next to the file",
+    "the folder that stores its progress, also at an address such as `s3a://lake/checkpoints/orders`; default: "
+    "`checkpoints/NAME` next to the file",
 )
 
 
@@ -219,7 +226,12 @@ class TopicSource:
         return str(self.place)
 
 
-SOURCE_PATH = Key("source.path", _TEXT, None, "files: the folder, or a pattern such as `in/*.json`")
+SOURCE_PATH = Key(
+    "source.path",
+    _PATH_OR_ADDRESS,
+    None,
+    "files: the folder, or a pattern such as `in/*.json`, also at an address that Spark can read",
+)
 FILE_FORMAT = Key(
     "source.format", _optional(kinds.choice("parquet", "json", "csv", "text")), None, "files: their format"
 )
@@ -279,7 +291,7 @@ class Decoding:
     on_bad_row: str = value_of(ON_BAD_ROW)
     quarantine_topic: TopicName | None = None
     quarantine_path: str | None = setting(
-        "source.quarantine_path", _TEXT, None, "on_bad_row = quarantine: a folder for the bad rows, as Parquet"
+        "source.quarantine_path", _FOLDER, None, "on_bad_row = quarantine: a folder for the bad rows, as Parquet"
     )
 
 
@@ -333,7 +345,7 @@ class SinkDefinition:
     type: str
     path: str | None = setting(
         "sink.path",
-        _TEXT,
+        _FOLDER,
         None,
         "parquet, delta: the folder; iceberg: the warehouse, with its catalog in `catalog.db`",
     )
@@ -380,7 +392,8 @@ class Definition:
     mode: Mode
     trigger: int
     """Microseconds between the starts of two batches."""
-    checkpoint: Path
+    checkpoint: str
+    """A path of this machine, or an address."""
     supervision: Supervision
     server: ServerAccess
     source: TopicSource | FileSource

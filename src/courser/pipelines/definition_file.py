@@ -13,6 +13,7 @@ from courser.configuration.key import AnyKey, fields_with_keys
 from courser.errors import ConfigurationRefused
 from courser.pipelines.definition import (
     BY_TABLE,
+    LOCAL_PATH,
     REQUIRED,
     TABLES,
     Decoding,
@@ -28,7 +29,7 @@ from courser.pipelines.definition import (
     alike,
     parse_start,
 )
-from courser.spark.addresses import AddressGiven, check_local, is_address
+from courser.spark.addresses import AddressGiven, check_local, is_address, without_file_scheme
 
 Part = TypeVar("Part")
 Values: TypeAlias = Mapping[str, dict[str, Any]]
@@ -121,11 +122,17 @@ def _read_value(key: AnyKey, name: str, contents: Mapping[str, object], problems
             problems.append(f"{key.path} is missing: {key.description}")
         return key.default
     try:
-        return key.kind.from_toml(contents[name])
+        value = key.kind.from_toml(contents[name])
+        if key.kind.name == LOCAL_PATH:
+            check_local(value, key.path)
     except ValueError:
         shown = json.dumps(contents[name], default=str)[:80]
         problems.append(f"{key.path} must be {key.kind.expected}, not {shown}")
-        return key.default
+    except AddressGiven as error:
+        problems.append(str(error))
+    else:
+        return value
+    return key.default
 
 
 def _read_spark(contents: Mapping[str, object], problems: list[str]) -> dict[str, str]:
@@ -185,13 +192,13 @@ class _Assembly:
             name=name,
             mode=pipeline["mode"],
             trigger=pipeline["trigger"],
-            checkpoint=self._path(pipeline["checkpoint"] or Path("checkpoints", name), "pipeline.checkpoint"),
+            checkpoint=self._place(pipeline["checkpoint"] or f"checkpoints/{name}"),
             supervision=_filled(Supervision, pipeline),
             server=_filled(
                 ServerAccess,
                 server,
-                password_file=self._optional_path(server["password_file"], "server.password_file"),
-                token_file=self._optional_path(server["token_file"], "server.token_file"),
+                password_file=self._path(server["password_file"]),
+                token_file=self._path(server["token_file"]),
             ),
             source=source,
             decoding=decoding,
@@ -246,9 +253,9 @@ class _Assembly:
         return _filled(
             Decoding,
             source,
-            avro_schema=self._optional_path(source["avro_schema"], "source.avro_schema"),
+            avro_schema=self._path(source["avro_schema"]),
             quarantine_topic=TopicName(*topic.split("/")) if topic else None,
-            quarantine_path=self._lake(source["quarantine_path"], "source.quarantine_path"),
+            quarantine_path=self._folder_of(source["quarantine_path"]),
         )
 
     def _transform(self, transform: dict[str, Any], sink_type: str) -> Transform:
@@ -267,7 +274,7 @@ class _Assembly:
         self._needs(sink, "sink", kind, _SINK_NEEDS.get(kind, ()))
         own = {"type", *_SINK_NEEDS.get(kind, ()), *_SINK_TAKES.get(kind, ())}
         self._refuses(sink, "sink", f'type = "{kind}"', tuple(name for name in sink if name not in own))
-        path = self._lake(sink["path"], "sink.path")
+        path = self._folder_of(sink["path"])
         place = TopicName(sink["stream"], sink["topic"]) if sink["stream"] and sink["topic"] else None
         return _filled(SinkDefinition, sink, type=kind, path=path, place=place)
 
@@ -283,30 +290,16 @@ class _Assembly:
             if contents[name] != BY_TABLE[table][name].default:
                 self._problems.append(f"{table}.{name} cannot be used with {why}")
 
-    def _path(self, path: Path, key: str) -> Path:
-        """A path of this machine."""
-        self._check_local(path, key)
-        return self._folder / path
+    def _path(self, path: Path | None) -> Path | None:
+        return None if path is None else self._folder / path
 
-    def _optional_path(self, path: Path | None, key: str) -> Path | None:
-        return None if path is None else self._path(path, key)
-
-    def _lake(self, text: str | None, key: str) -> str | None:
-        """A local folder that this process writes to."""
-        if not text:
-            return None
-        self._check_local(text, key)
-        return self._place(text)
-
-    def _check_local(self, place: str | Path, key: str) -> None:
-        try:
-            check_local(place, key)
-        except AddressGiven as error:
-            self._problems.append(str(error))
+    def _folder_of(self, text: str | None) -> str | None:
+        return self._place(text) if text else None
 
     def _place(self, text: str) -> str:
-        """An absolute path. An address such as ``hdfs://...``, which Spark reads, is left unchanged."""
-        return text if is_address(text) else str(self._folder / Path(text).expanduser())
+        """An absolute path, or an address."""
+        text = without_file_scheme(text)
+        return text.rstrip("/") if is_address(text) else str(self._folder / Path(text).expanduser())
 
 
 def _filled(part: type[Part], table: Mapping[str, Any], **composed: object) -> Part:

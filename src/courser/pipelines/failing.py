@@ -12,12 +12,15 @@ from courser.errors import (
     NotFound,
     ServerFailure,
 )
+from courser.jobs.folders import FolderUnreachable
+from courser.pipelines.leases import LeaseLate
 from courser.spark.connect import SparkUnreachable
 
-_PASSING = (ConnectionFailed, ServerFailure, ClientClosed, SparkUnreachable)
-"""A retry may succeed: the server may be back, or the disk may have space again."""
+_PASSING = (ConnectionFailed, ServerFailure, ClientClosed, SparkUnreachable, FolderUnreachable, LeaseLate)
+"""A retry may succeed: the server or the object store may be back, or the disk may have space again."""
 _PASSING_NAMES = frozenset(
     {"ConnectionFailed", "TimedOut", "Uncertain", "ServerFailure", "ClientClosed", "ConnectionFailure"}
+    | {"FolderUnreachable"}
 )
 _FINAL_SPARK = frozenset({"AnalysisException", "ParseException", "IllegalArgumentException"})
 _OURS = re.compile(r"^courser(?:\.\w+)*\.(?P<name>[A-Za-z_]\w*)(?::|$)", re.MULTILINE)

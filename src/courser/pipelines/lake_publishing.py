@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from courser.errors import ClientFailure
+from courser.jobs.folders import Folder
 from courser.lake.atomic_files import AtomicFile, sync_folder, write_atomically
 from courser.lake.file_names import PARQUET_SUFFIX, range_file_name, range_of_name, value_of_folder
 from courser.lake.staged_parquet import StagedParquet, move_into_place, remove_files
@@ -51,7 +52,7 @@ def publish(
     staged: Sequence[StagedParquet],
     query_id: str,
     batch: int,
-    lists: Path,
+    lists: Folder,
     *,
     replaces: tuple[str, str] | None = None,
 ) -> PublishedBatch:
@@ -68,42 +69,35 @@ def publish(
     moves = {file.name_in_lake(file_name(file, query_id, batch)): Path(file.place) for file in staged}
     if len(moves) != len(staged):
         raise AssertionError(f"two of {len(staged)} files of batch {batch} have the same name")
-    path = lists / f"{batch}.json"
-    earlier = _names(path)
+    name = f"{batch}.json"
+    earlier = set(json.loads(lists.read(name) or b"[]"))
     cuts: list[tuple[Path, tuple[int, int]]] = []
     if replaces is not None:
         hulls = hulls_of(staged)
         for old, part, span in older_files(lake, hulls, replaces[0]):
-            name = old.relative_to(lake).as_posix()
-            if name in moves:
+            file = old.relative_to(lake).as_posix()
+            if file in moves:
                 continue
             if hulls[part][0] <= span[0] and span[1] <= hulls[part][1]:
-                earlier.add(name)
+                earlier.add(file)
             else:
                 cuts.append((old, hulls[part]))
-    write_atomically(path, json.dumps(sorted({*moves, *earlier})).encode())
+    lists.replace(name, json.dumps(sorted({*moves, *earlier})).encode())
     remove_files(lake, earlier - moves.keys())
     for old, hull in cuts:
         cut(old, hull, replaces[1] if replaces is not None else "")
     move_into_place(lake, moves)
-    write_atomically(path, json.dumps(sorted(moves)).encode())
+    lists.replace(name, json.dumps(sorted(moves)).encode())
     _forget_older(lists, batch)
     return PublishedBatch(len(staged), sum(file.rows for file in staged), sum(file.size for file in staged))
 
 
-def _names(path: Path) -> set[str]:
-    try:
-        return set(json.loads(path.read_text("utf-8")))
-    except FileNotFoundError:
-        return set()
-
-
-def _forget_older(lists: Path, batch: int) -> None:
+def _forget_older(lists: Folder, batch: int) -> None:
     """Remove older lists. Spark repeats only the last batch."""
-    for entry in lists.iterdir():
-        number = entry.name.removesuffix(".json")
+    for name in lists.names():
+        number = name.removesuffix(".json")
         if number.isdecimal() and int(number) < batch - 1:
-            entry.unlink(missing_ok=True)
+            lists.remove(name)
 
 
 # --- replacing older rows -----------------------------------------------------------------------------

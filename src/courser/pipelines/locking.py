@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from courser.errors import ClientFailure
 
@@ -46,11 +46,11 @@ class LockHolder:
 class LockTaken(ClientFailure):
     """Another process holds the lock."""
 
-    def __init__(self, path: Path, holder: LockHolder | None) -> None:
+    def __init__(self, place: str, holder: LockHolder | None) -> None:
         who = "another process"
         if holder is not None:
             who = f"process {holder.pid} on {holder.host}, which runs {holder.name}"
-        super().__init__(f"{path.parent} is in use by {who}; stop it first, or use another checkpoint")
+        super().__init__(f"{place} is in use by {who}; stop it first, or use another checkpoint")
         self.holder = holder
 
 
@@ -68,6 +68,18 @@ def process_started(pid: int) -> int | None:
 def this_process(name: str) -> LockHolder:
     """This process as a holder."""
     return LockHolder(os.getpid(), process_started(os.getpid()) or 0, socket.gethostname(), name)
+
+
+def await_orphan(holder: LockHolder, wait: Callable[[float], object], patience: float = ORPHAN_PATIENCE) -> None:
+    """Wait until the Java process of a dead runner on this machine has exited. Raises ``ClientFailure``."""
+    deadline = time.monotonic() + patience
+    while holder.java_pid is not None and process_started(holder.java_pid) == holder.java_started:
+        if time.monotonic() > deadline:
+            raise ClientFailure(
+                f"the Java process {holder.java_pid} of the dead runner {holder.pid} does not exit; end it with "
+                f"kill {holder.java_pid} and try again"
+            )
+        wait(_LOOK_INTERVAL)
 
 
 class Lock:
@@ -98,11 +110,13 @@ class Lock:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise LockTaken(self._path, _read(self._path)) from None
+            raise LockTaken(str(self._path.parent), _read(self._path)) from None
         self._descriptor = descriptor
         self.abandoned_by = _read(self._path)
         try:
-            self._await_orphan()
+            holder = self.abandoned_by
+            if holder is not None and holder.host == self._holder.host:
+                await_orphan(holder, self._wait, self._orphan_patience)
         except BaseException:
             # Keep the text in the file: the orphan is still running.
             os.close(descriptor)
@@ -123,18 +137,8 @@ class Lock:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _await_orphan(self) -> None:
-        holder = self.abandoned_by
-        if holder is None or holder.java_pid is None or holder.host != self._holder.host:
-            return
-        deadline = time.monotonic() + self._orphan_patience
-        while process_started(holder.java_pid) == holder.java_started:
-            if time.monotonic() > deadline:
-                raise ClientFailure(
-                    f"the Java process {holder.java_pid} of the dead runner {holder.pid} does not exit; end it with "
-                    f"kill {holder.java_pid} and try again"
-                )
-            self._wait(_LOOK_INTERVAL)
+    def check(self) -> None:
+        """The kernel keeps the lock as long as this process lives."""
 
     def _write(self, holder: LockHolder) -> None:
         assert self._descriptor is not None, "the lock is not held"
@@ -151,7 +155,14 @@ class Lock:
         self.release()
 
 
+def holder_of(values: Any) -> LockHolder | None:
+    """The holder that a lock names; None if it names none."""
+    with suppress(TypeError):
+        return LockHolder(**values)
+    return None
+
+
 def _read(path: Path) -> LockHolder | None:
-    with suppress(OSError, ValueError, TypeError):
-        return LockHolder(**json.loads(path.read_text()))
+    with suppress(OSError, ValueError):
+        return holder_of(json.loads(path.read_text()))
     return None

@@ -87,7 +87,7 @@ def start_queries(
     """Start the queries of the definition. The first one moves the rows."""
     start = Start()
     if runs_remotely(spark):
-        check_shared(spark, checkpoint.facts_path)
+        check_shared(spark, Path(checkpoint.folder.place, "facts.json"))
     if once:
         definition = _with_usable_limits(definition)
     if isinstance(definition.source, TopicSource):
@@ -182,7 +182,7 @@ def _writer(
     if sink.type == "console":
         handler = ConsoleSink(sink.rows, show)
         writer = _shown(rows, names).writeStream.foreachBatch(handler).outputMode(mode)
-        return writer.option("checkpointLocation", str(checkpoint.spark))
+        return writer.option("checkpointLocation", checkpoint.spark.place)
     return lake_writer(definition.name, rows, sink, names, checkpoint).outputMode(mode)
 
 

@@ -9,14 +9,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from courser.errors import ConfigurationRefused
+from courser.jobs.folders import folder_at
 from courser.model.clock import Clock
-from courser.pipelines.checkpoint import open_checkpoint
+from courser.pipelines.checkpoint import lock_of, open_checkpoint
 from courser.pipelines.definition import Definition
+from courser.pipelines.leases import Lease
 from courser.pipelines.locking import Lock, this_process
 from courser.pipelines.server_side import needs_server
 from courser.pipelines.source_frames import target_of
 from courser.pipelines.state_folder import StateFolder, Status
 from courser.pipelines.supervision import RunnerEnvironment, Supervisor
+from courser.spark.addresses import is_address
 from courser.spark.connect import is_remote, remote_session
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ class Runner:
         session: "SparkSession | None" = None,
         environment: Mapping[str, str] = os.environ,
         show: Callable[[str, int, str], None] = lambda name, batch, text: None,  # noqa: ARG005
+        tell: Callable[[str], object] = lambda text: None,  # noqa: ARG005
     ) -> None:
         """Prepare the runner. Nothing starts before the block is entered.
 
@@ -54,6 +58,7 @@ class Runner:
             session: A running session, which is not stopped at the end; None: start one.
             environment: Variables that specify servers and logins.
             show: Called with name, batch and table of console sinks.
+            tell: Called with a sentence while a start has to wait.
 
         Raises:
             ConfigurationRefused: the pipelines cannot run together.
@@ -68,9 +73,11 @@ class Runner:
         self._session = session
         self._owns_session = session is None
         self._session_lock = threading.Lock()
+        self._tell = tell
         self._java_log = StateFolder(home, definitions[0].name).spark_log_path
         self._process = RunnerEnvironment(self._pipeline_session, clock, environment, show, self._java_log)
-        self._locks: list[Lock] = []
+        self._java_pid: int | None = None
+        self._locks: list[Lock | Lease] = []
         self._stack = ExitStack()
         self._threads: list[threading.Thread] = []
         self.supervisors: list[Supervisor] = []
@@ -89,6 +96,7 @@ class Runner:
                 self._prepare(definition)
         except BaseException:
             self._stack.close()
+            self._end_session()
             raise
         for supervisor in self.supervisors:
             thread = threading.Thread(target=supervisor.run, name=f"pipeline {supervisor.status.name}")
@@ -98,13 +106,22 @@ class Runner:
 
     def _prepare(self, definition: Definition) -> None:
         folder = StateFolder(self._home, definition.name)
-        checkpoint = open_checkpoint(definition.checkpoint)
-        for path in (checkpoint.lock_path, folder.lock_path):
-            self._locks.append(self._stack.enter_context(Lock(path, this_process(definition.name)).acquire()))
-        checkpoint = open_checkpoint(definition.checkpoint)
+        me = this_process(definition.name)
+        # At an address, this starts Java: the lock is in the same file system as the checkpoint.
+        root = folder_at(definition.checkpoint, self._own_session)
+        lock = lock_of(root, me, self._tell)
+        self._hold(lock)
+        self._hold(Lock(folder.lock_path, me))
+        checkpoint = open_checkpoint(root)
         checkpoint.check(definition)
         once = definition.mode == "once" if self._once is None else self._once
-        self.supervisors.append(Supervisor(definition, checkpoint, folder, self._process, once=once))
+        self.supervisors.append(Supervisor(definition, checkpoint, lock, folder, self._process, once=once))
+
+    def _hold(self, lock: Lock | Lease) -> None:
+        self._stack.enter_context(lock.acquire())
+        self._locks.append(lock)
+        if self._java_pid is not None:
+            lock.note_java(self._java_pid)
 
     def stop(self) -> None:
         """Ask all pipelines to stop."""
@@ -124,10 +141,14 @@ class Runner:
         try:
             for thread in self._threads:
                 thread.join()
-            if self._owns_session and self._session is not None:
-                self._session.stop()
         finally:
+            # Locks at addresses need Java to be released.
             self._stack.close()
+            self._end_session()
+
+    def _end_session(self) -> None:
+        if self._owns_session and self._session is not None:
+            self._session.stop()
 
     # --- facts ---
 
@@ -157,15 +178,19 @@ class Runner:
             finally:
                 session.stop()
             return
-        with self._session_lock:
-            if self._session is None:
-                self._session = self._start_session()
-            # All share one Java process.
-            session = self._session.newSession()
+        # All share one Java process.
+        session = self._own_session().newSession()
         # When a query starts, Spark looks for Python data sources only in the active session of the thread.
         jvm: Any = session._jvm
         jvm.SparkSession.setActiveSession(session._jsparkSession)
         yield session
+
+    def _own_session(self) -> "SparkSession":
+        """The session of this process."""
+        with self._session_lock:
+            if self._session is None:
+                self._session = self._start_session()
+            return self._session
 
     @property
     def _settings(self) -> dict[str, str]:
@@ -183,6 +208,7 @@ class Runner:
         session = spark_session(name, self._master, self._settings, pack=self._pack, log=self._java_log)
         process = getattr(SparkContext._gateway, "proc", None)
         if process is not None:
+            self._java_pid = process.pid
             for lock in self._locks:
                 lock.note_java(process.pid)
         return session
@@ -204,6 +230,12 @@ def check_master(definitions: Sequence[Definition], master: str) -> None:
             for definition in definitions
             if definition.sink.type == "console"
         ]
+        problems += [
+            f"{definition.path}: pipeline.checkpoint must be a folder with a Spark server, not the address "
+            f"{definition.checkpoint}: only a Java of this process could lock it"
+            for definition in definitions
+            if is_address(definition.checkpoint)
+        ]
         if problems:
             raise ConfigurationRefused(problems)
 
@@ -212,7 +244,7 @@ def check_together(definitions: Sequence[Definition]) -> None:
     """Check that definitions can run in one process. Raises ``ConfigurationRefused``."""
     problems: list[str] = []
     by_name: dict[str, Definition] = {}
-    by_checkpoint: dict[Path, Definition] = {}
+    by_checkpoint: dict[str, Definition] = {}
     settings: dict[str, tuple[str, Definition]] = {}
     for definition in definitions:
         other = by_name.setdefault(definition.name, definition)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from courser.client.targets import Target
+from courser.jobs.folders import Folder
 from courser.lake.staged_parquet import StagedParquet, clear
 from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.decode import OFFSET, PARTITION, TIMESTAMP
@@ -85,8 +86,8 @@ class LakeSink:
     name: str
     sink: SinkDefinition
     names: RowNames
-    spark_checkpoint: Path
-    lists: Path
+    spark_checkpoint: Folder
+    lists: Folder
     is_staged: bool = False
     """Whether the incoming rows are reports of files that tasks have already written."""
     is_repetition: bool = False
@@ -125,7 +126,7 @@ class LakeSink:
 
     def _query_id(self) -> str:
         """Spark's id of the query. It is stored in the checkpoint, so a new checkpoint has a new one."""
-        found = json.loads((self.spark_checkpoint / "metadata").read_text("utf-8").strip().splitlines()[-1])
+        found = json.loads((self.spark_checkpoint.read("metadata") or b"").strip().splitlines()[-1])
         return str(found["id"])
 
     # --- tables ---
@@ -182,21 +183,21 @@ def lake_writer(
     if not is_staged:
         with_folder_columns(rows, sink, names)
     spark_checkpoint = checkpoint.quarantine if is_quarantine else checkpoint.spark
-    lists = checkpoint.folder / ("quarantine-published" if is_quarantine else "published")
+    lists = checkpoint.folder.inside("quarantine-published" if is_quarantine else "published")
     is_repetition = checkpoint.generation > 1
     handler = LakeSink(name, sink, names, spark_checkpoint, lists, is_staged, is_repetition)
-    return rows.writeStream.foreachBatch(handler).option("checkpointLocation", str(spark_checkpoint))
+    return rows.writeStream.foreachBatch(handler).option("checkpointLocation", spark_checkpoint.place)
 
 
 def topic_writer(
-    rows: "DataFrame", place: TopicName, sink: SinkDefinition, target: Target, path: Path
+    rows: "DataFrame", place: TopicName, sink: SinkDefinition, target: Target, folder: Folder
 ) -> "DataStreamWriter":
     """A query that writes to a topic, exactly once."""
     messages = as_messages(rows, sink)
     options = {**connection_options(target), "stream": place.stream, "topic": topic_text(place.topic)}
     if sink.partitioning is not None:
         options["partitioning"] = sink.partitioning
-    return messages.writeStream.format(FORMAT).options(**options).option("checkpointLocation", str(path))
+    return messages.writeStream.format(FORMAT).options(**options).option("checkpointLocation", folder.place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from courser.pipelines.checkpoint import Checkpoint
 from courser.pipelines.definition import Definition, TopicSource
 from courser.pipelines.failing import is_final, is_java_gone
 from courser.pipelines.lake_publishing import claim
-from courser.pipelines.locking import this_process
+from courser.pipelines.leases import Lease
+from courser.pipelines.locking import Lock, this_process
 from courser.pipelines.progress import QueryProgress, parse_progress
 from courser.pipelines.queries import start_queries
 from courser.pipelines.reporting import Reporter
@@ -71,6 +72,7 @@ class Supervisor:
         self,
         definition: Definition,
         checkpoint: Checkpoint,
+        lock: Lock | Lease,
         folder: StateFolder,
         process: RunnerEnvironment,
         *,
@@ -78,6 +80,7 @@ class Supervisor:
     ) -> None:
         self._definition = definition
         self._checkpoint = checkpoint
+        self._lock = lock
         self._folder = folder
         self._process = process
         self._once = once
@@ -90,7 +93,7 @@ class Supervisor:
         self.status = Status(
             name=definition.name,
             file=str(definition.path),
-            checkpoint=str(definition.checkpoint),
+            checkpoint=definition.checkpoint,
             generation=checkpoint.generation,
             mode="once" if once else "continuous",
             source=str(definition.source),
@@ -169,6 +172,7 @@ class Supervisor:
 
     def _attempt(self) -> bool:
         """Run the queries once. Returns True if they finished by themselves."""
+        self._lock.check()
         definition = self._definition
         target = target_of(definition.server, self._process.environment) if needs_server(definition) else None
         facts = check_topics(definition, target) if target is not None else SourceFacts()
@@ -213,6 +217,7 @@ class Supervisor:
     def _watch(self, queries: "list[StreamingQuery]") -> bool:
         waited = 0.0
         while True:
+            self._lock.check()
             self._look(queries)
             if _have_ended(queries):
                 return True

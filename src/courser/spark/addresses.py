@@ -20,6 +20,17 @@ def is_address(place: str | PathLike[str]) -> bool:
     return _ADDRESS.match(fspath(place)) is not None
 
 
+def scheme_of(address: str) -> str:
+    """The part before the colon."""
+    return address.partition(":")[0].lower()
+
+
+def without_file_scheme(place: str) -> str:
+    """``file:///a`` as the path ``/a``: both are the same folder, and must have the same lock."""
+    found = _ADDRESS.match(place)
+    return f"/{place[found.end() :]}" if found and found[1].lower() == "file" else place
+
+
 def check_local(place: str | PathLike[str], what: str) -> None:
     """Raises ``AddressGiven`` for an address; ``what`` begins the sentence."""
     text = fspath(place)
