@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from courser.pipelines import leases
 from courser.pipelines.failing import is_final
 from courser.pipelines.leases import Lease, LeaseLate, LeaseLost, LeaseTimes
 from courser.pipelines.locking import LockHolder, LockTaken, process_started, this_process
+from tests.torture.process import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,13 +40,6 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         monkeypatch.setattr(leases, "_machine", lambda: name)
 
     return move
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.01)
 
 
 def failure_of(lease: Lease) -> type[Exception] | None:
@@ -128,7 +123,7 @@ def test_a_runner_elsewhere_that_is_silent_loses_its_lock_and_knows_it_before(
     moments: list[type[Exception] | None] = []
 
     def wait(seconds: float) -> None:
-        time.sleep(seconds)
+        threading.Event().wait(seconds)
         moments.append(failure_of(silent))
 
     with Lease(folder, this_process("orders"), times=TIMES, wait=wait).acquire() as lease:
@@ -136,7 +131,7 @@ def test_a_runner_elsewhere_that_is_silent_loses_its_lock_and_knows_it_before(
         assert not is_final(LeaseLate(""))
         # Whoever comes back finds the higher number, and changes nothing.
         store.is_away[0] = False
-        wait_for(lambda: failure_of(silent) is LeaseLost)
+        until(lambda: failure_of(silent) is LeaseLost, "the late one learns of the other")
         assert is_final(LeaseLost(""))
         silent.release()
         lease.check()
@@ -148,9 +143,9 @@ def test_a_store_that_comes_back_in_time_ends_nothing(folder: HadoopFolder) -> N
     store = Outage.of(folder)
     with Lease(store, this_process("orders"), times=TIMES).acquire() as lease:
         store.is_away[0] = True
-        wait_for(lambda: failure_of(lease) is LeaseLate)
+        until(lambda: failure_of(lease) is LeaseLate, "the lease is late")
         store.is_away[0] = False
-        wait_for(lambda: failure_of(lease) is None)
+        until(lambda: failure_of(lease) is None, "the lease is held again")
 
 
 @dataclass(frozen=True, slots=True)
