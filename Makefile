@@ -209,12 +209,12 @@ check-deployment: $(DEVELOPMENT)  ## Dockerfile, Compose file, Helm chart and sy
 # Emulators of object stores that only this target needs. npm and go must be there.
 STORES := build/stores
 .PHONY: check-stores
-check-stores: $(DEVELOPMENT)  ## the archive on emulators of Azure and of Google Cloud Storage, from npm and Go
+check-stores: $(DEVELOPMENT)  ## the archive on emulators of Azure and Google, from npm and Go; checkpoints in S3, with jars from Maven
 	mkdir -p $(STORES)
 	npm install --prefix $(STORES) --no-audit --no-fund --silent azurite@~3.37.0
 	GOBIN="$(CURDIR)/$(STORES)/bin" go install github.com/fsouza/fake-gcs-server@v1.56.1
 	PATH="$(CURDIR)/$(STORES)/node_modules/.bin:$(CURDIR)/$(STORES)/bin:$$PATH" \
-		$(PYTHON) -m pytest $(ARGS) tests/archive/test_azure.py tests/archive/test_gcs.py
+		$(PYTHON) -m pytest $(ARGS) tests/archive/test_azure.py tests/archive/test_gcs.py tests/pipelines/test_object_store.py
 
 # Parts that `make --jobs=2` runs side by side; the last one needs no .venv.
 .PHONY: check check-style check-types check-imports check-documents

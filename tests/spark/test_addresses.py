@@ -6,9 +6,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from courser.cli import audit_commands, demo_commands, job_commands, pipeline_commands
 from courser.cli.audit_commands import audit_command
 from courser.cli.demo_commands import demo_command
 from courser.cli.job_commands import backfill_command, compact_command, export_command, merge_command
+from courser.cli.job_support import LocalPath
 from courser.cli.pipeline_commands import list_command
 from courser.jobs.job_book import book_path, state_home
 from courser.spark.addresses import AddressGiven, check_local, is_address
@@ -59,6 +61,23 @@ def test_commands_refuse_addresses_before_they_do_anything(
     assert (result.exit_code, result.stdout) == (2, "")
     assert "not the address s3://lake/x" in " ".join(result.stderr.split())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_path_of_these_commands_is_one_that_refuses_addresses() -> None:
+    commands = {
+        name: found
+        for module in (audit_commands, demo_commands, job_commands, pipeline_commands)
+        for name, found in vars(module).items()
+        if isinstance(found, click.Command)
+    }
+    paths = [
+        (name, parameter.name, parameter.type)
+        for name, command in commands.items()
+        for parameter in command.params
+        if isinstance(parameter.type, click.Path)
+    ]
+    assert len(paths) > len(commands)
+    assert [(name, path) for name, path, kind in paths if not isinstance(kind, LocalPath)] == []
 
 
 @pytest.mark.parametrize("option", ["path", "quarantinePath"])

@@ -59,7 +59,7 @@ _COLUMNS_AT_TERMINAL = _COLUMNS[:3]
 def doctor_command(*, path: Path | None, settings: tuple[str, ...], data: Path | None, output: str) -> int:
     """Check Python, the disk, limits, ports and the requirements of Spark; give advice for each finding.
 
-    Writes a small file next to the data, syncs it a few times and deletes it. Safe while a server is running.
+    Syncs a small file without a name next to the data a few times. Safe while a server is running.
     """
     configuration = configuration_of(path, settings)
     directory = data or configuration[PATH]

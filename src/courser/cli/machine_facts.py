@@ -95,9 +95,9 @@ def _unescape(text: str) -> str:
 
 
 def measure_syncs(directory: Path) -> SyncTimes:
-    """Append some bytes and fsync them, several times. Raises ``OSError``."""
+    """Append some bytes and fsync them, several times, in a file without a name. Raises ``OSError``."""
     times: list[float] = []
-    descriptor, name = tempfile.mkstemp(prefix=".courser-doctor-", dir=directory)
+    descriptor = _open_nameless(directory)
     try:
         block = b"\0" * _SYNC_SIZE
         begin = time.perf_counter()
@@ -108,9 +108,16 @@ def measure_syncs(directory: Path) -> SyncTimes:
             times.append(time.perf_counter() - started)
     finally:
         os.close(descriptor)
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
     return SyncTimes(statistics.median(times), max(times), len(times))
+
+
+def _open_nameless(directory: Path) -> int:
+    with contextlib.suppress(OSError):
+        return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    # Some file systems cannot do that, such as NFS: there the name is gone at once.
+    descriptor, name = tempfile.mkstemp(prefix=".courser-doctor-", dir=directory)
+    Path(name).unlink()
+    return descriptor
 
 
 def measure_space(directory: Path) -> DiskSpace:
