@@ -9,7 +9,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.access.sessions import Session
 from courser.broker.limits import BrokerLimits
-from courser.broker.partition.waiting_readers import WaitingReaders
+from courser.broker.partition.waiting import WaitingReaders
 from courser.broker.settings import BrokerSettings
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import Consumer, ConsumerKind

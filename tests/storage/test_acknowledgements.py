@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from courser.model.durability import Durability, DurabilityPolicy
-from courser.storage.acknowledgements import Acknowledgements
-from courser.storage.watermarks import Mark, Watermarks
+from courser.storage.acknowledgements import Acknowledgements, Mark, Watermarks
 
 ZERO = Mark(0, 0, 0)
 

@@ -32,7 +32,6 @@ from courser.broker.archive.archive_metrics import (
 from courser.broker.catalog.catalog_service import CatalogService
 from courser.broker.catalog.finding import Finder
 from courser.broker.catalog.purging import AnyPurge
-from courser.broker.catalog.quotas import Quotas
 from courser.broker.figures.diagnosis import Diagnosis
 from courser.broker.figures.figures import Figures
 from courser.broker.figures.history import FigureHistory
@@ -160,7 +159,6 @@ class Broker:
         self.catalog = self._make_catalog(opened)
         self.sessions = Sessions(self.clock, self.groups, place.draw_client_id)
         self.connectionless = ConnectionlessMembers(self.sessions, self.clock, limits, draw)
-        self.quotas = Quotas(self.catalog.state, settings)
         self.access = AccessControl(self.catalog.state)
         self.finder = Finder(self.catalog, self.access, self.partitions)
         # Not the threads of the disk: strangers decide how much is hashed.
@@ -199,7 +197,7 @@ class Broker:
             self.partitions,
             self.pool,
             groups=self.groups,
-            retry_delay=self.settings.limits.change_retry_delay,
+            settings=self.settings,
             peers=self._place.peers,
         )
 
@@ -347,7 +345,6 @@ class Broker:
             staging,
             self.pool,
             keys=settings.keys,
-            quotas=self.quotas,
             draw=draw,
             take_room=self._take_room,
             peers=self._place.peers,

@@ -240,12 +240,7 @@ def change_number(change: Change) -> int:
     return number
 
 
-def makes_room(change: Change) -> bool:
-    """Whether a change frees disk space. Such changes must work on a full disk."""
-    return isinstance(change, _ROOM_MAKERS)
-
-
-_ROOM_MAKERS = (
+ROOM_MAKERS = (
     StreamDeletion,
     StreamPurge,
     TopicDeletion,
@@ -255,6 +250,7 @@ _ROOM_MAKERS = (
     PublishEnd,
     SinkRemoval,
 )
+"""Changes that free disk space. They must work on a full disk."""
 
 
 def encode_change(change: Change) -> bytes:

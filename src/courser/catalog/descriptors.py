@@ -14,7 +14,6 @@ import xxhash
 
 from courser.catalog.entities import Stream, Topic, UsedIds, topic_as_written
 from courser.errors import DamagedData
-from courser.storage.durable_files import replace_file
 from courser.storage.files import FileSystem, read_exactly
 from courser.storage.paths import DESCRIPTOR
 
@@ -93,11 +92,6 @@ def decode_descriptor(data: bytes, path: Path) -> StreamDescriptor | TopicDescri
         return decoder.decode(data[_HEADER.size :])
     except msgspec.MsgspecError as error:
         raise DamagedData(path, _HEADER.size, str(error)) from error
-
-
-def write_descriptor(file_system: FileSystem, directory: Path, descriptor: StreamDescriptor | TopicDescriptor) -> None:
-    """Replace the descriptor of a directory. Durable on return."""
-    replace_file(file_system, directory / DESCRIPTOR, encode_descriptor(descriptor))
 
 
 def read_descriptor(file_system: FileSystem, directory: Path) -> StreamDescriptor | TopicDescriptor | None:

@@ -18,8 +18,8 @@ from courser.catalog.descriptors import (
     TopicDescriptor,
     describe_stream,
     describe_topic,
+    encode_descriptor,
     read_descriptor,
-    write_descriptor,
 )
 from courser.catalog.entities import DeletedDirectory, Partition, Stream, Topic
 from courser.catalog.state import CatalogState
@@ -29,6 +29,7 @@ from courser.storage.durable_files import (
     list_if_there,
     make_directories,
     remove_tree,
+    replace_file,
     storage_failure,
     sync_directory,
 )
@@ -68,6 +69,8 @@ StreamOrTopic: TypeAlias = tuple[int, int | None]
 CREATIONS = (changes.StreamCreation, changes.TopicCreation, changes.PartitionCreation)
 """Changes that create directories."""
 Creation: TypeAlias = changes.StreamCreation | changes.TopicCreation | changes.PartitionCreation
+_WRITERS = (*CREATIONS, changes.StreamUpdate, changes.TopicUpdate, changes.GroupCreation)
+"""Changes that need disk space."""
 
 
 def outdated_by(state: CatalogState, change: changes.AnyChange) -> set[StreamOrTopic]:
@@ -115,22 +118,26 @@ class Directories:
                 task()
         for stream_id, topic_id in outdated_by(state, change):
             stream = state.streams[stream_id]
-            if topic_id is None:
-                self._describe_stream(stream)
-            else:
-                self.describe(stream, stream.topics[topic_id])
+            self.describe(stream, None if topic_id is None else stream.topics[topic_id])
 
-    def check_room(self, partition_count: int = 0) -> None:
+    def check_room(self, change: changes.AnyChange) -> None:
         """Check whether the disk has room for what a change will create. A hint that avoids most failed attempts.
 
         Raises:
             DiskFull: it has no room. Nothing was changed.
         """
+        if not isinstance(change, _WRITERS):
+            return
+        needed = _ROOM_OF_A_CHANGE
+        if isinstance(change, changes.TopicCreation):
+            needed += change.partition_count * _ROOM_OF_A_PARTITION
+        elif isinstance(change, changes.PartitionCreation):
+            needed += change.count * _ROOM_OF_A_PARTITION
         try:
             free = self._file_system.free_space(self._path)
         except OSError as error:
             raise storage_failure("measure", self._path, error) from error
-        if free < _ROOM_OF_A_CHANGE + partition_count * _ROOM_OF_A_PARTITION:
+        if free < needed:
             full = OSError(errno.ENOSPC, "too little free space")
             raise storage_failure("write", self._path, full) from full
 
@@ -178,14 +185,14 @@ class Directories:
         """Create the directory of a stream, without its topics."""
         directory = stream_directory(self._path, stream.stream_id)
         self._make(directory / TOPICS)
-        self._describe_stream(stream)
+        self.describe(stream)
 
     def make_topic(self, stream: Stream, topic: Topic) -> None:
         """Create the directory of a topic, without its partitions."""
         directory = topic_directory(self._path, stream.stream_id, topic.topic_id)
         self._make(directory / PARTITIONS, below=directory.parent)
         # The stream's descriptor records that the id is used, even if the topic's directory is lost.
-        self._describe_stream(stream)
+        self.describe(stream)
         self.describe(stream, topic)
 
     def make_partitions(self, stream: Stream, topic: Topic, partitions: Sequence[Partition]) -> None:
@@ -219,32 +226,27 @@ class Directories:
             except OSError as error:
                 raise storage_failure("create", directory, error) from error
 
-    def describe(self, stream: Stream, topic: Topic) -> None:
-        """Write the descriptor of a topic."""
-        directory = topic_directory(self._path, stream.stream_id, topic.topic_id)
-        write_descriptor(self._file_system, directory, describe_topic(stream, topic))
+    def describe(self, stream: Stream, topic: Topic | None = None) -> None:
+        """Replace the descriptor of a topic, or of the stream itself. Durable on return."""
+        descriptor: StreamDescriptor | TopicDescriptor
+        if topic is None:
+            directory, descriptor = stream_directory(self._path, stream.stream_id), describe_stream(stream)
+        else:
+            directory = topic_directory(self._path, stream.stream_id, topic.topic_id)
+            descriptor = describe_topic(stream, topic)
+        replace_file(self._file_system, directory / DESCRIPTOR, encode_descriptor(descriptor))
 
-    def _describe_stream(self, stream: Stream) -> None:
-        directory = stream_directory(self._path, stream.stream_id)
-        write_descriptor(self._file_system, directory, describe_stream(stream))
-
-    def settle_stream(self, stream: Stream) -> None:
-        """Write the descriptor of a stream; create its directory first if it is missing."""
-        try:
-            self._describe_stream(stream)
-        except StorageFailure as failure:
-            if not _is_missing(failure):
-                raise
-            self.make_stream(stream)
-
-    def settle_topic(self, stream: Stream, topic: Topic) -> None:
-        """Finish what a crash interrupted in the directory of a topic."""
+    def settle(self, stream: Stream, topic: Topic | None = None) -> None:
+        """Write the descriptor of a topic, or of the stream itself; create its directory first if it is missing."""
         try:
             self.describe(stream, topic)
         except StorageFailure as failure:
             if not _is_missing(failure):
                 raise
-            self.make_topic(stream, topic)
+            if topic is None:
+                self.make_stream(stream)
+            else:
+                self.make_topic(stream, topic)
 
     def _make(self, directory: Path, *, below: Path | None = None) -> None:
         """Create a directory and its parents below one that is durable, or below the data directory."""

@@ -12,11 +12,11 @@ from pathlib import Path
 import xxhash
 
 from courser.catalog.change_feed import ChangeFeed
-from courser.catalog.changes import AnyChange, change_number, decode_change, encode_change, makes_room
+from courser.catalog.changes import ROOM_MAKERS, AnyChange, change_number, decode_change, encode_change
 from courser.catalog.rules import check
 from courser.catalog.state import CatalogState
 from courser.catalog.transitions import Created
-from courser.errors import CommandRejected, ErrorCode, JournalFull, MetadataDamaged, StorageFailure
+from courser.errors import CommandRejected, ErrorCode, MetadataDamaged, StorageFailure
 from courser.model.clock import CLOCK_LEAD_MAX, Clock
 from courser.storage.durable_files import sync_directory, unlink_if_there
 from courser.storage.files import FileSystem
@@ -43,11 +43,6 @@ class CatalogSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.slot_margin < self.slot_count:
             raise ValueError(f"a margin of {self.slot_margin} does not fit into {self.slot_count} slots")
-
-    @property
-    def slot_reserve(self) -> int:
-        """Entries reserved for changes that free disk space: on a full disk no snapshot can be taken before them."""
-        return self.slot_margin // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +72,8 @@ class CatalogStore:
         self._directory = directory
         self._clock = clock
         self._settings = settings
+        self._slot_reserve = settings.slot_margin // 4
+        """Entries reserved for changes that free disk space: on a full disk no snapshot can be taken before them."""
         self._journal = journal
         self.state = state
         self.feed = feed
@@ -178,11 +175,12 @@ class CatalogStore:
     def prepare(self, change: AnyChange) -> PreparedChange:
         """Check a change and encode it for the journal."""
         check(self.state, change)
-        body = _encode(change)
-        if not makes_room(change) and self._journal.remaining_count <= self._settings.slot_reserve:
-            raise JournalFull(self._directory / JOURNAL, self._settings.slot_count)
-        timestamp = self._time()
-        entry, data = self._journal.make_next(timestamp=timestamp, kind=change_number(change), body=body)
+        entry, data = self._journal.make_next(
+            timestamp=self._time(),
+            kind=change_number(change),
+            body=_encode(change),
+            reserved_count=0 if isinstance(change, ROOM_MAKERS) else self._slot_reserve,
+        )
         return PreparedChange(change, entry, data)
 
     @property
@@ -198,7 +196,7 @@ class CatalogStore:
 
     def persist(self, prepared: PreparedChange) -> None:
         """Write and sync a change. Blocks."""
-        self._journal.append(prepared.entry, prepared.data, may_use_reserve=makes_room(prepared.change))
+        self._journal.append(prepared.entry, prepared.data, may_use_reserve=isinstance(prepared.change, ROOM_MAKERS))
 
     def commit(self, prepared: PreparedChange) -> Created:
         """Apply a change that is durable."""

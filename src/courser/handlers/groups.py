@@ -28,12 +28,7 @@ async def create_consumer_group(broker: Broker, session: Session, command: c.Cre
     """Create a group without members."""
     stream, topic = broker.finder.topic(session, command)
     change = changes.GroupCreation(stream.stream_id, topic.topic_id, command.name, command.group_id)
-
-    def make() -> changes.GroupCreation:
-        broker.quotas.check_new_group(stream.stream_id, topic.topic_id)
-        return change
-
-    group = await broker.catalog.submit_made(make)
+    group = await broker.catalog.submit(change)
     assert isinstance(group, ConsumerGroup), "creating a group makes one"
     return _details(broker, topic, group, (stream.stream_id, topic.topic_id, group.group_id))
 

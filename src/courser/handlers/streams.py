@@ -28,12 +28,7 @@ async def create_stream(broker: Broker, session: Session, command: c.CreateStrea
     """Its directory exists, durably, before the reply."""
     broker.finder.check(session, command)
     change = changes.StreamCreation(command.name, uuid.uuid4().bytes, command.stream_id)
-
-    def make() -> changes.StreamCreation:
-        broker.quotas.check_new_stream()
-        return change
-
-    stream = await broker.catalog.submit_made(make)
+    stream = await broker.catalog.submit(change)
     assert isinstance(stream, Stream), "creating a stream makes one"
     return await broker.figures.stream(stream)
 

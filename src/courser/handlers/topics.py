@@ -7,7 +7,7 @@ from courser.api import operating_replies as o
 from courser.api import replies as r
 from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.partition.topic_settings import check_options, describe_durability, merged_options, stored_options
+from courser.broker.partition.topic_settings import describe_durability, merged_options, stored_options
 from courser.broker.upkeep.retention_forecast import planned_deletions
 from courser.catalog import changes
 from courser.catalog.entities import Topic
@@ -31,16 +31,11 @@ async def create_topic(broker: Broker, session: Session, command: c.CreateTopic)
     """Its partitions exist, durably, before the reply."""
     stream = broker.finder.stream(session, command)
     options = stored_options(command.options)
-    check_options(options)
-    change = changes.TopicCreation(
-        stream.stream_id, command.name, uuid.uuid4().bytes, command.partition_count, options, command.topic_id
+    topic = await broker.catalog.submit(
+        changes.TopicCreation(
+            stream.stream_id, command.name, uuid.uuid4().bytes, command.partition_count, options, command.topic_id
+        )
     )
-
-    def make() -> changes.TopicCreation:
-        broker.quotas.check_new_topic(stream.stream_id)
-        return change
-
-    topic = await broker.catalog.submit_made(make)
     assert isinstance(topic, Topic), "creating a topic makes one"
     return broker.figures.new_topic_details(topic)
 
@@ -52,10 +47,9 @@ async def update_topic(broker: Broker, session: Session, command: c.UpdateTopic)
     def make() -> changes.TopicUpdate:
         # Of two updates at the same time, the second changes what the first has left.
         options = merged_options(topic.options, command.options, command.reset, is_patch=command.is_patch)
-        check_options(options)
         return changes.TopicUpdate(stream.stream_id, topic.topic_id, command.name or topic.name, options)
 
-    await broker.catalog.submit_made(make)
+    await broker.catalog.submit(make)
 
 
 async def delete_topic(broker: Broker, session: Session, command: c.DeleteTopic) -> None:
@@ -77,12 +71,7 @@ async def create_partitions(broker: Broker, session: Session, command: c.CreateP
     """Add partitions after the last one."""
     _check_count(command.count)
     stream, topic = broker.finder.topic(session, command)
-
-    def make() -> changes.PartitionCreation:
-        broker.quotas.check_new_partitions(stream.stream_id, topic.topic_id, command.count)
-        return changes.PartitionCreation(stream.stream_id, topic.topic_id, command.count)
-
-    await broker.catalog.submit_made(make)
+    await broker.catalog.submit(changes.PartitionCreation(stream.stream_id, topic.topic_id, command.count))
 
 
 async def delete_partitions(broker: Broker, session: Session, command: c.DeletePartitions) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from courser.api.operating_replies import StartReport
 from courser.broker.access.sessions import SessionActivity, activity_of
 from courser.broker.broker import Broker, Place
-from courser.broker.catalog.catalog_service import CatalogService
+from courser.broker.catalog.catalog_service import CatalogService, Wanted
 from courser.broker.catalog.purging import AnyPurge, prepared_purge, purge_topics
 from courser.broker.groups.groups import GroupKey
 from courser.broker.partition.disk_pool import DiskPool
@@ -85,9 +85,9 @@ class ReplicatedStore(CatalogStore):
 class FollowingCatalog(CatalogService):
     """The catalog of a further process."""
 
-    async def submit_made(self, make: Callable[[], changes.AnyChange]) -> Created:
+    async def submit(self, wanted: Wanted) -> Created:
         """Never called: the router sends such commands to the first process."""
-        raise AssertionError(f"{make} is a change, and changes are made by the first process alone")
+        raise AssertionError(f"{wanted} is a change, and changes are made by the first process alone")
 
     async def follow(self, op: int, timestamp: int, body: bytes, *, is_held: bool) -> CourserError | None:
         """Apply a change to the state and to the open partitions. Returns what the disk refused."""

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from courser.errors import StorageFailure
+from courser.storage.acknowledgements import Mark
 from courser.storage.files import File
 from courser.storage.ledger import LedgerDraft, OffsetsMark, SegmentFacts
 from courser.storage.segment import Segment
-from courser.storage.watermarks import Mark
 
 
 @dataclass(frozen=True, slots=True)

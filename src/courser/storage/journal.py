@@ -175,15 +175,15 @@ class Journal:
 
     # --- appending ---
 
-    def make_next(self, *, timestamp: int, kind: int, body: bytes) -> tuple[Entry, bytes]:
-        """Create the next entry, for ``append``.
+    def make_next(self, *, timestamp: int, kind: int, body: bytes, reserved_count: int = 0) -> tuple[Entry, bytes]:
+        """Create the next entry, for ``append``. ``reserved_count``: how many slots are kept for more urgent entries.
 
         Raises:
             JournalFull: a snapshot must be taken first.
         """
         if self.failure is not None:
             raise MetadataReadOnly(self._path, self.failure)
-        if self.remaining_count == 0:
+        if self.remaining_count <= reserved_count:
             raise JournalFull(self._path, self._slot_count)
         parent = self.last.checksum if self.last is not None else NO_PARENT
         return make_entry(op=self.next_op, timestamp=timestamp, kind=kind, parent=parent, body=body)

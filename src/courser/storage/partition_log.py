@@ -20,6 +20,7 @@ from courser.records.layout import BATCH_HEADER_SIZE
 from courser.records.producers import with_producer
 from courser.records.stored_body import EncodedBatch, stamp_encoded
 from courser.records.stored_header import NO_PRODUCER, PartitionIdentity, blank_header, stamp
+from courser.storage.acknowledgements import Mark, Watermarks
 from courser.storage.durable_files import SyncGuard, heals, make_directories, replace_file, storage_failure
 from courser.storage.files import File, FileSystem, write_all, write_rest
 from courser.storage.jobs import Job, PlannedRemoval, PlannedSync, SealedSegment, UnsyncedSegment
@@ -42,7 +43,6 @@ from courser.storage.segment import Segment, SegmentState
 from courser.storage.segment_index import IndexCache, SegmentIndex
 from courser.storage.settings import LogSettings
 from courser.storage.time_corrections import TimeCorrections
-from courser.storage.watermarks import Mark, Watermarks
 
 _OPEN = SegmentState.OPEN
 _SYNCED = Durability.SYNCED

@@ -16,16 +16,17 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from courser.api.commands import GetMetadataChanges
 from courser.api.metadata_changes import MetadataChanges
-from courser.broker.background import Background
 from courser.broker.catalog.purging import prepared_purge, purge_topics
 from courser.broker.groups.groups import ConsumerGroups
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import PartitionRegistry
 from courser.broker.partition.peers import Peers
+from courser.broker.partition.waiting import Background
+from courser.broker.settings import BrokerSettings
 from courser.catalog import changes
 from courser.catalog.directories import CREATIONS, Creation, Directories, StreamOrTopic, Task, outdated_by
 from courser.catalog.entities import Stream, Topic
@@ -46,19 +47,12 @@ from courser.storage.partition_log import PartitionLog
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
+Wanted: TypeAlias = changes.AnyChange | Callable[[], changes.AnyChange]
+"""A change, or a function that makes it from the state when it is its turn. What the function raises is the answer."""
 _TRY_COUNT = 3
 """How often applying a change to the disk is tried before its client gets an error."""
 _AT_ONCE = 4
 """Concurrent disk tasks of one change: more would keep other work out of the pool."""
-_MAKERS = (
-    changes.StreamCreation,
-    changes.StreamUpdate,
-    changes.TopicCreation,
-    changes.TopicUpdate,
-    changes.PartitionCreation,
-    changes.GroupCreation,
-)
-"""Changes that need disk space."""
 _CATCH_UP_DELAY = 1.0
 _CATCH_UP_DELAY_MAX = 60.0
 """Seconds before work that the disk refused is retried: at first, and after many failures."""
@@ -77,10 +71,9 @@ class CatalogService:
         pool: Executor,
         *,
         groups: ConsumerGroups,
-        retry_delay: float,
+        settings: BrokerSettings,
         peers: Peers | None = None,
     ) -> None:
-        """``retry_delay``: seconds before a change that the disk refused is tried again."""
         self._store = store
         self.state: CatalogState = store.state
         """Read-only for callers."""
@@ -88,7 +81,7 @@ class CatalogService:
         self._registry = registry
         self._pool = pool
         self._groups = groups
-        self._retry_delay = retry_delay
+        self._settings = settings
         self._peers = peers
         self.version = 0
         """Increases with every change of the state."""
@@ -135,15 +128,16 @@ class CatalogService:
 
     # --- changes ---
 
-    async def submit(self, change: changes.AnyChange) -> Created:
+    async def submit(self, wanted: Wanted) -> Created:
         """Make one change. On return it is durable and applied to the state and to the disk.
 
         Raises:
-            CommandRejected: the rules forbid it; nothing was changed.
+            CommandRejected: the rules or a limit forbid it; nothing was changed.
             JournalFull, DiskFull: nothing was changed, or a durable change could not be applied to the disk.
             StorageFailure, MetadataReadOnly: the disk refused; after a restart the change may be present or not.
         """
-        return await self.submit_made(lambda: change)
+        # A client that disconnects must not leave a change journaled but not applied.
+        return await asyncio.shield(self._background.start(self._take_turn(wanted)))
 
     async def between_changes(self, look: Callable[[CatalogStore], Awaitable[Result]]) -> Result:
         """Let ``look`` run while no change is being made: state and journal fit together. Changes wait for it."""
@@ -154,16 +148,7 @@ class CatalogService:
         """Refuse changes until a restart. The first reason is kept."""
         self._failure = self._failure or reason
 
-    async def submit_made(self, make: Callable[[], changes.AnyChange]) -> Created:
-        """``submit`` for a change that depends on the state: ``make`` is called when it is this change's turn.
-
-        Raises:
-            CourserError: the same as ``submit``, or whatever ``make`` raises.
-        """
-        # A client that disconnects must not leave a change journaled but not applied.
-        return await asyncio.shield(self._background.start(self._take_turn(make)))
-
-    async def _take_turn(self, make: Callable[[], changes.AnyChange]) -> Created:
+    async def _take_turn(self, wanted: Wanted) -> Created:
         """Wait for the turn of a change, let nothing unfinished come before it, and make it."""
         async with self._turn:
             if self._is_closed:
@@ -174,12 +159,13 @@ class CatalogService:
                 # undone by the next start.
                 await self._in_pool(self._store.make_room)
             try:
-                change = make()
+                change = wanted() if callable(wanted) else wanted
+                check_limits(self.state, change, self._settings)
                 if refusal is not None and self._unmade is not None:
-                    if not changes.makes_room(change) or isinstance(change, changes.DirectoryRemoval):
+                    if not isinstance(change, changes.ROOM_MAKERS) or isinstance(change, changes.DirectoryRemoval):
                         raise refusal
                     await self._take_back(self._unmade, change)
-                    change = make()
+                    change = wanted() if callable(wanted) else wanted
                 if not isinstance(change, changes.TopicPurge | changes.StreamPurge):
                     return await self._carry_out(change)
                 held = prepared_purge(self._registry, self.state, change, self.purge_end_of, self._peers)
@@ -234,10 +220,7 @@ class CatalogService:
 
         An unfinished creation would block the deletions that free space.
         """
-        change = prepared.change
-        if isinstance(change, _MAKERS):
-            new_count = change.partition_count if isinstance(change, changes.TopicCreation) else 0
-            self._directories.check_room(change.count if isinstance(change, changes.PartitionCreation) else new_count)
+        self._directories.check_room(prepared.change)
         self._store.persist(prepared)
 
     # --- what the disk refused ---
@@ -347,7 +330,7 @@ class CatalogService:
                     if isinstance(change, CREATIONS):
                         self._unmade = change
                     raise
-                await asyncio.sleep(self._retry_delay)
+                await asyncio.sleep(self._settings.limits.change_retry_delay)
             else:
                 return
 
@@ -381,8 +364,8 @@ class CatalogService:
         """
         known = [(self.state.streams[place[0]], place[1]) for place in places if place[0] in self.state.streams]
         topics = [(stream, stream.topics[number]) for stream, number in known if number in stream.topics]
-        descriptions = [partial(self._directories.settle_topic, stream, topic) for stream, topic in topics]
-        descriptions += [partial(self._directories.settle_stream, stream) for stream, number in known if number is None]
+        descriptions = [partial(self._directories.settle, *place) for place in topics]
+        descriptions += [partial(self._directories.settle, stream) for stream, number in known if number is None]
         works: list[Callable[[], Coroutine[Any, Any, None]]] = [
             # Purges first, because they free disk space.
             partial(purge_topics, self._registry, self.state, topics, is_held=is_held),
@@ -514,5 +497,42 @@ class CatalogService:
         # After a clean stop, the next start assumes that the last change is complete and recreates nothing.
         return self.failure is None and self._unmade is None and not self._behind
 
-    async def _in_pool(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+    def _in_pool(self, work: Callable[[], Result]) -> "asyncio.Future[Result]":
+        return asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+def check_limits(state: CatalogState, change: changes.AnyChange, settings: BrokerSettings) -> None:
+    """Refuse what would be one too many, before it is journaled. Raises ``CommandRejected``.
+
+    The rules of the catalog hold for every entry of a journal, so a lower limit there would reject what an older server
+    accepted. These are limits of this server, and never concern what exists.
+    """
+    limits = settings.limits
+    match change:
+        case changes.StreamCreation() if len(state.streams) >= limits.stream_count_max:
+            reason = f"the limit of {limits.stream_count_max} streams is reached"
+            raise CommandRejected(ErrorCode.TOO_MANY_STREAMS, reason)
+        case changes.TopicCreation(stream_id=stream_id):
+            stream, limit = state.streams.get(stream_id), limits.topic_count_of_stream_max
+            if stream is not None and len(stream.topics) >= limit:
+                raise CommandRejected(ErrorCode.TOO_MANY_TOPICS, f"a stream can have at most {limit} topics")
+        case changes.PartitionCreation(stream_id=stream_id, topic_id=topic_id, count=count):
+            topic, limit = state.topic(stream_id, topic_id), limits.partition_count_of_topic_max
+            if topic is not None and len(topic.partitions) + count > limit:
+                reason = f"a topic can have at most {limit} partitions; this one has {len(topic.partitions)}"
+                raise CommandRejected(ErrorCode.TOO_MANY_PARTITIONS, reason)
+        case changes.GroupCreation(stream_id=stream_id, topic_id=topic_id):
+            topic, limit = state.topic(stream_id, topic_id), settings.group_count_max
+            if topic is not None and len(topic.groups) >= limit:
+                reason = f"a topic can have at most {limit} consumer groups; delete unused ones first"
+                raise CommandRejected(ErrorCode.TOO_MANY_GROUPS, reason)
+            streams, limit = state.streams.values(), limits.group_count_of_server_max
+            if sum(len(topic.groups) for stream in streams for topic in stream.topics.values()) >= limit:
+                reason = f"the limit of {limit} consumer groups is reached; delete unused ones first"
+                raise CommandRejected(ErrorCode.TOO_MANY_GROUPS, reason)
+        case changes.PublishStart(sink=name, user_id=user_id):
+            sinks, limit = state.sinks, limits.sink_count_of_user_max
+            is_new = name not in sinks and len(sinks) >= limit
+            if is_new and sum(sink.user_id == user_id for sink in sinks.values()) >= limit:
+                reason = f"a user can have at most {limit} sinks; forget one first"
+                raise CommandRejected(ErrorCode.TOO_MANY_SINKS, reason)

@@ -17,8 +17,7 @@ from courser.broker.partition.partition_metrics import PartitionMetrics
 from courser.broker.partition.partition_reader import Found, PartitionReader, Past
 from courser.broker.partition.preparing import Preparation
 from courser.broker.partition.segment_verification import SegmentVerification
-from courser.broker.partition.waiting import Entrance, Waiting, attempt
-from courser.broker.partition.waiting_readers import PAST_EVERY_OFFSET, WaitingReaders
+from courser.broker.partition.waiting import PAST_EVERY_OFFSET, Entrance, Waiting, WaitingReaders, attempt
 from courser.errors import CommandRejected, CourserError, ErrorCode, StorageFailure
 from courser.model.clock import Clock
 from courser.model.durability import Durability

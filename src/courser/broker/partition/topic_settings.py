@@ -38,15 +38,25 @@ _ZERO_IS_DEFAULT = (
 
 
 def stored_options(options: TopicOptions) -> TopicOptions:
-    """Options as they are stored: "0", with which clients request the server's default, becomes None."""
+    """Options as they are stored: "0", with which clients request the server's default, becomes None.
+
+    Raises:
+        CommandRejected: a value is invalid, on whichever wire it came.
+        CodecMissing: messages cannot be compressed in this way, because the codec is not installed.
+    """
     unset = {name: None for name in _ZERO_IS_DEFAULT if getattr(options, name) == 0}
-    return msgspec.structs.replace(options, **unset) if unset else options
+    stored = msgspec.structs.replace(options, **unset) if unset else options
+    _check(stored)
+    return stored
 
 
 def merged_options(
     present: TopicOptions, update: TopicOptions, reset: Collection[str] = (), *, is_patch: bool
 ) -> TopicOptions:
-    """The options after an update: a patch keeps options that it does not name, others replace the classic four."""
+    """The options after an update: a patch keeps options that it does not name, others replace the classic four.
+
+    Raises as ``stored_options`` does.
+    """
     names = TopicOptions.__struct_fields__ if is_patch else _CLASSIC_FIELDS
     changes = {name: getattr(update, name) for name in names}
     if is_patch:
@@ -72,11 +82,7 @@ def explicit_options(options: TopicOptions, effective: TopicOptions) -> TopicOpt
     return msgspec.structs.replace(options, compression=None)
 
 
-# --- checks ---
-
-
-def check_options(options: TopicOptions) -> None:
-    """Raise ``CommandRejected`` for invalid values, for both wires; ``CodecMissing`` if a codec is not installed."""
+def _check(options: TopicOptions) -> None:
     size = options.max_topic_size
     if size is not None and size < TOPIC_SIZE_MIN:
         reason = f"the size limit of a topic must be at least {TOPIC_SIZE_MIN} bytes, not {size}"

@@ -1,4 +1,6 @@
-"""An attempt gives its result at once, or says what it waits for.
+"""How requests wait: in attempts, at an entrance, for work in the background, and for messages.
+
+An attempt gives its result at once, or says what it waits for.
 
 Most requests never wait: a send at ``written`` is one write call, a poll finds its data in the kernel's cache. A task
 for each would cost more than the request. So everything on the path of a request first tries, on the spot, and returns
@@ -13,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
 Other = TypeVar("Other")
+PAST_EVERY_OFFSET = 2**64
 
 
 class Waiting(Generic[Result]):
@@ -122,3 +125,73 @@ class Entrance:
         """Wait until every request that waits now has taken effect or has failed."""
         if self._waiting:
             await asyncio.wait(tuple(self._waiting))
+
+
+class Background:
+    """Work that continues even if the client that requested it disconnects: the running tasks of one owner.
+
+    The owner waits for them before it closes. Used on one event loop.
+    """
+
+    def __init__(self) -> None:
+        # The loop itself keeps only weak references to tasks.
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":
+        """Run a coroutine in a task."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def shielded(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine and wait for its result. Cancelling the wait does not cancel the work."""
+        return await asyncio.shield(self.start(work))
+
+    async def idle(self) -> None:
+        """Wait until no task is running, including those that are started meanwhile."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+class WaitingReaders:
+    """The readers that wait for messages of one partition, woken once for all sends of a turn of the event loop.
+
+    Args:
+        visible_end: the offset after the last readable message; ``PAST_EVERY_OFFSET`` if none will follow.
+    """
+
+    __slots__ = ("_is_announcing", "_visible_end", "waiting")
+
+    def __init__(self, visible_end: Callable[[], int]) -> None:
+        self.waiting: dict[asyncio.Future[bool], int] = {}
+        """The offset that each client waits for. Whoever appends calls ``announce_soon`` unless this is empty."""
+        self._visible_end = visible_end
+        self._is_announcing = False
+        """Whether they will be woken in the next turn of the event loop."""
+
+    def wait_for(self, woken: asyncio.Future[bool], offset: int) -> None:
+        """Set ``woken`` to True once there is a message at ``offset``, or there can never be one."""
+        self.waiting[woken] = offset
+
+    def stop_waiting(self, woken: asyncio.Future[bool]) -> None:
+        """Forget a future passed to ``wait_for``. Can be repeated."""
+        self.waiting.pop(woken, None)
+
+    def announce_soon(self) -> None:
+        """Wake waiting clients in the next turn of the loop: once for all sends of this turn, after their replies."""
+        if not self._is_announcing:
+            self._is_announcing = True
+            asyncio.get_running_loop().call_soon(self.announce)
+
+    def announce(self) -> None:
+        """Wake the clients that have something to read.
+
+        Those that wait for later offsets are not woken: that would cost a hundred times as much as this check.
+        """
+        self._is_announcing = False
+        end_offset = self._visible_end()
+        for woken in [woken for woken, offset in self.waiting.items() if offset < end_offset]:
+            del self.waiting[woken]
+            if not woken.done():
+                woken.set_result(True)

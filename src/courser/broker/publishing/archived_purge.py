@@ -47,7 +47,7 @@ async def purge_archived(
         await archiver.archive_asked(asked)
         async with publishing.paused():
             await publishing.end_open(topics, besides=earlier)
-            await catalog.submit_made(partial(_with_ends, change, catalog.state, _ends_of(asked)))
+            await catalog.submit(partial(_with_ends, change, catalog.state, _ends_of(asked)))
 
 
 def _ends_of(asked: "Sequence[AwaitedSegment]") -> dict[PartitionIdentity, int]:

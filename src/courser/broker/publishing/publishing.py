@@ -18,12 +18,11 @@ from typing import Any, TypeVar
 
 from courser.api.commands import PublishStaged
 from courser.api.replies import Published
-from courser.broker.background import Background
 from courser.broker.catalog.catalog_service import CatalogService
-from courser.broker.catalog.quotas import Quotas
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import PartitionRegistry
 from courser.broker.partition.peers import FirstProcess, Peers, RedoStep
+from courser.broker.partition.waiting import Background
 from courser.broker.publishing.redo import AppendProgress, Redo
 from courser.broker.publishing.staging import Staging
 from courser.catalog import changes
@@ -94,7 +93,6 @@ class Publishing:
         pool: Executor,
         *,
         keys: KeyRing,
-        quotas: Quotas,
         draw: Callable[[int], bytes],
         take_room: TakeRoom,
         peers: Peers | None = None,
@@ -110,7 +108,6 @@ class Publishing:
         self._owns = partitions.owns
         self._peers = peers
         self._first = first
-        self._quotas = quotas
         self._draw = draw
         self._take_room = take_room
         self._turns: dict[str, _Turn] = {}
@@ -159,7 +156,7 @@ class Publishing:
         offsets = await self._check_remote(targets)
         self.check_targets({target: size for target, size in targets.items() if target not in offsets})
         nonce = self._draw(8)
-        await self._catalog.submit_made(lambda: self._begin(user_id, command, parts, list(targets), offsets, nonce))
+        await self._catalog.submit(lambda: self._begin(user_id, command, parts, list(targets), offsets, nonce))
         # From here on the publish survives a kill and a power cut: the parts and the entry are synced.
         sink = self._catalog.state.sinks[command.sink]
         if sink.open is None:
@@ -191,7 +188,6 @@ class Publishing:
         nonce: bytes,
     ) -> changes.PublishStart:
         """The journal entry. Called when it is this change's turn, so that offsets and targets are current."""
-        self._quotas.check_new_sink(user_id, command.sink)
         published = []
         batch_counts = dict.fromkeys(targets, 0)
         for identity in parts:
