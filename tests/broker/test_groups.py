@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from courser.api.replies import Assignment, ConfirmedAssignment, GroupMember
 from courser.broker.access.sessions import Session
 from courser.broker.groups.groups import HANDOVER_MAX, ConsumerGroups, GroupKey
-from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
+from courser.broker.settings import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.messaging import Transport
 from tests.fakes.clocks import ManualClock

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from courser.api import commands as c
-from courser.broker.limits import BrokerLimits
-from courser.broker.settings import BrokerSettings
+from courser.broker.settings import BrokerLimits, BrokerSettings
 from courser.errors import CourserError
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import ToPartition

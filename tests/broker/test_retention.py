@@ -14,7 +14,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import DELETION_COUNT_MAX
-from courser.broker.partition.steps import Steps
+from courser.broker.partition.waiting import Steps
 from courser.broker.settings import USUAL_TOPIC_OPTIONS, BrokerSettings
 from courser.broker.upkeep.retention import (
     DeletionReason,

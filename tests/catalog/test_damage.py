@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from courser.catalog.descriptors import describe_stream, describe_topic, read_descriptor
+from courser.catalog.descriptors import descriptor_of, read_descriptor
 from courser.catalog.state import CatalogState
 from courser.errors import MetadataDamaged, StartRefused
 from courser.storage.journal_entries import Entry, JournalScan, ScannedEntry
@@ -168,8 +168,8 @@ def test_every_flipped_byte_of_a_descriptor_is_found_and_put_right(scene: Scene)
     stream = scene.world.state.streams[0]
     topic = stream.topics[0]
     expected = {
-        stream_directory(DATA, 0): describe_stream(stream),
-        topic_directory(DATA, 0, 0): describe_topic(stream, topic),
+        stream_directory(DATA, 0): descriptor_of(stream),
+        topic_directory(DATA, 0, 0): descriptor_of(stream, topic),
     }
     for directory, descriptor in expected.items():
         path = directory / DESCRIPTOR
@@ -192,6 +192,6 @@ def test_the_descriptor_of_something_else_is_kept_when_it_is_replaced(scene: Sce
     foreign = living(2, (*COMMANDS[:1], LIFE[20])).disk.contents(stream_directory(DATA, 9) / DESCRIPTOR)
     world.disk.plant(directory / DESCRIPTOR, foreign)
     world.start()
-    assert read_descriptor(world.disk, directory) == describe_stream(world.state.streams[0])
+    assert read_descriptor(world.disk, directory) == descriptor_of(world.state.streams[0])
     kept = [world.disk.contents(name) for name in world.disk.files() if name.parent == directory / QUARANTINE]
     assert kept == [foreign.rstrip(b"\0")]

@@ -15,8 +15,7 @@ from courser.catalog.descriptors import (
     StreamDescriptor,
     TopicDescriptor,
     decode_descriptor,
-    describe_stream,
-    describe_topic,
+    descriptor_of,
     encode_descriptor,
 )
 from courser.catalog.entities import Stream, Topic, UsedIds
@@ -189,7 +188,7 @@ def test_every_option_and_permission_survives() -> None:
     again = CatalogState.decode(state.encode())
     assert again.streams[0].topics[0].options == options
     assert again.hash() == state.hash()
-    descriptor = describe_topic(state.streams[0], state.streams[0].topics[0])
+    descriptor = descriptor_of(state.streams[0], state.streams[0].topics[0])
     assert decode_descriptor(encode_descriptor(descriptor), PATH) == descriptor
     update = c.TopicUpdate(0, 0, "t", options)
     assert decode_change(encode_change(update)) == update
@@ -224,12 +223,12 @@ def topic_of_life() -> Topic:
     return state_after(LIFE[:13]).streams[0].topics[0]
 
 
-@pytest.mark.parametrize("descriptor", [describe_stream(STREAM), describe_topic(STREAM, topic_of_life())])
+@pytest.mark.parametrize("descriptor", [descriptor_of(STREAM), descriptor_of(STREAM, topic_of_life())])
 def test_a_descriptor_is_read_as_it_was_written(descriptor: StreamDescriptor | TopicDescriptor) -> None:
     assert decode_descriptor(encode_descriptor(descriptor), PATH) == descriptor
 
 
-@pytest.mark.parametrize("descriptor", [describe_stream(STREAM), describe_topic(STREAM, topic_of_life())])
+@pytest.mark.parametrize("descriptor", [descriptor_of(STREAM), descriptor_of(STREAM, topic_of_life())])
 def test_every_flipped_cut_or_added_byte_of_a_descriptor_is_found(
     descriptor: StreamDescriptor | TopicDescriptor,
 ) -> None:
@@ -246,7 +245,7 @@ def test_every_flipped_cut_or_added_byte_of_a_descriptor_is_found(
 
 
 def test_the_bytes_of_descriptors_are_these() -> None:
-    found = [encode_descriptor(describe_stream(STREAM)), encode_descriptor(describe_topic(STREAM, topic_of_life()))]
+    found = [encode_descriptor(descriptor_of(STREAM)), encode_descriptor(descriptor_of(STREAM, topic_of_life()))]
     assert [data.hex() for data in found] == [GOLDEN_STREAM_DESCRIPTOR, GOLDEN_TOPIC_DESCRIPTOR]
 
 

@@ -7,9 +7,8 @@ import pytest
 
 from courser.api import commands as c
 from courser.api import replies as r
-from courser.broker.limits import BrokerLimits
 from courser.broker.messages.consuming import group_key
-from courser.broker.settings import BrokerSettings
+from courser.broker.settings import BrokerLimits, BrokerSettings
 from courser.catalog import changes
 from courser.errors import ErrorCode
 from courser.model.topic_options import TopicOptions

@@ -15,7 +15,7 @@ from courser.api.commands import Command
 from courser.broker.figures.message_counts import MessageCounts
 from courser.broker.messages.consuming import group_key
 from courser.broker.partition.partition_reader import Past
-from courser.broker.partition.steps import Steps
+from courser.broker.partition.waiting import Steps
 from courser.errors import PartitionOffline
 from courser.model.messaging import ToPartition
 from courser.records.batch import NewMessage, build_batch

@@ -8,9 +8,8 @@ import pytest
 from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.access.sessions import Session
-from courser.broker.limits import BrokerLimits
 from courser.broker.partition.waiting import WaitingReaders
-from courser.broker.settings import BrokerSettings
+from courser.broker.settings import BrokerLimits, BrokerSettings
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.identifiers import Consumer, ConsumerKind
 from courser.model.messaging import PollingKind, ToPartition

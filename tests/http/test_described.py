@@ -22,8 +22,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from courser.broker.limits import BrokerLimits
-from courser.broker.settings import BrokerSettings
+from courser.broker.settings import BrokerLimits, BrokerSettings
 from courser.wire.openapi import openapi_document
 from tests.http.serving import HttpServer, serving
 

@@ -10,8 +10,7 @@ import pytest
 
 from courser.api.commands import JoinConsumerGroup
 from courser.broker.access.heartbeats import Heartbeats
-from courser.broker.limits import BrokerLimits
-from courser.broker.settings import BrokerSettings
+from courser.broker.settings import BrokerLimits, BrokerSettings
 from courser.handlers.dispatcher import Dispatcher
 from courser.model.messaging import Transport
 from courser.model.quantities import SECOND

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from courser.broker.limits import BrokerLimits
-from courser.broker.settings import BrokerSettings
+from courser.broker.settings import BrokerLimits, BrokerSettings
 from tests.http.event_streams import Event, opened
 from tests.http.serving import HttpClient, HttpServer, make_topic, message, send, serving, until
 

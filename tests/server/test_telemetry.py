@@ -138,7 +138,7 @@ async def test_a_request_with_a_trace_context_is_traced_as_its_sender_decided(
 async def test_log_records_have_their_severity_and_facts(receiver: Receiver) -> None:
     telemetry = Telemetry(settings_for(receiver), lambda: 0.0)
     log = logging.getLogger("courser.test")
-    log.warning("rolled stream=%d", 3, extra={"topic": "t"})
+    log.warning("rolled stream=%d topic=%s", 3, "t")
     try:
         raise ZeroDivisionError
     except ZeroDivisionError:
@@ -148,7 +148,7 @@ async def test_log_records_have_their_severity_and_facts(receiver: Receiver) -> 
     log.warning("too late")
     rolled, broken = receiver.records
     assert (rolled.body.string_value, rolled.severity_text, rolled.severity_number) == (
-        "rolled stream=3",
+        "rolled stream=3 topic=t",
         "WARNING",
         13,
     )

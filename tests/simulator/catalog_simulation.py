@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 
 from courser.catalog import changes
-from courser.catalog.descriptors import describe_stream, describe_topic
+from courser.catalog.descriptors import descriptor_of
 from courser.catalog.directories import identity_of
 from courser.catalog.entities import Partition, Topic
 from courser.catalog.opening import OpenedCatalog, open_catalog
@@ -200,14 +200,14 @@ class CatalogWorld:
             # A full disk has no room for a descriptor: a later start writes it.
             is_behind = (stream.stream_id, None) in found.behind
             if (
-                directories.descriptor(stream_directory(DATA, stream.stream_id)) != describe_stream(stream)
+                directories.descriptor(stream_directory(DATA, stream.stream_id)) != descriptor_of(stream)
                 and not is_behind
             ):
                 raise BrokenPromise(f"the descriptor of stream {stream.stream_id} is not what the state says")
             for topic in stream.topics.values():
                 directory = topic_directory(DATA, stream.stream_id, topic.topic_id)
                 is_behind = (stream.stream_id, topic.topic_id) in found.behind
-                if directories.descriptor(directory) != describe_topic(stream, topic) and not is_behind:
+                if directories.descriptor(directory) != descriptor_of(stream, topic) and not is_behind:
                     raise BrokenPromise(f"the descriptor of {directory} is not what the state says")
                 for partition in topic.partitions:
                     self._check_partition(directories.partition_path(stream, topic, partition), topic, partition)

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import cast
 
 from courser.broker.broker import Broker, RootUser
-from courser.broker.limits import BrokerLimits
 from courser.broker.partition.partition import Partition
-from courser.broker.settings import BrokerSettings
+from courser.broker.settings import BrokerLimits, BrokerSettings
 from courser.catalog import changes
 from courser.errors import CourserError
 from courser.model.identifiers import ConsumerKind

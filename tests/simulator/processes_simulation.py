@@ -20,9 +20,8 @@ from courser.api import commands as c
 from courser.api.replies import Polled
 from courser.broker.access.sessions import Session
 from courser.broker.broker import ALONE, Broker, Place, RootUser
-from courser.broker.limits import BrokerLimits
 from courser.broker.partition.waiting import Waiting
-from courser.broker.settings import BrokerSettings
+from courser.broker.settings import BrokerLimits, BrokerSettings
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import CourserError, ErrorCode
 from courser.handlers.dispatcher import Dispatcher

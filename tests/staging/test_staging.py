@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from courser.broker.limits import BrokerLimits
-from courser.broker.settings import BrokerSettings
+from courser.broker.settings import BrokerLimits, BrokerSettings
 from courser.client.client import Client
 from courser.client.connection import Connection
 from courser.client.messages import Partitioning, PollingStrategy, SendMessage

@@ -184,20 +184,21 @@ def _record_of_deletion(state: CatalogState, change: changes.AnyChange, timestam
     match change:
         case changes.StreamDeletion():
             stream = state.streams[change.stream_id]
-            return ChangeKind.STREAM_DELETED, replace(_stream(stream), requested_op=None)
+            return ChangeKind.STREAM_DELETED, _stream(stream, requested_op=None)
         case changes.TopicDeletion():
             topic = state.streams[change.stream_id].topics[change.topic_id]
-            return ChangeKind.TOPIC_DELETED, replace(_topic(change.stream_id, topic), requested_op=None)
+            return ChangeKind.TOPIC_DELETED, _topic(change.stream_id, topic, requested_op=None)
         case changes.GroupDeletion():
             topic = state.streams[change.stream_id].topics[change.topic_id]
-            group, count = _group(change.stream_id, topic, topic.groups[change.group_id]), len(topic.groups) - 1
-            return ChangeKind.CONSUMER_GROUP_DELETED, replace(group, consumer_groups_count=count, requested_op=None)
+            group, count = topic.groups[change.group_id], len(topic.groups) - 1
+            body = _group(change.stream_id, topic, group, consumer_groups_count=count, requested_op=None)
+            return ChangeKind.CONSUMER_GROUP_DELETED, body
         case changes.UserDeletion():
             return ChangeKind.USER_DELETED, _user(state.users[change.user_id])
         case changes.TokenDeletion():
             user = state.users[change.user_id]
             is_expired = user.tokens[change.name].is_expired(timestamp)
-            body = replace(_user_key(user), name=change.name, reason=int(is_expired))
+            body = _user_key(user, name=change.name, reason=int(is_expired))
             return ChangeKind.PERSONAL_ACCESS_TOKEN_DELETED, body
     return None
 
@@ -206,9 +207,9 @@ def _record_of(state: CatalogState, change: changes.AnyChange, created: Created)
     """Made after the change is applied; None if the feed does not tell it."""
     match change, created:
         case changes.StreamCreation(), Stream():
-            return ChangeKind.STREAM_CREATED, replace(_stream(created), options=None)
+            return ChangeKind.STREAM_CREATED, _stream(created, options=None)
         case changes.StreamUpdate(), _:
-            return ChangeKind.STREAM_UPDATED, replace(_stream(state.streams[change.stream_id]), options=None)
+            return ChangeKind.STREAM_UPDATED, _stream(state.streams[change.stream_id], options=None)
         case changes.TopicCreation(), Topic():
             return ChangeKind.TOPIC_CREATED, _whole_topic(change.stream_id, created)
         case changes.TopicUpdate(), _:
@@ -218,14 +219,18 @@ def _record_of(state: CatalogState, change: changes.AnyChange, created: Created)
             topic = state.streams[change.stream_id].topics[change.topic_id]
             count = len(topic.partitions)
             removed = range(count, count + change.count) if isinstance(change, changes.PartitionDeletion) else ()
-            body = replace(
-                _partitions(change.stream_id, topic), removed_partition_ids=tuple(removed), requested_op=None
+            body = _topic_key(
+                change.stream_id,
+                topic,
+                partitions_count=count,
+                removed_partition_ids=tuple(removed),
+                requested_op=None,
             )
             return ChangeKind.PARTITIONS_CHANGED, body
         case changes.GroupCreation(), ConsumerGroup():
             topic = state.streams[change.stream_id].topics[change.topic_id]
-            group = _group(change.stream_id, topic, created)
-            return ChangeKind.CONSUMER_GROUP_CREATED, replace(group, consumer_groups_count=len(topic.groups))
+            body = _group(change.stream_id, topic, created, consumer_groups_count=len(topic.groups))
+            return ChangeKind.CONSUMER_GROUP_CREATED, body
         case changes.TokenCreation(), Token():
             return ChangeKind.PERSONAL_ACCESS_TOKEN_CREATED, _token(state.users[change.user_id], created)
         case changes.UserCreation(), User():
@@ -236,8 +241,7 @@ def _record_of(state: CatalogState, change: changes.AnyChange, created: Created)
             return ChangeKind.USER_PASSWORD_CHANGED, _user(state.users[change.user_id])
         case changes.PermissionUpdate(), _:
             user = state.users[change.user_id]
-            body = replace(_user(user), permissions=user.permissions, reason=0)
-            return ChangeKind.USER_PERMISSIONS_UPDATED, body
+            return ChangeKind.USER_PERMISSIONS_UPDATED, _user(user, permissions=user.permissions, reason=0)
     return None
 
 
@@ -274,7 +278,7 @@ def _keys(state: CatalogState, group: ChangeGroup, after: f.ItemKey) -> Iterator
 def _item(state: CatalogState, group: ChangeGroup, key: tuple[Any, ...]) -> ChangeBody:
     first, *rest = key
     if group is ChangeGroup.STREAMS:
-        return replace(_stream(state.streams[first]), options=None)
+        return _stream(state.streams[first], options=None)
     if group is ChangeGroup.USERS:
         return _whole_user(state.users[first])
     if group is ChangeGroup.PERSONAL_ACCESS_TOKENS:
@@ -282,48 +286,48 @@ def _item(state: CatalogState, group: ChangeGroup, key: tuple[Any, ...]) -> Chan
         return _token(user, user.tokens[rest[0]])
     topic = state.streams[first].topics[rest[0]]
     if group is ChangeGroup.TOPICS:
-        return replace(_topic(first, topic), options=topic.options)
-    return _partitions(first, topic) if group is ChangeGroup.PARTITIONS else _group(first, topic, topic.groups[rest[1]])
+        return _topic(first, topic, options=topic.options)
+    if group is ChangeGroup.PARTITIONS:
+        return _topic_key(first, topic, partitions_count=len(topic.partitions))
+    return _group(first, topic, topic.groups[rest[1]])
 
 
 # --- what both say ------------------------------------------------------------------------------------
 
 
-def _stream(stream: Stream) -> ChangeBody:
-    return ChangeBody(stream_id=stream.stream_id, stream_created_op=0, created_at=stream.created_at, name=stream.name)
+def _stream(stream: Stream, **more: Any) -> ChangeBody:
+    return ChangeBody(
+        stream_id=stream.stream_id, stream_created_op=0, created_at=stream.created_at, name=stream.name, **more
+    )
 
 
-def _topic_key(stream_id: int, topic: Topic) -> ChangeBody:
-    return ChangeBody(stream_id=stream_id, stream_created_op=0, topic_id=topic.topic_id, topic_created_op=0)
+def _topic_key(stream_id: int, topic: Topic, **more: Any) -> ChangeBody:
+    return ChangeBody(stream_id=stream_id, stream_created_op=0, topic_id=topic.topic_id, topic_created_op=0, **more)
 
 
-def _topic(stream_id: int, topic: Topic) -> ChangeBody:
-    return replace(_topic_key(stream_id, topic), created_at=topic.created_at, name=topic.name)
+def _topic(stream_id: int, topic: Topic, **more: Any) -> ChangeBody:
+    return _topic_key(stream_id, topic, created_at=topic.created_at, name=topic.name, **more)
 
 
 def _whole_topic(stream_id: int, topic: Topic) -> ChangeBody:
-    return replace(_topic(stream_id, topic), partitions_count=len(topic.partitions), options=topic.options)
+    return _topic(stream_id, topic, partitions_count=len(topic.partitions), options=topic.options)
 
 
-def _partitions(stream_id: int, topic: Topic) -> ChangeBody:
-    return replace(_topic_key(stream_id, topic), partitions_count=len(topic.partitions))
+def _group(stream_id: int, topic: Topic, group: ConsumerGroup, **more: Any) -> ChangeBody:
+    return _topic_key(stream_id, topic, group_id=group.group_id, name=group.name, **more)
 
 
-def _group(stream_id: int, topic: Topic, group: ConsumerGroup) -> ChangeBody:
-    return replace(_topic_key(stream_id, topic), group_id=group.group_id, name=group.name)
+def _user_key(user: User, **more: Any) -> ChangeBody:
+    return ChangeBody(user_id=user.user_id, user_created_at=user.created_at, **more)
 
 
-def _user_key(user: User) -> ChangeBody:
-    return ChangeBody(user_id=user.user_id, user_created_at=user.created_at)
-
-
-def _user(user: User) -> ChangeBody:
-    return replace(_user_key(user), username=user.name)
+def _user(user: User, **more: Any) -> ChangeBody:
+    return _user_key(user, username=user.name, **more)
 
 
 def _whole_user(user: User) -> ChangeBody:
-    return replace(_user(user), status=user.is_active, permissions=user.permissions, options=None)
+    return _user(user, status=user.is_active, permissions=user.permissions, options=None)
 
 
 def _token(user: User, token: Token) -> ChangeBody:
-    return replace(_user_key(user), name=token.name, expiry=token.expires_at)
+    return _user_key(user, name=token.name, expiry=token.expires_at)

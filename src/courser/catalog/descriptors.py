@@ -57,14 +57,11 @@ _stream_decoder = msgspec.msgpack.Decoder(StreamDescriptor)
 _topic_decoder = msgspec.msgpack.Decoder(TopicDescriptor)
 
 
-def describe_stream(stream: Stream) -> StreamDescriptor:
-    """The descriptor of a stream."""
+def descriptor_of(stream: Stream, topic: Topic | None = None) -> StreamDescriptor | TopicDescriptor:
+    """The descriptor of a topic, or of the stream itself."""
+    if topic is not None:
+        return TopicDescriptor(stream.stream_id, stream.uuid, topic)
     return StreamDescriptor(stream.stream_id, stream.uuid, stream.name, stream.created_at, stream.topic_ids)
-
-
-def describe_topic(stream: Stream, topic: Topic) -> TopicDescriptor:
-    """The descriptor of a topic."""
-    return TopicDescriptor(stream.stream_id, stream.uuid, topic)
 
 
 def encode_descriptor(descriptor: StreamDescriptor | TopicDescriptor) -> bytes:

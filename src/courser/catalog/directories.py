@@ -16,8 +16,7 @@ from courser.catalog import changes
 from courser.catalog.descriptors import (
     StreamDescriptor,
     TopicDescriptor,
-    describe_stream,
-    describe_topic,
+    descriptor_of,
     encode_descriptor,
     read_descriptor,
 )
@@ -228,13 +227,11 @@ class Directories:
 
     def describe(self, stream: Stream, topic: Topic | None = None) -> None:
         """Replace the descriptor of a topic, or of the stream itself. Durable on return."""
-        descriptor: StreamDescriptor | TopicDescriptor
         if topic is None:
-            directory, descriptor = stream_directory(self._path, stream.stream_id), describe_stream(stream)
+            directory = stream_directory(self._path, stream.stream_id)
         else:
             directory = topic_directory(self._path, stream.stream_id, topic.topic_id)
-            descriptor = describe_topic(stream, topic)
-        replace_file(self._file_system, directory / DESCRIPTOR, encode_descriptor(descriptor))
+        replace_file(self._file_system, directory / DESCRIPTOR, encode_descriptor(descriptor_of(stream, topic)))
 
     def settle(self, stream: Stream, topic: Topic | None = None) -> None:
         """Write the descriptor of a topic, or of the stream itself; create its directory first if it is missing."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from courser.catalog.descriptors import StreamDescriptor, TopicDescriptor, describe_stream, describe_topic
+from courser.catalog.descriptors import StreamDescriptor, TopicDescriptor, descriptor_of
 from courser.catalog.directories import Directories, uuid_of
 from courser.catalog.entities import Partition, Stream, Topic, UsedIds
 from courser.catalog.state import CatalogState
@@ -123,7 +123,7 @@ class Reconciler:
     def _survey_stream(self, stream: Stream) -> list[Path]:
         directory = stream_directory(self._path, stream.stream_id)
         found = set(self._directories.subdirectories(directory / TOPICS))
-        descriptor, expected = self._directories.descriptor(directory), describe_stream(stream)
+        descriptor, expected = self._directories.descriptor(directory), descriptor_of(stream)
         if descriptor is not None and uuid_of(descriptor) != stream.uuid:
             self._strangers.append(directory)
         if descriptor != expected:
@@ -148,7 +148,7 @@ class Reconciler:
             and partition.incarnation == self._last_op
             and not self._directories.is_finished(stream, topic, partition)
         ]
-        descriptor, expected_descriptor = self._directories.descriptor(directory), describe_topic(stream, topic)
+        descriptor, expected_descriptor = self._directories.descriptor(directory), descriptor_of(stream, topic)
         if unfinished or descriptor != expected_descriptor:
             reason = self._fault_in(directory, descriptor, expected_descriptor, is_in_use=bool(found))
             self._steps.append(partial(self._remake_topic, stream, topic, unfinished, reason))

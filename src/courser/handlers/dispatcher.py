@@ -12,11 +12,11 @@ from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
 from courser.broker.partition.waiting import Waiting, attempt
 from courser.errors import CourserError, DiskFull
-from courser.handlers import groups, internal, login, messages, operating, staging, streams, system, topics, users
+from courser.handlers import groups, messages, operating, staging, streams, system, topics, users
 from courser.handlers.audit import Answer, Handler, audited
 from courser.model.metrics import PowerHistogram
 
-_MODULES = (groups, internal, login, messages, operating, staging, streams, system, topics, users)
+_MODULES = (groups, messages, operating, staging, streams, system, topics, users)
 
 
 def _handlers_in(module: ModuleType) -> dict[type[c.Command], Handler]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from courser.api import commands as c
+from courser.api import internal_commands as i
 from courser.api import replies as r
 from courser.api.table import CommandRow
 from courser.broker.access.sessions import Session
@@ -123,3 +124,22 @@ async def store_consumer_offset(broker: Broker, session: Session, command: c.Sto
 async def delete_consumer_offset(broker: Broker, session: Session, command: c.DeleteConsumerOffset) -> None:
     """Forget how far a consumer got."""
     await broker.offsets.delete(session, broker.finder.address(session, command), command)
+
+
+# --- what subscriptions and searches need of a topic, in the process that owns it ---
+
+
+async def find_start_offsets(broker: Broker, session: Session, command: i.FindStartOffsets) -> i.StartOffsets:
+    """Where a subscription starts."""
+    return await broker.polls.find_start_offsets(broker.finder.address(session, command), command)
+
+
+async def find_ranges_to_scan(broker: Broker, session: Session, command: i.FindRangesToScan) -> i.RangesToScan:
+    """What a scan looks at."""
+    return await broker.scan_pieces.find_ranges(broker.finder.address(session, command), command)
+
+
+async def scan_piece(broker: Broker, session: Session, command: i.ScanPiece) -> i.ScannedPiece:
+    """Which messages of a piece match."""
+    address = broker.finder.address(session, command)
+    return await broker.scan_pieces.look(address, command, filter_of(command.conditions))

@@ -11,6 +11,7 @@ from courser.broker.access import verdicts
 from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
 from courser.broker.catalog.finding import find_stream, find_topic
+from courser.broker.partition.topic_settings import reported_options
 from courser.catalog.rules import ROOT_USER_ID
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.permissions import Action
@@ -118,7 +119,7 @@ async def get_metadata_changes(broker: Broker, session: Session, command: c.GetM
     def shown(row: Row) -> Row:
         if not isinstance(row.body.options, TopicOptions):
             return row
-        options, effective = broker.figures.options_of(row.body.options)
+        options, effective = reported_options(row.body.options, broker.settings.topic_defaults)
         return replace(row, body=replace(row.body, options=options, effective=effective))
 
     return replace(page, records=tuple(map(shown, page.records)), items=tuple(map(shown, page.items)))

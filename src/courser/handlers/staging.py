@@ -7,7 +7,7 @@ from courser.api import commands as c
 from courser.api import replies as r
 from courser.broker.access.sessions import Session
 from courser.broker.broker import Broker
-from courser.broker.partition.steps import Steps
+from courser.broker.partition.waiting import Steps
 from courser.broker.publishing.staged_parts import OpenPart
 from courser.catalog.entities import Sink
 from courser.catalog.rules import BATCH_NUMBER_MAX, ROOT_USER_ID

@@ -13,8 +13,7 @@ from courser.catalog.descriptors import (
     StreamDescriptor,
     TopicDescriptor,
     decode_descriptor,
-    describe_stream,
-    describe_topic,
+    descriptor_of,
 )
 from courser.catalog.directories import identity_of, uuid_of
 from courser.catalog.entities import Partition, Stream, Topic, UsedIds
@@ -135,13 +134,13 @@ class _Look:
 
     def _look_at_stream(self, stream: Stream) -> Iterator[Finding]:
         directory = stream_directory(self._path, stream.stream_id)
-        yield from self._check_descriptor(directory, describe_stream(stream), self._earlier_stream)
+        yield from self._check_descriptor(directory, descriptor_of(stream), self._earlier_stream)
         known = {str(topic_id) for topic_id in stream.topics}
         yield from self._find_unknown(directory / TOPICS, known, stream.topic_ids)
 
     def _look_at_topic(self, stream: Stream, topic: Topic) -> Iterator[Finding]:
         directory = topic_directory(self._path, stream.stream_id, topic.topic_id)
-        yield from self._check_descriptor(directory, describe_topic(stream, topic), self._earlier_topic)
+        yield from self._check_descriptor(directory, descriptor_of(stream, topic), self._earlier_topic)
         found = {path.name for path in _subdirectories(self._file_system, directory / PARTITIONS)}
         for partition in topic.partitions:
             ids = stream.stream_id, topic.topic_id, partition.partition_id, partition.incarnation
@@ -247,13 +246,13 @@ class _Look:
     def _earlier_stream(self, descriptor: _Descriptor) -> _Descriptor | None:
         assert isinstance(descriptor, StreamDescriptor)
         stream = self._earlier_state().streams.get(descriptor.stream_id)
-        return describe_stream(stream) if stream is not None else None
+        return descriptor_of(stream) if stream is not None else None
 
     def _earlier_topic(self, descriptor: _Descriptor) -> _Descriptor | None:
         assert isinstance(descriptor, TopicDescriptor)
         stream = self._earlier_state().streams.get(descriptor.stream_id)
         topic = stream.topics.get(descriptor.topic.topic_id) if stream is not None else None
-        return describe_topic(stream, topic) if stream is not None and topic is not None else None
+        return descriptor_of(stream, topic) if stream is not None and topic is not None else None
 
 
 def _unknown(path: Path, *, is_later: bool) -> Finding:

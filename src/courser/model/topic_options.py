@@ -71,11 +71,8 @@ class OptionKind:
     """Of a choice: the words on the wire, and the values that they stand for."""
     own_words: Mapping[str, str] = field(default_factory=dict)
     """Of a choice: what Courser calls the words on the wire."""
-
-    @property
-    def is_number(self) -> bool:
-        """Whether values are numbers. Of those with a unit, clients may send 0 for the server's default."""
-        return not self.words and self.name != "flag"
+    is_number: bool = True
+    """Whether values are numbers. Of those with a unit, clients may send 0 for the server's default."""
 
     def text(self, value: OptionValue) -> str:
         """The value as it is written on the wire."""
@@ -106,14 +103,14 @@ def _choice(words: Mapping[str, OptionValue], own_words: Mapping[str, str] | Non
             raise ValueError(f'{", ".join(others)} or {last}, not "{text}"')
         return value
 
-    return OptionKind("choice", parse, words=words, own_words=known)
+    return OptionKind("choice", parse, words=words, own_words=known, is_number=False)
 
 
 _DURATION = OptionKind("duration", parse_expiry, "microseconds", ("7 days", "none"))
 _TOTAL_SIZE = OptionKind("size", parse_max_topic_size, "bytes", ("10 GiB", "unlimited"))
 _SIZE = OptionKind("size", parse_byte_size, "bytes", ("256 MiB",))
 _COUNT = OptionKind("count", _count)
-_FLAG = OptionKind("flag", _flag)
+_FLAG = OptionKind("flag", _flag, is_number=False)
 _DURABILITY = _choice({PERSISTED: PERSISTED, REPLICATED: REPLICATED}, REQUESTS)
 _COMPRESSION = _choice(COMPRESSIONS)
 MUTABLE, FIXED = "mutable", "fixed"

@@ -1,16 +1,13 @@
 """Format one log record as one line: text or JSON. Text from clients is escaped, so that it cannot forge a line.
 
-Facts are part of the message, ``_log.info("rolled stream=%d", 3)``, or are passed as ``extra={"stream": 3}`` and
-appended. In JSON both become separate fields.
+Facts are part of the message, ``_log.info("rolled stream=%d", 3)``. In JSON they also become separate fields.
 """
 
 import json
 import logging
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _TRACE_PREFIX = "\n    | "
 _PLACEHOLDER = re.compile(r"(?:\b([a-z_]+)=)?%(?:%|([-+ #0]*\d*(?:\.\d+)?[a-zA-Z]))(?=(\s|$)?)")
 """Matches a placeholder in a message template: the name of the fact, if one precedes it; the format of the value; and
@@ -22,10 +19,10 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without the line end. The lines of a traceback follow, indented."""
-        facts = "".join(f" {name}={_bare(value)}" for name, value in _facts(record))
-        text = f"{_time(record)} {record.levelname:<7} {record.name}: {escaped(record.getMessage())}{facts}"
-        trace = self._trace(record)
-        return text + "".join(_TRACE_PREFIX + escaped(line) for line in trace.splitlines())
+        text = f"{_time(record)} {record.levelname:<7} {record.name}: {escaped(record.getMessage())}"
+        if not record.exc_info and not record.stack_info:
+            return text
+        return text + "".join(_TRACE_PREFIX + escaped(line) for line in self._trace(record).splitlines())
 
     def _trace(self, record: logging.LogRecord) -> str:
         trace = self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
@@ -61,32 +58,18 @@ def _escape(letter: str) -> str:
     return letter.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
-def facts_of(record: logging.LogRecord) -> dict[str, object]:
-    """All facts by name. Those in the message take precedence."""
-    return dict(_facts(record)) | dict(_facts_in_message(record))
-
-
-def _facts(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
-    for name, value in vars(record).items():
-        if name not in _STANDARD:
-            yield name, value
-
-
-def _facts_in_message(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
-    """The facts that the message contains as ``name=%s``. A value with a unit is not extracted."""
+def facts_of(record: logging.LogRecord) -> dict[str, bool | int | float | str]:
+    """The facts that the message contains as ``name=%s``, by name. A value with a unit is not extracted."""
     if not isinstance(record.msg, str) or not isinstance(record.args, tuple):
-        return
+        return {}
     placeholders = [found for found in _PLACEHOLDER.finditer(record.msg) if found[2] is not None]
     if len(placeholders) != len(record.args):
-        return
-    for placeholder, value in zip(placeholders, record.args, strict=True):
-        if placeholder[1] is not None and placeholder[3] is not None:
-            yield placeholder[1], value if isinstance(value, bool | int | float | str) else str(value)
-
-
-def _bare(value: object) -> str:
-    text = escaped(str(value))
-    return json.dumps(text, ensure_ascii=False) if not text or " " in text or '"' in text or "=" in text else text
+        return {}
+    return {
+        placeholder[1]: value if isinstance(value, bool | int | float | str) else str(value)
+        for placeholder, value in zip(placeholders, record.args, strict=True)
+        if placeholder[1] is not None and placeholder[3] is not None
+    }
 
 
 def _time(record: logging.LogRecord) -> str:

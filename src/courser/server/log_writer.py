@@ -56,7 +56,8 @@ class LogFile:
 
     def write(self, text: str) -> None:
         data = text.encode("utf-8", "backslashreplace")
-        self._open()
+        if self._descriptor is None:
+            self._open()
         if self._file_size_max and self._size and self._size + len(data) > self._file_size_max:
             self._rotate()
             self._open()
@@ -86,11 +87,10 @@ class LogFile:
             os.close(descriptor)
 
     def _open(self) -> None:
-        if self._descriptor is None:
-            self._directory.mkdir(0o700, parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._descriptor = os.open(self._directory / NEWEST, flags, 0o600)
-            self._size = os.fstat(self._descriptor).st_size
+        self._directory.mkdir(0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptor = os.open(self._directory / NEWEST, flags, 0o600)
+        self._size = os.fstat(self._descriptor).st_size
 
     def _rotate(self) -> None:
         self.close()

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from courser.broker.access.sessions import NO_SDK, Sessions
-from courser.broker.partition.partition_survey import Pause, let_others_run
+from courser.broker.partition.waiting import Pause, let_others_run
 from courser.model import metric_table as m
 from courser.model.messaging import Transport
 from courser.model.metrics import Registry, Sample

@@ -218,10 +218,6 @@ class ExportingHandler(logging.Handler):
         if record.name.startswith(_OWN_LOGGERS):
             return
         severity = next((number for level, number in _SEVERITIES if record.levelno >= level), SeverityNumber.TRACE)
-        attributes = {
-            name: value if isinstance(value, bool | int | float | str) else str(value)
-            for name, value in facts_of(record).items()
-        }
         self._provider.get_logger(record.name).emit(
             LogRecord(
                 timestamp=int(record.created * 1_000_000_000),
@@ -229,7 +225,7 @@ class ExportingHandler(logging.Handler):
                 severity_number=severity,
                 severity_text=record.levelname,
                 body=record.getMessage(),
-                attributes=attributes,
+                attributes=facts_of(record),
                 exception=record.exc_info[1] if record.exc_info else None,
             )
         )

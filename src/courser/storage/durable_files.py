@@ -134,6 +134,7 @@ class SyncGuard:
 def replace_file(file_system: FileSystem, path: Path, data: Buffer) -> None:
     """Replace the contents of ``path`` atomically. A power cut leaves either the old or the new contents."""
     temporary = temporary_path(path)
+    step, place = "create", temporary
     try:
         try:
             file = file_system.open(temporary, writable=True, create=True)
@@ -141,21 +142,19 @@ def replace_file(file_system: FileSystem, path: Path, data: Buffer) -> None:
             # An attempt before this one did not come to its end.
             file_system.unlink(temporary)
             file = file_system.open(temporary, writable=True, create=True)
-    except OSError as error:
-        raise storage_failure("create", temporary, error) from error
-    with closing(file):
-        try:
+        with closing(file):
+            step = "write"
             write_all(file, 0, [data])
-        except OSError as error:
-            raise storage_failure("write", temporary, error) from error
-        # Without this sync, the rename may become durable before the data, and a power cut would leave an empty file.
-        sync_file(file)
-    try:
+            # Without it, the rename may become durable before the data, and a power cut would leave an empty file.
+            step = "sync"
+            file.sync()
+        step, place = "rename", path
         file_system.rename(temporary, path)
+        # Without it, a power cut could restore the old file after the new one was acknowledged.
+        step, place = "sync", path.parent
+        file_system.sync_directory(path.parent)
     except OSError as error:
-        raise storage_failure("rename", path, error) from error
-    # Without this sync, a power cut could restore the old file after the new one was acknowledged.
-    sync_directory(file_system, path.parent)
+        raise storage_failure(step, place, error) from error
 
 
 def make_directories(file_system: FileSystem, path: Path, *, below: Path) -> None:

@@ -39,10 +39,9 @@ from courser.storage.paths import LEDGER, OFFSETS, log_path
 from courser.storage.recovery import RecoveredPartition, recover_partition
 from courser.storage.recovery_cases import Oddity, RecoveryFinding, StopKind
 from courser.storage.sealed_files import SealedFiles
-from courser.storage.segment import Segment, SegmentState
+from courser.storage.segment import Segment, SegmentState, TimeCorrections
 from courser.storage.segment_index import IndexCache, SegmentIndex
 from courser.storage.settings import LogSettings
-from courser.storage.time_corrections import TimeCorrections
 
 _OPEN = SegmentState.OPEN
 _SYNCED = Durability.SYNCED

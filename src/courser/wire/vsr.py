@@ -454,7 +454,11 @@ class VsrCodec:
             return self._fetched(incoming, reply)
         if isinstance(reply, LoggedIn):
             return (self._logged_in(incoming, reply),)
-        answer = _reply(incoming, b"" if reply is None else self._payload(command, reply))
+        payload = b""
+        if reply is not None:
+            write_both = self._dialect.writers_of_commands.get(type(command))
+            payload = self._dialect.writers[type(reply)](reply) if write_both is None else write_both(command, reply)
+        answer = _reply(incoming, payload)
         self._remember(incoming, answer)
         return (answer,)
 
@@ -480,10 +484,6 @@ class VsrCodec:
             payload += _SIZE_MAX.pack(self._frame_size_max)
         # Later releases compare it with the context of partitions, which has nothing to do with sessions.
         return _reply(incoming, payload, commit=0 if dialect.has_incarnations else reply.session)
-
-    def _payload(self, command: c.Command, reply: Reply) -> bytes:
-        write_both = self._dialect.writers_of_commands.get(type(command))
-        return self._dialect.writers[type(reply)](reply) if write_both is None else write_both(command, reply)
 
     def encode_failure(self, incoming: Incoming, error: CourserError) -> Sequence[Buffer]:
         assert isinstance(incoming, VsrIncoming)

@@ -126,8 +126,7 @@ def read_options(reader: Reader, too_large: ErrorCode = ErrorCode.INVALID_COMMAN
 
 
 def _read_field(reader: Reader) -> OptionField:
-    kind = reader.u8()
-    length = reader.u32()
+    kind, length = _FIELD.unpack(reader.take(_FIELD.size))
     if not kind or not 1 <= length <= _FIELD_SIZE_MAX:
         raise Malformed(f"an option has a field of kind {kind} with {length} bytes")
     return OptionField(kind, bytes(reader.take(length)))

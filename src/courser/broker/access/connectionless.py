@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from courser.broker.access.access_tokens import Access
 from courser.broker.access.sessions import Session, Sessions
-from courser.broker.limits import BrokerLimits
+from courser.broker.settings import BrokerLimits
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.clock import Clock
 from courser.model.messaging import Transport

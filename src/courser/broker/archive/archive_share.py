@@ -28,8 +28,7 @@ from courser.broker.archive.archive_guard import ArchiveGuard
 from courser.broker.archive.archived_copies import find_copy
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import PartitionRegistry
-from courser.broker.partition.partition_survey import Pause, let_others_run
-from courser.broker.partition.steps import Steps
+from courser.broker.partition.waiting import Pause, Steps, let_others_run
 from courser.catalog.directories import identity_of
 from courser.catalog.state import CatalogState
 from courser.errors import CourserError, StartRefused

@@ -29,8 +29,8 @@ from courser.archive.store import Store
 from courser.broker.archive.archive_share import ArchiveShare, AwaitedSegment, settled_in_time
 from courser.broker.catalog.catalog_service import CatalogService
 from courser.broker.partition.partition_registry import PartitionRegistry
-from courser.broker.partition.partition_survey import Pause, let_others_run
 from courser.broker.partition.peers import Peers
+from courser.broker.partition.waiting import Pause, let_others_run
 from courser.catalog.store import CatalogStore
 from courser.errors import CommandRejected, CourserError, ErrorCode, StartRefused, StorageFailure
 from courser.model.identifiers import TopicAddress

@@ -173,7 +173,10 @@ class CatalogService:
                     return await self._carry_out(purge)
             finally:
                 # Also after a failure: removing deleted directories may free the space that is missing.
-                self._clean_up()
+                if self._remover is None and self.state.deleted and self._removable():
+                    self._remover = self._background.start(self._remove_deleted())
+                if self._store.is_snapshot_due():
+                    self._snapshot = self._background.start(self.take_due_snapshot())
                 self._catch_up_later()
                 self.on_change()
 
@@ -338,7 +341,8 @@ class CatalogService:
         """Create directories, and open the partitions in them. May be repeated after a failure."""
         state = self.state
         work = partial(self._directories.create, state, creation, is_repeated=is_repeated)
-        await self._run(await self._in_pool(work))
+        if remaining := await self._in_pool(work):
+            await self._run(remaining)
         if isinstance(creation, changes.StreamCreation):
             return
         stream = state.streams[creation.stream_id]
@@ -346,9 +350,9 @@ class CatalogService:
             topic = stream.topics[state.topic_by_name[stream.stream_id, creation.name]]
         else:
             topic = stream.topics[creation.topic_id]
-        if self._registry.owns(stream.stream_id, topic.topic_id):
+        if self._peers is None or self._registry.owns(stream.stream_id, topic.topic_id):
             await self._registry.open_new(stream, topic, are_created=not is_repeated)
-        elif self._peers is not None:
+        else:
             await self._peers.open_new(stream.stream_id, topic.topic_id)
         if isinstance(creation, changes.PartitionCreation):
             self._tell_partition_count(stream.stream_id, topic.topic_id)
@@ -390,8 +394,6 @@ class CatalogService:
 
     async def _run(self, tasks: Sequence[Task]) -> None:
         """Run tasks in a few threads, so that their syncs reach the disk together."""
-        if not tasks:
-            return
         remaining = iter(tasks)
         failures: list[Exception] = []
 
@@ -414,12 +416,6 @@ class CatalogService:
         self._groups.partitions_changed(stream_id, topic_id, count)
 
     # --- in the background ---
-
-    def _clean_up(self) -> None:
-        if self._remover is None and self.state.deleted and self._removable():
-            self._remover = self._background.start(self._remove_deleted())
-        if self._store.is_snapshot_due():
-            self._snapshot = self._background.start(self.take_due_snapshot())
 
     async def take_due_snapshot(self) -> None:
         """Take a snapshot if the journal is large or old enough. Call it periodically."""

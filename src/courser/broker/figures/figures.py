@@ -11,11 +11,10 @@ from courser.api import replies as r
 from courser.broker.messages.consuming import current_offset
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
-from courser.broker.partition.partition_survey import Pause, let_others_run
 from courser.broker.partition.peers import Sums, TopicSums
 from courser.broker.partition.segment_verification import damage_of
-from courser.broker.partition.steps import Steps
-from courser.broker.partition.topic_settings import effective_options, explicit_options
+from courser.broker.partition.topic_settings import reported_options
+from courser.broker.partition.waiting import Pause, Steps, let_others_run
 from courser.broker.upkeep.retention import Retention, SegmentLife
 from courser.catalog import entities
 from courser.catalog.entities import Stream, Topic
@@ -94,7 +93,7 @@ class Figures:
         return self._info(topic, await self._sums(TopicAddress(stream.stream_id, topic.topic_id), steps))
 
     def _info(self, topic: Topic, found: TopicSums | None) -> r.TopicInfo:
-        explicit, effective = self.options_of(topic.options)
+        explicit, effective = reported_options(topic.options, self._topic_defaults)
         return r.TopicInfo(
             topic.topic_id,
             topic.created_at,
@@ -105,11 +104,6 @@ class Figures:
             explicit,
             effective,
         )
-
-    def options_of(self, options: TopicOptions) -> tuple[TopicOptions, TopicOptions]:
-        """The options of a topic as clients see them: those that were set, and all."""
-        effective = effective_options(options, self._topic_defaults)
-        return explicit_options(options, effective), effective
 
     def new_topic_details(self, topic: Topic) -> r.TopicDetails:
         """A topic that was just created, and its partitions. Iggy counts no segments then."""

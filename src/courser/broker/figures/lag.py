@@ -8,8 +8,8 @@ from courser.broker.groups.groups import GroupKey
 from courser.broker.messages.consuming import group_key
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
-from courser.broker.partition.partition_survey import Pause, SeriesBudget, let_others_run, topic_names
-from courser.broker.partition.steps import Steps
+from courser.broker.partition.partition_survey import SeriesBudget, topic_names
+from courser.broker.partition.waiting import Pause, Steps, let_others_run
 from courser.catalog.entities import ConsumerGroup
 from courser.catalog.state import CatalogState
 from courser.errors import CourserError

@@ -7,7 +7,7 @@ import contextlib
 from bisect import bisect_right
 
 from courser.broker.partition.partition import Partition
-from courser.broker.partition.steps import Steps
+from courser.broker.partition.waiting import Steps
 from courser.errors import CourserError
 
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
-from courser.broker.partition.partition_survey import Pause, let_others_run
+from courser.broker.partition.waiting import Pause, let_others_run
 from courser.model.metrics import Family, Registry
 from courser.wire.prometheus import encode_families
 

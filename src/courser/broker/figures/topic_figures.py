@@ -6,10 +6,9 @@ from courser.broker.figures.lag import position_of
 from courser.broker.figures.message_counts import MessageCounts
 from courser.broker.messages.consuming import group_key
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
-from courser.broker.partition.partition_survey import Pause, let_others_run
 from courser.broker.partition.peers import TopicSums
-from courser.broker.partition.steps import Steps
 from courser.broker.partition.topic_settings import durability_of, effective_options
+from courser.broker.partition.waiting import Pause, Steps, let_others_run
 from courser.broker.settings import BrokerSettings
 from courser.catalog.entities import Stream, Topic
 from courser.catalog.state import CatalogState

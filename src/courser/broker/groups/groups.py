@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from courser.api.replies import Assignment, ConfirmedAssignment, GroupMember
 from courser.broker.access.sessions import Session
-from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
+from courser.broker.settings import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.errors import CommandRejected, ErrorCode
 from courser.model.clock import Clock
 

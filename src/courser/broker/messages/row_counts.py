@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from courser.broker.limits import BrokerLimits
+from courser.broker.settings import BrokerLimits
 from courser.errors import CommandRejected, ErrorCode
 
 

@@ -46,14 +46,9 @@ class _Worker:
     def __init__(self) -> None:
         self.item: Item | None = None
         self.wake = threading.Lock()
-        """Released when there is an item."""
+        """Released when there is an item, or when the thread has to end because there is none."""
         self.wake.acquire()
         self.thread: threading.Thread
-
-    def hand(self, item: "Item | None") -> None:
-        """None ends the thread."""
-        self.item = item
-        self.wake.release()
 
 
 class DiskPool(Executor):
@@ -82,7 +77,8 @@ class DiskPool(Executor):
                 self._backlog.append((run, back))
                 return
             worker = self._idle.pop()
-        worker.hand((run, back))
+        worker.item = (run, back)
+        worker.wake.release()
 
     def submit(
         self, run: Callable[_Parameters, _Result], /, *arguments: _Parameters.args, **options: _Parameters.kwargs
@@ -107,7 +103,7 @@ class DiskPool(Executor):
             self._is_shut = True
             idle, self._idle = self._idle, []
         for worker in idle:
-            worker.hand(None)
+            worker.wake.release()
         if wait:
             for worker in self._workers:
                 worker.thread.join()

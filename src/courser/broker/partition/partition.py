@@ -10,7 +10,6 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from functools import partial
 
-from courser.broker.limits import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.broker.partition.disk_queue import DiskQueue, JobKind
 from courser.broker.partition.group_commit import GroupCommit
 from courser.broker.partition.partition_metrics import PartitionMetrics
@@ -18,6 +17,7 @@ from courser.broker.partition.partition_reader import Found, PartitionReader, Pa
 from courser.broker.partition.preparing import Preparation
 from courser.broker.partition.segment_verification import SegmentVerification
 from courser.broker.partition.waiting import PAST_EVERY_OFFSET, Entrance, Waiting, WaitingReaders, attempt
+from courser.broker.settings import DEFAULT_BROKER_LIMITS, BrokerLimits
 from courser.errors import CommandRejected, CourserError, ErrorCode, StorageFailure
 from courser.model.clock import Clock
 from courser.model.durability import Durability

@@ -213,7 +213,7 @@ class PartitionRegistry:
                     self._topic_of(stream, topic)
         for (stream, topic, _), log in zip(places, logs, strict=True):
             verification = SegmentVerification(log) if self._settings.validate_checksum else None
-            self._add(stream, topic, log, verification)
+            self._add(self.topics[stream.stream_id, topic.topic_id], log, verification)
 
     async def open_new(self, stream: Stream, topic: Topic, *, are_created: bool = False) -> OpenTopic:
         """Open the partitions of a topic that are not open yet. May be repeated.
@@ -223,13 +223,24 @@ class PartitionRegistry:
         known = self.topics.get((stream.stream_id, topic.topic_id))
         missing = topic.partitions[len(known.partitions) if known is not None else 0 :]
         if are_created:
-            logs = [self._new(stream, topic, partition) for partition in missing]
+            settings = self._log_settings(topic.options, len(topic.partitions))
+            logs = [
+                PartitionLog.new(
+                    self._file_system,
+                    self._directories.partition_path(stream, topic, partition),
+                    identity_of(topic, partition),
+                    settings=settings,
+                    clock=self._clock,
+                    epoch=topic.purge_count,
+                )
+                for partition in missing
+            ]
         else:
             # Whatever happened to the others, these are new: they have nothing to recover.
             logs = await self._open_logs([(stream, topic, partition) for partition in missing], StopKind.CLEAN)
         opened = self._topic_of(stream, topic)
         for log in logs:
-            self._add(stream, topic, log)
+            self._add(opened, log)
         if known is not None:
             # A limited topic with more partitions has smaller segments.
             await self.apply_options(stream, topic)
@@ -262,10 +273,7 @@ class PartitionRegistry:
             opened = self.topics[key] = OpenTopic(*key, effective)
         return opened
 
-    def _add(
-        self, stream: Stream, topic: Topic, log: PartitionLog, verification: SegmentVerification | None = None
-    ) -> None:
-        opened = self.topics[stream.stream_id, topic.topic_id]
+    def _add(self, opened: OpenTopic, log: PartitionLog, verification: SegmentVerification | None = None) -> None:
         partition = Partition(
             log,
             self._pool,
@@ -327,16 +335,6 @@ class PartitionRegistry:
             return offline_partition_log(
                 self._file_system, directory, found, home=home, settings=settings, clock=self._clock
             )
-
-    def _new(self, stream: Stream, topic: Topic, partition: entities.Partition) -> PartitionLog:
-        return PartitionLog.new(
-            self._file_system,
-            self._directories.partition_path(stream, topic, partition),
-            identity_of(topic, partition),
-            settings=self._log_settings(topic.options, len(topic.partitions)),
-            clock=self._clock,
-            epoch=topic.purge_count,
-        )
 
     @property
     def unopened(self) -> frozenset[PartitionIdentity]:

@@ -4,8 +4,7 @@ The walk pauses every few partitions. Each partition has time series of its own 
 topic are added up, and beyond the same number of topics, everything that is left.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -19,6 +18,7 @@ from courser.broker.partition.partition_figures import (
     sums_of,
 )
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
+from courser.broker.partition.waiting import Pause, let_others_run
 from courser.catalog.state import CatalogState
 from courser.model import metric_table as m
 from courser.model.metrics import OTHER, Metric, Registry, Sample
@@ -26,16 +26,10 @@ from courser.model.metrics import OTHER, Metric, Registry, Sample
 STEP_COUNT = 100
 """Partitions that are looked at without a pause: some 5 us each."""
 
-Pause = Callable[[], Awaitable[None]]
 ReadFigure = Callable[[Any], int]
 Figures = tuple[tuple[Metric, ReadFigure], ...]
 PartitionNames = tuple[str, str, str]
 """Stream, topic and partition, as labels."""
-
-
-async def let_others_run() -> None:
-    """Continue in the next turn of the event loop."""
-    await asyncio.sleep(0)
 
 
 class SeriesBudget:

@@ -75,11 +75,12 @@ def effective_options(options: TopicOptions, defaults: TopicOptions) -> TopicOpt
     return msgspec.structs.replace(options, **unset) if unset else options
 
 
-def explicit_options(options: TopicOptions, effective: TopicOptions) -> TopicOptions:
-    """The options that were set for a topic and have an effect."""
+def reported_options(options: TopicOptions, defaults: TopicOptions) -> tuple[TopicOptions, TopicOptions]:
+    """The options of a topic as clients see them: those that were set and have an effect, and all that hold."""
+    effective = effective_options(options, defaults)
     if options.compression == effective.compression:
-        return options
-    return msgspec.structs.replace(options, compression=None)
+        return options, effective
+    return msgspec.structs.replace(options, compression=None), effective
 
 
 def _check(options: TopicOptions) -> None:

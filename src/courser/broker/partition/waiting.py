@@ -1,4 +1,4 @@
-"""How requests wait: in attempts, at an entrance, for work in the background, and for messages.
+"""How work waits on the event loop: attempts, an entrance, work in the background, waits for messages, long walks.
 
 An attempt gives its result at once, or says what it waits for.
 
@@ -9,13 +9,17 @@ its result. If it has to wait after all, it returns a ``Waiting``; whoever answe
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from types import coroutine
 from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
 Other = TypeVar("Other")
 PAST_EVERY_OFFSET = 2**64
+_STEP_COUNT_MAX = 200
+"""Partitions and segments that are looked at without a pause: up to 10 us each."""
+
+Pause = Callable[[], Awaitable[None]]
 
 
 class Waiting(Generic[Result]):
@@ -195,3 +199,29 @@ class WaitingReaders:
             del self.waiting[woken]
             if not woken.done():
                 woken.set_result(True)
+
+
+async def let_others_run() -> None:
+    """Continue in the next turn of the event loop."""
+    await asyncio.sleep(0)
+
+
+class Steps:
+    """Counts what a walk over much that is in memory looks at, and pauses, so that no client waits for all of it."""
+
+    def __init__(self, pause: Pause = let_others_run, count_max: int = _STEP_COUNT_MAX) -> None:
+        self._pause = pause
+        self._count_max = count_max
+        self._count = 0
+
+    async def take(self, count: int = 1) -> None:
+        """Before the next ``count`` are looked at: pause if they would be too many without one."""
+        if self._count and self._count + count > self._count_max:
+            self._count = 0
+            await self._pause()
+        self._count += count
+
+    @property
+    def count_max(self) -> int:
+        """How many are looked at without a pause."""
+        return self._count_max

@@ -17,8 +17,7 @@ import xxhash
 
 from courser.api import replies as r
 from courser.api.commands import StagedPartName
-from courser.broker.partition.steps import Steps
-from courser.broker.partition.waiting import Background
+from courser.broker.partition.waiting import Background, Steps
 from courser.broker.publishing.staged_parts import OpenPart, PartTable
 from courser.broker.settings import BrokerSettings
 from courser.catalog.entities import Publish

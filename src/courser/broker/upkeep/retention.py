@@ -15,9 +15,8 @@ from typing import NamedTuple, Protocol
 
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
-from courser.broker.partition.partition_survey import Pause, let_others_run
-from courser.broker.partition.steps import Steps
 from courser.broker.partition.topic_settings import expiry_of, local_size_limit, local_time_limit
+from courser.broker.partition.waiting import Pause, Steps, let_others_run
 from courser.broker.settings import BrokerSettings
 from courser.errors import CourserError, ErrorCode
 from courser.model.clock import Clock

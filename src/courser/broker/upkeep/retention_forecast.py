@@ -6,7 +6,7 @@ from typing import NamedTuple
 from courser.api.operating_replies import PlannedDeletion
 from courser.broker.partition.partition import Partition
 from courser.broker.partition.partition_registry import OpenTopic, PartitionRegistry
-from courser.broker.partition.steps import Steps
+from courser.broker.partition.waiting import Steps
 from courser.broker.upkeep.retention import (
     DeletionReason,
     Limits,
