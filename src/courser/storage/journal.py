@@ -49,6 +49,8 @@ class Journal:
         """The position up to which disk space is reserved, if the file system supports that."""
         self.last = snapshot
         """The newest entry, in the file or in the snapshot; None if there is none."""
+        self.next_op = snapshot.op + 1 if snapshot is not None else 0
+        """The op of the next entry."""
         self._torn: Fault | None = None
         self.failure: str | None = None
         """Why no more entries are accepted, or None."""
@@ -126,8 +128,11 @@ class Journal:
             return
         if self.remaining_count == 0:
             raise MetadataDamaged(self._path, position, f"more than {self._slot_count} entries since the snapshot")
+        self._take(entry, position)
+
+    def _take(self, entry: Entry, position: int) -> None:
         self._slots[entry.op % self._slot_count] = (entry, position)
-        self.last = SnapshotMark(entry.op, entry.checksum)
+        self.last, self.next_op = SnapshotMark(entry.op, entry.checksum), entry.op + 1
 
     def settle(self) -> None:
         """Remove a torn end, which is copied to quarantine, and entries that nothing can follow. Can be repeated."""
@@ -144,11 +149,6 @@ class Journal:
             self._reserve(self.size)
 
     # --- facts ---
-
-    @property
-    def next_op(self) -> int:
-        """The op of the next entry."""
-        return self.last.op + 1 if self.last is not None else 0
 
     @property
     def remaining_count(self) -> int:
@@ -215,9 +215,8 @@ class Journal:
                 # A second sync could succeed without writing anything.
                 self.failure = str(failure)
                 raise
-        self._slots[entry.op % self._slot_count] = (entry, self.size)
+        self._take(entry, self.size)
         self.size += len(data)
-        self.last = SnapshotMark(entry.op, entry.checksum)
 
     @contextlib.contextmanager
     def _failing_with_a_defect(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ equivalent text ("7 days"); the server sends them in the kind of the key, sorted
 and what each accepts, says ``model.topic_options``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct
@@ -95,6 +95,7 @@ def _read_number(option: TopicOption, field: OptionField) -> OptionValue:
 
 _KNOWN_COUNT_MAX = 1000
 """Sets of options that are remembered in encoded form: most topics of a server have the same ones."""
+_CHANGEABLE = frozenset(name for name, option in TOPIC_OPTIONS.items() if option.is_changeable)
 _SORTED_OPTIONS = sorted(TOPIC_OPTIONS.values(), key=lambda option: option.name)
 
 
@@ -107,12 +108,13 @@ def read_options(reader: Reader, too_large: ErrorCode = ErrorCode.INVALID_COMMAN
     Raises:
         Malformed: the bytes are not a block of options.
     """
-    if reader.remaining > BLOCK_SIZE_MAX:
-        reason = f"{reader.remaining} bytes of options are more than the limit of {BLOCK_SIZE_MAX}"
+    block, position = reader.rest(), 0
+    if len(block) > BLOCK_SIZE_MAX:
+        reason = f"{len(block)} bytes of options are more than the limit of {BLOCK_SIZE_MAX}"
         raise Malformed(reason, too_large)
     entries: dict[str, OptionField] = {}
-    while reader.remaining:
-        key = _read_field(reader)
+    while position < len(block):
+        key, position = _field_at(block, position)
         if key.kind != HeaderKind.STRING:
             raise Malformed("the key of an option is not a string")
         try:
@@ -121,15 +123,21 @@ def read_options(reader: Reader, too_large: ErrorCode = ErrorCode.INVALID_COMMAN
             raise Malformed("the key of an option is not valid UTF-8") from None
         if name in entries or len(entries) == ENTRY_COUNT_MAX:
             raise Malformed(f'option "{name}" is repeated, or there are too many options')
-        entries[name] = _read_field(reader)
+        entries[name], position = _field_at(block, position)
     return entries
 
 
-def _read_field(reader: Reader) -> OptionField:
-    kind, length = _FIELD.unpack(reader.take(_FIELD.size))
+def _field_at(block: memoryview, position: int) -> tuple[OptionField, int]:
+    """The key or value at ``position``, and the position after it."""
+    start = position + _FIELD.size
+    if start > len(block):
+        raise Malformed("the options end inside a field")
+    kind, length = _FIELD.unpack_from(block, position)
     if not kind or not 1 <= length <= _FIELD_SIZE_MAX:
         raise Malformed(f"an option has a field of kind {kind} with {length} bytes")
-    return OptionField(kind, bytes(reader.take(length)))
+    if start + length > len(block):
+        raise Malformed("the options end inside a field")
+    return OptionField(kind, bytes(block[start : start + length])), start + length
 
 
 def read_no_options(reader: Reader) -> None:
@@ -148,26 +156,21 @@ def read_topic_options(reader: Reader, *, is_update: bool = False) -> TopicOptio
     Raises:
         Malformed: an unknown key, a key that cannot be changed, or a value that the key does not accept.
     """
-    return _topic_options(read_options(reader), is_update=is_update)
+    return topic_options_in(read_options(reader), _CHANGEABLE if is_update else TOPIC_OPTIONS)
 
 
 def topic_options_of_texts(texts: Mapping[str, str], *, is_update: bool = False) -> TopicOptions:
     """Read options whose values are all text, as in JSON. Raises ``Malformed``."""
     entries = {name: OptionField(HeaderKind.STRING, text.encode()) for name, text in texts.items()}
-    return _topic_options(entries, is_update=is_update)
+    return topic_options_in(entries, _CHANGEABLE if is_update else TOPIC_OPTIONS)
 
 
-def _topic_options(entries: Mapping[str, OptionField], *, is_update: bool) -> TopicOptions:
+def topic_options_in(entries: Mapping[str, OptionField], known: Container[str] = TOPIC_OPTIONS) -> TopicOptions:
+    """The values of options that may be set. Raises ``Malformed``: 4041 for a key that is not ``known``, else 4042."""
     # All keys are checked before any value, like in the original server.
     for name in entries:
-        option = TOPIC_OPTIONS.get(name)
-        if option is None or (is_update and not option.is_changeable):
+        if name not in known:
             raise Malformed(f'option "{name}" cannot be set', ErrorCode.UNSUPPORTED_OPTION_KEY)
-    return topic_options_in(entries)
-
-
-def topic_options_in(entries: Mapping[str, OptionField]) -> TopicOptions:
-    """The values of options that may be set. Raises ``Malformed`` (4042) for one that its key does not accept."""
     values: dict[str, OptionValue | None] = {}
     for name, field in entries.items():
         option = TOPIC_OPTIONS[name]

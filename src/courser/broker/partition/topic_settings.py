@@ -95,7 +95,8 @@ def _check(options: TopicOptions) -> None:
         value = getattr(options, option.field)
         if value is not None and not option.accepts(value):
             raise CommandRejected(ErrorCode.INVALID_OPTION_VALUE, f"{option.name} must be {option.bounds}, not {value}")
-    check_available(codec_of(options.compression))
+    if options.compression not in (None, NO_COMPRESSION):
+        check_available(codec_of(options.compression))
 
 
 # --- storage settings ---
