@@ -185,7 +185,7 @@ async def _topics(bench: Bench) -> Curves:
                 made += 1
             await _requests(client, curves, size)
             curves.add("list all streams", "ms", LINEAR, size, await _milliseconds(partial(client.ask, c.GetStreams())))
-            curves.add("scrape", "ms", LINEAR, size, await _milliseconds(client.broker.scrapes.text))
+            curves.add("scrape", "ms", LINEAR, size, await _milliseconds(client.broker.operating.scrapes.text))
             curves.add("checkpoint", "ms", LINEAR, size, await _milliseconds(partial(_checkpoint, client)))
     return curves
 
@@ -205,7 +205,7 @@ async def _partitions(bench: Bench) -> Curves:
             curves.add("memory", "MiB", LINEAR, size, _memory())
             made = size
             await _requests(client, curves, size)
-            curves.add("scrape", "ms", LINEAR, size, await _milliseconds(client.broker.scrapes.text))
+            curves.add("scrape", "ms", LINEAR, size, await _milliseconds(client.broker.operating.scrapes.text))
     return curves
 
 

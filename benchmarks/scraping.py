@@ -111,14 +111,14 @@ async def _scrapes(bench: Bench) -> _Scrapes:
             await client.ask(c.CreateConsumerGroup("s", f"t{number}", "g"))
             for partition_id in range(count):
                 await client.ask(_send(f"t{number}", partition_id))
-        text = await client.broker.scrapes.text()
+        text = await client.broker.operating.scrapes.text()
         for _ in range(bench.scale.rounds * _ROUND_FACTOR):
             begin, begin_of_cpu = time.perf_counter(), time.thread_time()
-            await client.broker.scrapes.text()
+            await client.broker.operating.scrapes.text()
             cpu_times.append((time.thread_time() - begin_of_cpu) * 1000)
             times.append((time.perf_counter() - begin) * 1000)
             turns = _Turns()
-            await client.broker.scrapes.text()
+            await client.broker.operating.scrapes.text()
             await turns.stop()
             longest_turns.append(turns.longest * 1000)
     return _Scrapes(times, cpu_times, longest_turns, len(text))

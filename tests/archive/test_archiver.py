@@ -322,12 +322,12 @@ async def test_the_figures_of_the_archive_are_metrics(tmp_path: Path) -> None:
 
         figure = broker.broker.metrics.value
 
-        await broker.broker.scrapes.survey()
+        await broker.broker.operating.scrapes.survey()
         assert figure(m.ARCHIVE_BACKLOG) > 0
         assert figure(m.ARCHIVE_OLDEST_AGE) == 3600
         assert figure(m.ARCHIVE_UPLOADS) == 0
         assert await archiver_of(broker).run_once()
-        await broker.broker.scrapes.survey()
+        await broker.broker.operating.scrapes.survey()
         assert (figure(m.ARCHIVE_BACKLOG), figure(m.ARCHIVE_OLDEST_AGE), figure(m.ARCHIVE_UPLOADS)) == (0, 0, 2)
         assert figure(m.ARCHIVE_UPLOADED_BYTES) > 0
         await fill(broker, client, "b")

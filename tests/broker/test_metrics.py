@@ -156,7 +156,7 @@ async def test_with_a_limit_of_zero_no_names_are_shown(tmp_path: Path) -> None:
         await scene.ask(scene.root, c.CreateStream("secret-stream"))
         await scene.ask(scene.root, c.CreateTopic("secret-stream", "secret-topic", 1, TopicOptions()))
         await scene.ask(scene.root, c.CreateConsumerGroup("secret-stream", "secret-topic", "secret-group"))
-        assert "secret" not in await scene.broker.scrapes.text()
+        assert "secret" not in await scene.broker.operating.scrapes.text()
 
 
 async def test_no_step_of_a_scrape_is_long(tmp_path: Path) -> None:
@@ -318,5 +318,5 @@ def test_client_libraries_are_told_apart_by_known_names_alone(name: str, label: 
 
 async def scrape(broker: Broker) -> dict[tuple[str, ...] | str, float]:
     """The value of each series: by its name, or by its name and the values of its labels."""
-    found = decode_series(await broker.scrapes.text())
+    found = decode_series(await broker.operating.scrapes.text())
     return {(one.name, *(value for _, value in one.labels)) if one.labels else one.name: one.value for one in found}

@@ -58,7 +58,7 @@ async def add_contents(server: WholeServer) -> None:
 
 async def add_history(server: WholeServer) -> None:
     """An hour, made up: nobody waits for one."""
-    history = server.broker.history
+    history = server.broker.operating.history
     now, values = await history._measure()
     appended, polled, syncs = values[0], 0, 0
     samples = []

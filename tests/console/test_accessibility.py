@@ -58,9 +58,10 @@ async def add_contents(server: WholeServer) -> None:
     await server.make_token("nightly")
     texts = ("s/t", "lake", "the lake is full", "[source]")
     await server.ask(c.ReportPipeline("loader", "failed", "loader", "host", 1, 2, 3, 4, 5, 6, 7, 8, *texts))
-    server.broker.diagnosis.list_log_lines = lambda _: [LogLine(1, 2**50, "error", "courser.example", "x" * 500)]
-    server.broker.diagnosis.list_settings = lambda: [Setting("tcp.address", '"a"', "--set", '"b"', "where to listen")]
-    await server.broker.history.take()
+    diagnosis = server.broker.operating.diagnosis
+    diagnosis.list_log_lines = lambda _: [LogLine(1, 2**50, "error", "courser.example", "x" * 500)]
+    diagnosis.list_settings = lambda: [Setting("tcp.address", '"a"', "--set", '"b"', "where to listen")]
+    await server.broker.operating.history.take()
 
 
 @pytest.mark.parametrize("look", LOOKS)

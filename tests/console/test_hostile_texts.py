@@ -88,11 +88,12 @@ async def plant(server: WholeServer, text: str) -> courser.Client:
     log = logging.getLogger("courser.hostile")
     log.setLevel(logging.INFO)
     log.addHandler(ring)
-    server.broker.diagnosis.list_log_lines = ring.after
+    diagnosis = server.broker.operating.diagnosis
+    diagnosis.list_log_lines = ring.after
     log.warning("a line with %s", text)
     log.removeHandler(ring)
-    server.broker.diagnosis.list_settings = lambda: [Setting(text, json.dumps(text), text, json.dumps(text), text)]
-    await server.broker.history.take()
+    diagnosis.list_settings = lambda: [Setting(text, json.dumps(text), text, json.dumps(text), text)]
+    await server.broker.operating.history.take()
     return await courser.connect(f"iggy://{quote(text, safe='')}:secret@{address}")
 
 

@@ -62,7 +62,7 @@ async def test_the_overview_shows_rates_lag_and_disk_and_can_be_paused(server: W
     page = tab.page
     await server.add_topic()
     await server.ask(c.CreateConsumerGroup("s", "t", "g"))
-    await server.broker.history.take()
+    await server.broker.operating.history.take()
     await server.send(*[b"x"] * 500)
     await tab.open("/?all")
     figures = page.get_by_label("Figures")
@@ -276,7 +276,7 @@ async def test_log_lines_arrive_live_and_are_filtered(server: WholeServer, tab: 
     log = logging.getLogger("courser.example")
     log.setLevel(logging.INFO)
     log.addHandler(ring)
-    server.broker.diagnosis.list_log_lines = ring.after
+    server.broker.operating.diagnosis.list_log_lines = ring.after
     log.info("listening address=%s", "127.0.0.1:1")
     page = tab.page
     await tab.open("/logs")
@@ -291,7 +291,7 @@ async def test_log_lines_arrive_live_and_are_filtered(server: WholeServer, tab: 
 
 
 async def test_the_configuration_shows_origins_and_masks_secrets(server: WholeServer, tab: Tab) -> None:
-    server.broker.diagnosis.list_settings = lambda: [
+    server.broker.operating.diagnosis.list_settings = lambda: [
         Setting("tcp.address", '"127.0.0.1:1"', "--set", '"127.0.0.1:8090"', "where to listen"),
         Setting("http.jwt.encoding_secret", '"***"', "server.toml", '""', "the secret"),
         Setting("http.enabled", "true", "default", "true", "whether to listen for HTTP"),

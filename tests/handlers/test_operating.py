@@ -32,7 +32,7 @@ async def test_the_history_has_a_sample_per_interval_and_one_of_now(scene: Scene
     await add_topic(scene)
     for count in (3, 2):
         await send(scene, *["x"] * count)
-        await scene.broker.history.take()
+        await scene.broker.operating.history.take()
         scene.clock.advance(INTERVAL)
     await send(scene, "x")
     times, values = await figures_of(scene)
@@ -43,7 +43,7 @@ async def test_the_history_has_a_sample_per_interval_and_one_of_now(scene: Scene
 
 async def test_only_what_is_newer_than_a_time_is_sent(scene: Scene) -> None:
     for _ in range(3):
-        await scene.broker.history.take()
+        await scene.broker.operating.history.take()
         scene.clock.advance(INTERVAL)
     times, _ = await figures_of(scene)
     newer, values = await figures_of(scene, times[1])
@@ -53,7 +53,7 @@ async def test_only_what_is_newer_than_a_time_is_sent(scene: Scene) -> None:
 
 async def test_the_history_forgets_what_is_older_than_an_hour(scene: Scene) -> None:
     for _ in range(365):
-        await scene.broker.history.take()
+        await scene.broker.operating.history.take()
         scene.clock.advance(INTERVAL)
     times, _ = await figures_of(scene)
     assert len(times) == 361

@@ -206,7 +206,7 @@ async def test_the_lag_in_lists_is_that_of_the_group_that_is_furthest_behind(sce
     await fill_segments(scene, "ef", 1)
     for group_id, offset in ((1, 0), (2, 2)):
         await partition_of(scene).store_offset(group_key(group_id), offset)
-    found = (await scene.broker.topic_figures.read()).topics
+    found = (await scene.broker.operating.topic_figures.read()).topics
     lags = [await scene.ask(scene.root, c.GetGroupLag("s", "t", name)) for name in ("g", "h")]
     sums = [sum(row.message_count or 0 for row in lag.partitions) for lag in lags if isinstance(lag, r.GroupLag)]
     assert [row.lag for row in found] == [max(sums)]

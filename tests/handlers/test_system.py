@@ -85,7 +85,7 @@ async def test_clients_that_are_not_there(scene: Scene) -> None:
 @pytest.mark.parametrize("compression", [1, 2, 3, 5, 6])
 async def test_a_snapshot_is_a_zip_file_without_secrets(scene: Scene, compression: int) -> None:
     await scene.ask(scene.root, c.CreateUser("alice", "a secret word", True, None))
-    scene.broker.diagnosis.read_configuration = lambda: b"password = ******\n"
+    scene.broker.operating.diagnosis.read_configuration = lambda: b"password = ******\n"
     archive = await scene.ask(scene.root, c.GetSnapshot(compression, (100,)))
     assert isinstance(archive, r.SnapshotArchive)
     with zipfile.ZipFile(io.BytesIO(archive.data)) as found:

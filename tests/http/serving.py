@@ -233,7 +233,7 @@ async def http_listener(
         buffers=broker.buffers,
         problems=DiskWatch(broker.partitions, broker.pool, lambda: (1, 0)).problems,
         notices=broker.notices,
-        read_metrics=broker.scrapes.text,
+        read_metrics=broker.operating.scrapes.text,
         metrics=broker.metrics,
         memory=memory,
         clock=broker.clock,

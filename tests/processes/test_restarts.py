@@ -105,9 +105,10 @@ class Stage:
             data=SimpleNamespace(path=None, stop=None, unopened=frozenset()),
             archiver=None,
         )
-        for name in ("scrapes", "history", "disk_watch", "machine"):
-            setattr(broker, name, SimpleNamespace())
-        broker.start_findings = SimpleNamespace(add=lambda _: None)
+        broker.disk_watch = SimpleNamespace()
+        broker.operating = SimpleNamespace(
+            scrapes=SimpleNamespace(), machine=SimpleNamespace(), start_findings=SimpleNamespace(add=lambda _: None)
+        )
         await self.peers.open_all(broker, frozenset())
 
     async def _between(self, look: Callable[[Any], Any]) -> Any:

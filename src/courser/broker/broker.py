@@ -130,6 +130,20 @@ class RootUser:
     password_hash: str
 
 
+@dataclass(frozen=True, slots=True)
+class Operating:
+    """What those who run the server ask for. No message passes through it."""
+
+    start_findings: StartFindings
+    machine: Machine
+    lags: Lags
+    scrapes: Scrapes
+    history: FigureHistory
+    topic_figures: TopicFigureTable
+    diagnosis: Diagnosis
+    pipeline_reports: PipelineReports
+
+
 class Broker:
     """Everything that is shared by all connections. ``open`` makes it, ``close`` ends it."""
 
@@ -148,8 +162,6 @@ class Broker:
         self.settings = settings
         self.clock = data.clock
         self.pool = pool
-        self.start_findings = StartFindings(data.clock.now(), data.stop)
-        self.start_findings.note_catalog(opened)
         self.metrics = Registry()
         """Everything that is counted here; the server adds what it counts itself."""
         self.request_metrics = RequestMetrics(self.metrics)
@@ -165,8 +177,8 @@ class Broker:
         self._password_threads = ThreadPoolExecutor(THREAD_COUNT, thread_name_prefix="password")
         self.authentication = self._make_authentication(draw)
         self.retention = Retention(self.partitions, settings, self.clock)
-        self.machine = Machine(self.clock, data.path)
-        self.disk_watch, self.sends = self._make_sends()
+        machine = Machine(self.clock, data.path)
+        self.disk_watch, self.sends = self._make_sends(machine)
         self.staging, self.publishing = self._make_publishing(draw)
         self.archive_share = self._make_archive_share(draw, archive_store)
         self.archive_pruner = self._make_archive_pruner()
@@ -178,17 +190,24 @@ class Broker:
         self.offsets = StoredOffsets(self.partitions, self.groups, self.polls)
         self.figures = Figures(self.partitions, self.retention, settings.topic_defaults, data.path)
         self.scrubber = self._make_scrubber()
-        self.lags, self.scrapes = self._make_scrapes()
-        self._make_operating()
+        self.operating = self._make_operating(opened, machine)
         self.node = Node("iggy-node", "127.0.0.1", 0, 0, 0, 0)
         """Where clients find this server; the server says so once it listens."""
 
-    def _make_operating(self) -> None:
-        """What only operators ask for."""
-        self.history = FigureHistory(self.scrapes, self.clock)
-        self.topic_figures = TopicFigureTable(self.catalog.state, self.partitions, self.settings)
-        self.diagnosis = Diagnosis(self.machine, self.data.path, self.pool)
-        self.pipeline_reports = PipelineReports(self.clock)
+    def _make_operating(self, opened: OpenedCatalog, machine: Machine) -> Operating:
+        start_findings = StartFindings(self.clock.now(), self.data.stop)
+        start_findings.note_catalog(opened)
+        lags, scrapes = self._make_scrapes(machine)
+        return Operating(
+            start_findings,
+            machine,
+            lags,
+            scrapes,
+            FigureHistory(scrapes, self.clock),
+            TopicFigureTable(self.catalog.state, self.partitions, self.settings),
+            Diagnosis(machine, self.data.path, self.pool),
+            PipelineReports(self.clock),
+        )
 
     def _make_catalog(self, opened: OpenedCatalog) -> CatalogService:
         return self._place.make_catalog(
@@ -275,12 +294,12 @@ class Broker:
             owns=self._place.owns,
         )
 
-    def _make_sends(self) -> tuple[DiskWatch, Sends]:
+    def _make_sends(self, machine: Machine) -> tuple[DiskWatch, Sends]:
         settings, retention = self.settings, self.retention
         disk_watch = DiskWatch(
             self.partitions,
             self.pool,
-            self.machine.disk_space,
+            machine.disk_space,
             free_space_min=settings.free_space_min,
             relieve=retention.relieve,
         )
@@ -311,14 +330,14 @@ class Broker:
             self.archive_share.on_damage = scrubber.repair
         return scrubber
 
-    def _make_scrapes(self) -> tuple[Lags, Scrapes]:
+    def _make_scrapes(self, machine: Machine) -> tuple[Lags, Scrapes]:
         state, series_count_max = self.catalog.state, self.settings.series_count_max
         survey = PartitionSurvey(self.partitions, state, series_count_max=series_count_max)
         parts = CountingParts(survey, self.polls.counters, self.retention.counters, self.staging, self.disk_watch)
         register_broker_metrics(self.metrics, parts)
         lags = Lags(self.partitions, state, self.clock, series_count_max=series_count_max)
         lags.register(self.metrics)
-        MachineSurvey(self.machine, self.pool).register(self.metrics)
+        MachineSurvey(machine, self.pool).register(self.metrics)
         self.metrics.collected(m.PROCESS_UP, self._ups)
         return lags, Scrapes(self.metrics)
 
@@ -402,7 +421,7 @@ class Broker:
             await self.partitions.open_all(
                 list(state.streams.values()), self.data.stop, lost=lost, unopened=self.data.unopened
             )
-            self.start_findings.note_partitions(self.partitions)
+            self.operating.start_findings.note_partitions(self.partitions)
             self.disk_watch.skip_known()
             self.catalog.note_behind(opened.reconciliation.behind)
             unopened = self.partitions.unopened
@@ -469,7 +488,7 @@ class Broker:
 
     async def close(self) -> bool:
         """Stop: everything synced, files closed, the directory given back. Return whether it was a clean stop."""
-        await self.scrapes.close()
+        await self.operating.scrapes.close()
         self.scan_pieces.close()
         await self.publishing.close()
         await self.staging.close()

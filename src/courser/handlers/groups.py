@@ -68,7 +68,7 @@ async def confirm_assignment(broker: Broker, session: Session, command: c.Confir
 async def get_group_lag(broker: Broker, session: Session, command: c.GetGroupLag) -> r.GroupLag:
     """Anyone who may read the topic may see it, member or not."""
     _, _, key = broker.finder.group(session, command)
-    return await broker.lags.of_group(key)
+    return await broker.operating.lags.of_group(key)
 
 
 async def reset_group_offsets(broker: Broker, session: Session, command: c.ResetGroupOffsets) -> None:

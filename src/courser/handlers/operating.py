@@ -58,25 +58,25 @@ async def end_session(broker: Broker, session: Session, command: c.EndSession) -
 async def get_history(broker: Broker, session: Session, command: c.GetHistory) -> o.History:
     """With a sample of now."""
     broker.finder.check(session, command)
-    return await broker.history.since(command.since)
+    return await broker.operating.history.since(command.since)
 
 
 async def get_log_lines(broker: Broker, session: Session, command: c.GetLogLines) -> o.LogLines:
     """Those in memory: the files have more."""
     broker.finder.check(session, command)
-    return o.LogLines(broker.diagnosis.list_log_lines(command.after))
+    return o.LogLines(broker.operating.diagnosis.list_log_lines(command.after))
 
 
 async def get_configuration(broker: Broker, session: Session, command: c.GetConfiguration) -> o.SettingList:
     """Masked by the server."""
     broker.finder.check(session, command)
-    return o.SettingList(broker.diagnosis.list_settings())
+    return o.SettingList(broker.operating.diagnosis.list_settings())
 
 
 async def get_topic_figures(broker: Broker, session: Session, command: c.GetTopicFigures) -> o.TopicFigureList:
     """For those who may list all streams."""
     broker.finder.check(session, command)
-    return await broker.topic_figures.read()
+    return await broker.operating.topic_figures.read()
 
 
 async def get_access(broker: Broker, session: Session, command: c.GetAccess) -> o.AccessReport:
@@ -95,7 +95,7 @@ async def get_access(broker: Broker, session: Session, command: c.GetAccess) -> 
 
 async def report_pipeline(broker: Broker, session: Session, command: c.ReportPipeline) -> None:
     """Under the user's own name, so it needs no permission."""
-    broker.pipeline_reports.note(broker.access.user(session).user_id, command)
+    broker.operating.pipeline_reports.note(broker.access.user(session).user_id, command)
 
 
 async def get_pipelines(broker: Broker, session: Session, _: c.GetPipelines) -> o.PipelineList:
@@ -103,7 +103,7 @@ async def get_pipelines(broker: Broker, session: Session, _: c.GetPipelines) -> 
     user, users = broker.access.user(session), broker.catalog.state.users
     sees_all = user.user_id == ROOT_USER_ID or broker.access.allows(user.permissions, Action.READ_SERVER)
     rows = []
-    for user_id, time, report in broker.pipeline_reports.all():
+    for user_id, time, report in broker.operating.pipeline_reports.all():
         if sees_all or user_id == user.user_id:
             owner = users.get(user_id)
             facts = (getattr(report, name) for name in report.__struct_fields__ if name != "name")

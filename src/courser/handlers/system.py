@@ -22,7 +22,7 @@ def ping(_broker: Broker, _session: Session, _: c.Ping) -> None:
 async def get_stats(broker: Broker, session: Session, command: c.GetStats) -> r.Stats:
     """Measured in the pool: a disk that hangs must not stop the event loop."""
     broker.finder.check(session, command)
-    machine = broker.machine
+    machine = broker.operating.machine
     figures = await asyncio.get_running_loop().run_in_executor(broker.pool, machine.measure_all)
     return describe_server(
         machine,
@@ -37,19 +37,19 @@ async def get_stats(broker: Broker, session: Session, command: c.GetStats) -> r.
 async def get_metrics(broker: Broker, session: Session, command: c.GetMetrics) -> r.MetricsText:
     """Return the text that HTTP serves at ``/metrics``."""
     broker.finder.check(session, command)
-    return r.MetricsText(await broker.scrapes.text())
+    return r.MetricsText(await broker.operating.scrapes.text())
 
 
 async def get_start_report(broker: Broker, session: Session, command: c.GetStartReport) -> o.StartReport:
     """What the log says about the start, as long as the server runs."""
     broker.finder.check(session, command)
-    return broker.start_findings.report()
+    return broker.operating.start_findings.report()
 
 
 async def get_snapshot(broker: Broker, session: Session, command: c.GetSnapshot) -> r.SnapshotArchive:
     """For those who may read the server: logs and configuration are not for everybody."""
     broker.finder.check(session, command)
-    return r.SnapshotArchive(await broker.diagnosis.make_archive(command.compression, command.kinds))
+    return r.SnapshotArchive(await broker.operating.diagnosis.make_archive(command.compression, command.kinds))
 
 
 async def get_cluster_metadata(broker: Broker, _session: Session, _: c.GetClusterMetadata) -> r.ClusterMetadata:

@@ -178,7 +178,7 @@ async def open_follower(
         broker.partitions.abandon()
         pool.shutdown()
         raise
-    broker.start_findings.note_partitions(broker.partitions)
+    broker.operating.start_findings.note_partitions(broker.partitions)
     broker.disk_watch.skip_known()
     broker.catalog.note_behind(())
     await broker.offsets.forget_unknown_groups(state)
@@ -285,14 +285,14 @@ class FollowingServices:
         tell(self._broker.archive_share)
 
     def _start_report(self, _: Peer) -> StartReport:
-        return self._broker.start_findings.report()
+        return self._broker.operating.start_findings.report()
 
     def _problems(self, _: Peer) -> list[str]:
         # Not the disk: that is the same for all.
         return read_only_partitions(self._broker.partitions)
 
     async def _metrics(self, _: Peer) -> Snapshot:
-        await self._broker.scrapes.survey()
+        await self._broker.operating.scrapes.survey()
         return snapshot_of(self._broker.metrics)
 
     async def _facts(self, _: Peer) -> tuple[Sums, dict[int, SessionActivity]]:

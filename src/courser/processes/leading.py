@@ -136,9 +136,9 @@ class PeerProcesses:
 
     async def open_all(self, broker: Broker, lost: AbstractSet[Path]) -> frozenset[PartitionIdentity]:
         self._broker, self._lost = broker, frozenset(lost)
-        broker.scrapes.collect = self.metrics
+        broker.operating.scrapes.collect = self.metrics
         broker.disk_watch.remote_problems = self.problems
-        broker.machine.other_processes = lambda: [child.process.pid for child in self._children.values()]
+        broker.operating.machine.other_processes = lambda: [child.process.pid for child in self._children.values()]
         self.services["settle_below"] = self._settle_below
         state, data = broker.catalog.state.encode(), broker.data
         opening = [self._open(number, state, data.stop, data.unopened) for number in self._children]
@@ -149,7 +149,7 @@ class PeerProcesses:
         for one, other in combinations(self._children, 2):
             self._link(one, other)
         for peer in self.connected.values():
-            broker.start_findings.add(await peer.call("start_report"))
+            broker.operating.start_findings.add(await peer.call("start_report"))
         # One that ends before this has failed to start. From now on, it is started again.
         self._is_open = True
         for peer in self.connected.values():

@@ -114,7 +114,7 @@ def keep_background_tasks(
     tasks.every(_SNAPSHOT_CHECK_INTERVAL, "snapshots", broker.catalog.take_due_snapshot)
     tasks.every(_STAGING_INTERVAL, "staging", broker.look_after_staging)
     tasks.every(_MEMBER_INTERVAL, "members over HTTP", partial(_expire_members, broker))
-    tasks.every(INTERVAL, "history", broker.history.take)
+    tasks.every(INTERVAL, "history", broker.operating.history.take)
     if broker.archiver is not None:
         tasks.keep("archiver", broker.archiver.run)
     if broker.archive_pruner is not None:
@@ -180,7 +180,7 @@ async def _check_logs(logs: Logs) -> None:
 
 async def _report_figures(broker: Broker, connections: Connections) -> None:
     """Log one line with the state of the process and the counters since its start."""
-    figures = await asyncio.get_running_loop().run_in_executor(broker.pool, broker.machine.measure)
+    figures = await asyncio.get_running_loop().run_in_executor(broker.pool, broker.operating.machine.measure)
     deleted, missed = broker.retention.counters.segment_count, broker.polls.counters
     _log.info(
         "figures cpu=%.1f%% memory=%dMiB threads=%d connections=%d turned_away=%d cut_off=%d disk_free=%s "

@@ -54,7 +54,7 @@ async def make_http_services(
         problems=broker.disk_watch.problems,
         notices=broker.notices,
         metrics=broker.metrics,
-        read_metrics=broker.scrapes.text,
+        read_metrics=broker.operating.scrapes.text,
         memory=services.memory,
         clock=broker.clock,
         draw=os.urandom,

@@ -172,10 +172,10 @@ class Server:
         if not self._is_first_start and not orders.root.is_generated:
             # Explains to an operator why the credentials that were just configured do not work.
             _log.info("the root user already exists; ignoring the configured root credentials")
-        broker.diagnosis.read_configuration = partial(masked_configuration, orders.configuration)
-        broker.diagnosis.list_settings = partial(list_settings, orders.configuration)
-        broker.diagnosis.read_logs = self._logs.newest
-        broker.diagnosis.list_log_lines = self._logs.ring.after
+        broker.operating.diagnosis.read_configuration = partial(masked_configuration, orders.configuration)
+        broker.operating.diagnosis.list_settings = partial(list_settings, orders.configuration)
+        broker.operating.diagnosis.read_logs = self._logs.newest
+        broker.operating.diagnosis.list_log_lines = self._logs.ring.after
         return broker
 
     def _take_directory(self) -> DataDirectory:
@@ -322,7 +322,7 @@ class Server:
 
 
 async def _export_metrics(telemetry: "Telemetry", broker: Broker) -> None:
-    await telemetry.export_metrics(await broker.scrapes.families())
+    await telemetry.export_metrics(await broker.operating.scrapes.families())
 
 
 def _node(addresses: Mapping[Transport, Address]) -> Node:
