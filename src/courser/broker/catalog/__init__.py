@@ -1,1 +1,1 @@
-"""Metadata: changes that are made durable and carried out, quotas, purges, and finding what a command names."""
+"""Metadata: changes that are made durable and carried out, limits, purges, and finding what a command names."""
