@@ -45,9 +45,22 @@ def stored_options(options: TopicOptions) -> TopicOptions:
         CodecMissing: messages cannot be compressed in this way, because the codec is not installed.
     """
     unset = {name: None for name in _ZERO_IS_DEFAULT if getattr(options, name) == 0}
-    stored = msgspec.structs.replace(options, **unset) if unset else options
-    _check(stored)
-    return stored
+    if unset:
+        options = msgspec.structs.replace(options, **unset)
+    size = options.max_topic_size
+    if size is not None and size < TOPIC_SIZE_MIN:
+        reason = f"the size limit of a topic must be at least {TOPIC_SIZE_MIN} bytes, not {size}"
+        raise CommandRejected(ErrorCode.INVALID_TOPIC_SIZE, reason)
+    if options.replication_factor is not None and not 1 <= options.replication_factor <= 255:
+        reason = f"replication_factor must be between 1 and 255, not {options.replication_factor}"
+        raise CommandRejected(ErrorCode.INVALID_OPTION_VALUE, reason)
+    for option in TOPIC_OPTIONS.values():
+        value = getattr(options, option.field)
+        if value is not None and not option.accepts(value):
+            raise CommandRejected(ErrorCode.INVALID_OPTION_VALUE, f"{option.name} must be {option.bounds}, not {value}")
+    if options.compression not in (None, NO_COMPRESSION):
+        check_available(codec_of(options.compression))
+    return options
 
 
 def merged_options(
@@ -81,22 +94,6 @@ def reported_options(options: TopicOptions, defaults: TopicOptions) -> tuple[Top
     if options.compression == effective.compression:
         return options, effective
     return msgspec.structs.replace(options, compression=None), effective
-
-
-def _check(options: TopicOptions) -> None:
-    size = options.max_topic_size
-    if size is not None and size < TOPIC_SIZE_MIN:
-        reason = f"the size limit of a topic must be at least {TOPIC_SIZE_MIN} bytes, not {size}"
-        raise CommandRejected(ErrorCode.INVALID_TOPIC_SIZE, reason)
-    if options.replication_factor is not None and not 1 <= options.replication_factor <= 255:
-        reason = f"replication_factor must be between 1 and 255, not {options.replication_factor}"
-        raise CommandRejected(ErrorCode.INVALID_OPTION_VALUE, reason)
-    for option in TOPIC_OPTIONS.values():
-        value = getattr(options, option.field)
-        if value is not None and not option.accepts(value):
-            raise CommandRejected(ErrorCode.INVALID_OPTION_VALUE, f"{option.name} must be {option.bounds}, not {value}")
-    if options.compression not in (None, NO_COMPRESSION):
-        check_available(codec_of(options.compression))
 
 
 # --- storage settings ---
