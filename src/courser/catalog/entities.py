@@ -198,11 +198,6 @@ class UsedIds(msgspec.Struct, array_like=True):
         """Whether this id was ever assigned."""
         return number < self.next_id and not any(start <= number < end for start, end in self.holes)
 
-    @property
-    def is_exhausted(self) -> bool:
-        """Whether no id is left."""
-        return self.next_id > ID_MAX and not self.holes
-
     def use(self, number: int | None) -> int:
         """Assign an id: the requested one, or the next free one."""
         if number is None:

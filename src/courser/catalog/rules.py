@@ -89,12 +89,15 @@ def _check_uuid(uuid: bytes) -> None:
         _refuse(ErrorCode.INVALID_COMMAND, f"a UUID must have {UUID_SIZE} bytes, not {len(uuid)}")
 
 
-def _check_id(number: int | None, ids: UsedIds) -> None:
+def _check_id(number: int | None, ids: UsedIds, what: str, used: ErrorCode) -> None:
+    """The id of something new; None if the catalog chooses it."""
     if number is None:
-        if ids.is_exhausted:
+        if ids.next_id > ID_MAX and not ids.holes:
             _refuse(ErrorCode.INVALID_COMMAND, f"all ids up to {ID_MAX} have been used")
     elif not 0 <= number <= ID_MAX:
         _refuse(ErrorCode.INVALID_COMMAND, f"an id must be between 0 and {ID_MAX}, not {number}")
+    elif ids.is_used(number):
+        _refuse(used, f"{what} id {number} has already been used")
 
 
 # --- streams and topics ---
@@ -103,9 +106,7 @@ def _check_id(number: int | None, ids: UsedIds) -> None:
 def _create_stream(state: CatalogState, change: changes.StreamCreation) -> None:
     _check_name(change.name, "stream")
     _check_uuid(change.uuid)
-    _check_id(change.stream_id, state.stream_ids)
-    if change.stream_id is not None and state.stream_ids.is_used(change.stream_id):
-        _refuse(ErrorCode.STREAM_ID_ALREADY_EXISTS, f"stream id {change.stream_id} has already been used")
+    _check_id(change.stream_id, state.stream_ids, "stream", ErrorCode.STREAM_ID_ALREADY_EXISTS)
     if change.name in state.stream_by_name:
         _refuse(ErrorCode.STREAM_NAME_ALREADY_EXISTS, f"stream {change.name!r} already exists")
 
@@ -125,14 +126,12 @@ def _create_topic(state: CatalogState, change: changes.TopicCreation) -> None:
     stream = _stream(state, change.stream_id)
     _check_name(change.name, "topic")
     _check_uuid(change.uuid)
-    _check_id(change.topic_id, stream.topic_ids)
     if not 0 <= change.partition_count <= PARTITION_COUNT_MAX:
         _refuse(
             ErrorCode.TOO_MANY_PARTITIONS,
             f"a topic must be created with 0 to {PARTITION_COUNT_MAX} partitions, not {change.partition_count}",
         )
-    if change.topic_id is not None and stream.topic_ids.is_used(change.topic_id):
-        _refuse(ErrorCode.TOPIC_ID_ALREADY_EXISTS, f"topic id {change.topic_id} has already been used")
+    _check_id(change.topic_id, stream.topic_ids, "topic", ErrorCode.TOPIC_ID_ALREADY_EXISTS)
     if (change.stream_id, change.name) in state.topic_by_name:
         _refuse(ErrorCode.TOPIC_NAME_ALREADY_EXISTS, f"topic {change.name!r} already exists in this stream")
 
@@ -183,9 +182,7 @@ def _delete_partitions(state: CatalogState, change: changes.PartitionDeletion) -
 def _create_group(state: CatalogState, change: changes.GroupCreation) -> None:
     topic = _topic(state, change.stream_id, change.topic_id)
     _check_name(change.name, "consumer group")
-    _check_id(change.group_id, topic.group_ids)
-    if change.group_id is not None and topic.group_ids.is_used(change.group_id):
-        _refuse(ErrorCode.GROUP_ID_ALREADY_EXISTS, f"consumer group id {change.group_id} has already been used")
+    _check_id(change.group_id, topic.group_ids, "consumer group", ErrorCode.GROUP_ID_ALREADY_EXISTS)
     if any(group.name == change.name for group in topic.groups.values()):
         _refuse(ErrorCode.GROUP_NAME_ALREADY_EXISTS, f"consumer group {change.name!r} already exists in this topic")
 
