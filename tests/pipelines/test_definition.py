@@ -6,10 +6,20 @@ from pathlib import Path
 import pytest
 
 from courser.errors import ConfigurationRefused
-from courser.pipelines.definition import Definition, FileSource, Start, TopicName, TopicSource, completed, parse_start
+from courser.pipelines.definition import (
+    Definition,
+    FileSource,
+    LookupTable,
+    Start,
+    TopicName,
+    TopicSource,
+    completed,
+    parse_start,
+)
 from courser.pipelines.definition_file import load_definition, parse_definition
 from courser.pipelines.running import check_together, default_master
 
+TABLE = 'path = "x"\nformat = "parquet"\n'
 WHOLE = """
 [pipeline]
 name = "orders_to_lake"
@@ -38,6 +48,13 @@ SELECT id, count(*) AS n
 FROM source GROUP BY id, window(at, '1 minute')
 \"\"\"
 watermark = "at 10 minutes"
+[tables.customers]
+path = "customers.csv"
+format = "csv"
+schema = "id BIGINT, name STRING"
+[tables.days]
+path = "s3a://lake/days"
+format = "parquet"
 [sink]
 type = "topic"
 stream = "shop"
@@ -86,6 +103,10 @@ def test_everything_that_can_be_said() -> None:
     )
     assert found.decoding.quarantine_topic == TopicName("shop", "bad")
     assert found.transform.watermark == ("at", "10 minutes")
+    assert found.tables == {
+        "customers": LookupTable("/somewhere/pipelines/customers.csv", "csv", "id BIGINT, name STRING"),
+        "days": LookupTable("s3a://lake/days", "parquet", None),
+    }
     assert (found.sink.place, found.sink.key, found.sink.create_partitions) == (TopicName("shop", "counts"), "id", 4)
     assert found.spark == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "false"}
 
@@ -132,6 +153,13 @@ def test_files_as_a_source() -> None:
         (("[sink]", '[transform]\nwatermark = "at"\n[sink]'), "transform.watermark must be a column and a delay"),
         (("[sink]", '[transform]\nwatermark = "at 1 minute"\n[sink]'), "require transform.sql"),
         (("[sink]", '[transform]\nsql = "DROP TABLE x"\n[sink]'), "transform.sql must be one SQL query"),
+        (("[sink]", f"[tables.t]\n{TABLE}[sink]"), "tables require transform.sql, which joins with them"),
+        (("[sink]", f"[tables.source]\n{TABLE}[sink]"), "tables.source: source is the name of the source"),
+        (("[sink]", f'[tables."a-b"]\n{TABLE}[sink]'), "tables.a-b: the name of a table must be letters"),
+        (("[sink]", '[tables]\npath = "x"\n[sink]'), "tables.path must be a table; write [tables.path]"),
+        (("[sink]", '[tables.t]\nformat = "csv"\n[sink]'), "tables.t.path is missing: the folder or file"),
+        (("[sink]", f'[tables.t]\n{TABLE}pth = "y"\n[sink]'), "unknown key tables.t.pth; did you mean tables.t.path?"),
+        (("[sink]", f'[tables.t]\n{TABLE}schema = "a INT"\n[sink]'), 'schema cannot be used with format = "parquet"'),
         (("[sink]", '[spark]\nmaster = "x"\n[sink]'), 'names begin with "spark.", not "master"'),
         (("[sink]", '[spark]\n"spark.master" = "x"\n[sink]'), "use courser pipeline run --master"),
         (("[sink]", '[server]\nurl = "a:1"\ncontext = "b"\n[sink]'), "mutually exclusive"),

@@ -224,18 +224,20 @@ def test_a_pipeline_writes_messages_unchanged(scene: Scene) -> None:
     assert sum(scene.count("raw", "payload").values()) == 600
 
 
-def test_a_pipeline_with_sql_writes_a_topic(scene: Scene) -> None:
+def test_a_pipeline_with_sql_joins_a_table_and_writes_a_topic(scene: Scene) -> None:
     scene.make_topic("selected")
     scene.make_topic("totals", 1)
     scene.send_orders("selected", range(600))
+    (scene.folder / "names.csv").write_text("customer,name\nc0,ada\nc1,bob\n")
     path = scene.define(
         "totals",
         orders_source("selected", 'on_bad_row = "drop"')
-        + '[transform]\nsql = "SELECT customer AS key, to_json(struct(id)) AS payload FROM source WHERE id < 100"\n'
+        + '[transform]\nsql = "SELECT name AS payload FROM source JOIN names USING (customer) WHERE id < 100"\n'
+        + '[tables.names]\npath = "names.csv"\nformat = "csv"\n'
         + f'[sink]\ntype = "topic"\nstream = "{STREAM}"\ntopic = "totals"\n',
     )
     assert [status.state for status in scene.run(path)] == ["finished"]
-    assert len(scene.payloads("totals", 1)) == 100
+    assert Counter(scene.payloads("totals", 1)) == {b"ada": 20, b"bob": 20}
 
 
 def test_a_refusal_is_one_line(spark: SparkSession, server: RunningServer) -> None:

@@ -295,6 +295,8 @@ class Decoding:
     )
 
 
+VIEW = "source"
+"""The name of the rows in the query."""
 WATERMARK = Key(
     "transform.watermark",
     _WATERMARK,
@@ -321,6 +323,25 @@ class Transform:
         "append",
         "`append`: closed groups; `update` (topic, console): changed groups; `complete` (console): all groups",
     )
+
+
+TABLE_NAME = _matching("name", "letters, digits and underscores, beginning with a letter", r"[A-Za-z][A-Za-z0-9_]*")
+TABLE_PATH = Key("tables.NAME.path", _optional(kinds.TEXT), None, "the folder or file of a table that `sql` can name")
+TABLE_FORMAT = Key(
+    "tables.NAME.format", _optional(kinds.choice("parquet", "json", "csv")), None, "its format; csv with a header line"
+)
+TABLE_SCHEMA = Key(
+    "tables.NAME.schema", _LINES, None, "json, csv: its columns in SQL syntax; default: what the files look like"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupTable:
+    """A table beside the source, which the query can join with."""
+
+    path: str
+    format: str
+    schema: str | None
 
 
 SINK_TYPE = Key(
@@ -400,11 +421,13 @@ class Definition:
     decoding: Decoding
     transform: Transform
     sink: SinkDefinition
+    tables: Mapping[str, LookupTable] = field(default_factory=dict)
+    """By the name that the query uses."""
     spark: Mapping[str, str] = field(default_factory=dict)
 
 
-TABLES: tuple[str, ...] = ("pipeline", "server", "source", "transform", "sink", "spark")
-REQUIRED = (NAME, SINK_TYPE)
+TABLES: tuple[str, ...] = ("pipeline", "server", "source", "transform", "tables", "sink", "spark")
+REQUIRED = (NAME, TABLE_PATH, TABLE_FORMAT, SINK_TYPE)
 BY_TABLE: Mapping[str, Mapping[str, Key[Any]]] = {
     table: {key.path.removeprefix(f"{table}."): key for key in keys_in(globals()) if key.path.startswith(f"{table}.")}
     for table in TABLES

@@ -15,10 +15,13 @@ from courser.pipelines.definition import (
     BY_TABLE,
     LOCAL_PATH,
     REQUIRED,
+    TABLE_NAME,
     TABLES,
+    VIEW,
     Decoding,
     Definition,
     FileSource,
+    LookupTable,
     ServerAccess,
     SinkDefinition,
     Start,
@@ -104,22 +107,44 @@ def _read_values(document: Mapping[str, object], problems: list[str]) -> Values:
         contents = found if isinstance(found, dict) else {}
         if table == "spark":
             values[table] = _read_spark(contents, problems)
+        elif table == "tables":
+            values[table] = {name: _read_lookup(name, entry, problems) for name, entry in contents.items()}
         else:
             values[table] = _read_table(table, contents, problems)
     return values
 
 
-def _read_table(table: str, contents: Mapping[str, object], problems: list[str]) -> dict[str, Any]:
-    keys = BY_TABLE[table]
+def _read_lookup(name: str, entry: object, problems: list[str]) -> dict[str, Any]:
+    """The values of ``[tables.NAME]``."""
+    table = f"tables.{name}"
+    try:
+        TABLE_NAME.from_toml(name)
+    except ValueError:
+        problems.append(f"{table}: the name of a table must be {TABLE_NAME.expected}")
+    if name.lower() == VIEW:
+        problems.append(f"{table}: {VIEW} is the name of the source; choose another one")
+    if not isinstance(entry, dict):
+        problems.append(f"{table} must be a table; write [{table}]")
+        entry = {}
+    return _read_table(
+        table, entry, problems, {key.path.rpartition(".")[2]: key for key in BY_TABLE["tables"].values()}
+    )
+
+
+def _read_table(
+    table: str, contents: Mapping[str, object], problems: list[str], keys: Mapping[str, AnyKey] | None = None
+) -> dict[str, Any]:
+    keys = BY_TABLE[table] if keys is None else keys
     unknown = [name for name in contents if name not in keys]
     problems += [f"unknown key {table}.{name}{alike(name, keys, table)}" for name in unknown]
-    return {name: _read_value(key, name, contents, problems) for name, key in keys.items()}
+    return {name: _read_value(key, f"{table}.{name}", contents, problems) for name, key in keys.items()}
 
 
-def _read_value(key: AnyKey, name: str, contents: Mapping[str, object], problems: list[str]) -> Any:
+def _read_value(key: AnyKey, path: str, contents: Mapping[str, object], problems: list[str]) -> Any:
+    name = path.rpartition(".")[2]
     if name not in contents:
         if key in REQUIRED:
-            problems.append(f"{key.path} is missing: {key.description}")
+            problems.append(f"{path} is missing: {key.description}")
         return key.default
     try:
         value = key.kind.from_toml(contents[name])
@@ -127,7 +152,7 @@ def _read_value(key: AnyKey, name: str, contents: Mapping[str, object], problems
             check_local(value, key.path)
     except ValueError:
         shown = json.dumps(contents[name], default=str)[:80]
-        problems.append(f"{key.path} must be {key.kind.expected}, not {shown}")
+        problems.append(f"{path} must be {key.kind.expected}, not {shown}")
     except AddressGiven as error:
         problems.append(str(error))
     else:
@@ -181,6 +206,9 @@ class _Assembly:
         decoding = self._decoding(values["source"])
         transform = self._transform(values["transform"], values["sink"]["type"])
         sink = self._sink(values["sink"])
+        tables = {table: self._lookup(table, entry) for table, entry in values["tables"].items()}
+        if tables and transform.sql is None:
+            self._problems.append("tables require transform.sql, which joins with them")
         if server["url"] and server["context"]:
             self._problems.append("server.url and server.context are mutually exclusive")
         if server["token_file"] and (server["username"] or server["password_file"]):
@@ -204,6 +232,7 @@ class _Assembly:
             decoding=decoding,
             transform=transform,
             sink=sink,
+            tables=tables,
             spark=values["spark"],
         )
 
@@ -268,6 +297,11 @@ class _Assembly:
         if transform["sql"] is None and (watermark or mode != "append"):
             self._problems.append("transform.watermark and transform.output_mode require transform.sql")
         return _filled(Transform, transform, watermark=watermark)
+
+    def _lookup(self, name: str, entry: dict[str, Any]) -> LookupTable:
+        if entry["format"] == "parquet" and entry["schema"] is not None:
+            self._problems.append(f'tables.{name}.schema cannot be used with format = "parquet"')
+        return LookupTable(self._place(entry["path"] or ""), entry["format"] or "", entry["schema"])
 
     def _sink(self, sink: dict[str, Any]) -> SinkDefinition:
         kind = sink["type"]

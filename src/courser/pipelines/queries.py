@@ -70,7 +70,7 @@ def output_rows(
             names = replace(names, left_out=tuple(METADATA))
     if definition.transform.sql is not None:
         # A row of the query's output no longer corresponds to one message.
-        return apply_transform(spark, rows, definition.transform), bad, RowNames(timestamp=names.timestamp)
+        return apply_transform(spark, rows, definition), bad, RowNames(timestamp=names.timestamp)
     return rows, bad, names
 
 

@@ -3,13 +3,11 @@
 from typing import TYPE_CHECKING
 
 from courser.errors import ClientFailure
-from courser.pipelines.definition import SinkDefinition, Transform
+from courser.pipelines.definition import VIEW, Definition, LookupTable, SinkDefinition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-VIEW = "source"
-"""The name of the rows in the query."""
 _MESSAGE_COLUMNS = ("payload", "key", "headers", "partition", "id")
 """The columns that a topic accepts."""
 
@@ -18,8 +16,9 @@ class TransformRefused(ClientFailure):
     """A query or sink needs a column that the rows do not have."""
 
 
-def apply_transform(spark: "SparkSession", rows: "DataFrame", transform: Transform) -> "DataFrame":
+def apply_transform(spark: "SparkSession", rows: "DataFrame", definition: Definition) -> "DataFrame":
     """The output of the query. ``spark`` is the pipeline's own session, so its views are private too."""
+    transform = definition.transform
     if transform.sql is None:
         return rows
     if transform.watermark is not None:
@@ -30,7 +29,18 @@ def apply_transform(spark: "SparkSession", rows: "DataFrame", transform: Transfo
             )
         rows = rows.withWatermark(column, delay)
     rows.createOrReplaceTempView(VIEW)
+    for name, table in definition.tables.items():
+        _read_lookup(spark, table).createOrReplaceTempView(name)
     return spark.sql(transform.sql)
+
+
+def _read_lookup(spark: "SparkSession", table: LookupTable) -> "DataFrame":
+    reader = spark.read.format(table.format)
+    if table.schema is not None:
+        reader = reader.schema(table.schema)
+    if table.format == "csv":
+        reader = reader.option("header", "true").option("inferSchema", table.schema is None)
+    return reader.load(table.path)
 
 
 def as_messages(rows: "DataFrame", sink: SinkDefinition) -> "DataFrame":
