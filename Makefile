@@ -121,7 +121,7 @@ $(SPARK_TESTS): test-spark-%: .venv-sparks/%/.installed
 		tests/jobs/test_folders.py tests/pipelines/test_addresses.py
 
 # What `make test` leaves out, in parts of at most 80 minutes on two cores. The nightly workflow runs one job for each.
-NIGHTLY := slow properties processes sparks crashes power chaos soak sanitize languages stores release deployment
+NIGHTLY := slow properties processes sparks crashes power chaos soak sanitize languages stores databases release deployment
 PART ?=
 .PHONY: nightly
 nightly:  ## all that `make test` leaves out, part by part (PART=... for one of them)
@@ -130,7 +130,7 @@ nightly:  ## all that `make test` leaves out, part by part (PART=... for one of 
 	[ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .PHONY: nightly-slow nightly-properties nightly-processes nightly-crashes nightly-power nightly-chaos nightly-soak
-.PHONY: nightly-sparks nightly-sanitize nightly-languages nightly-stores nightly-release nightly-deployment
+.PHONY: nightly-sparks nightly-sanitize nightly-languages nightly-stores nightly-databases nightly-release nightly-deployment
 nightly-slow nightly-properties: export COURSER_SEED ?= random
 nightly-slow: $(DEVELOPMENT) programs
 	$(PYTHON) -m pytest -n 2 -m "slow and not root and not languages and not release and not tools" $(ARGS)
@@ -146,6 +146,7 @@ nightly-soak: soak
 nightly-sanitize: sanitize
 nightly-languages: test-languages
 nightly-stores: check-stores
+nightly-databases: check-databases
 nightly-release: release
 nightly-deployment: check-deployment
 
@@ -215,6 +216,13 @@ check-stores: $(DEVELOPMENT)  ## the archive on emulators of Azure and Google, f
 	GOBIN="$(CURDIR)/$(STORES)/bin" go install github.com/fsouza/fake-gcs-server@v1.56.1
 	PATH="$(CURDIR)/$(STORES)/node_modules/.bin:$(CURDIR)/$(STORES)/bin:$$PATH" \
 		$(PYTHON) -m pytest $(ARGS) tests/archive/test_azure.py tests/archive/test_gcs.py tests/pipelines/test_object_store.py
+
+# A database that only this target needs: Debian's postgresql must be there. Spark downloads its driver.
+DATABASES := build/databases
+.PHONY: check-databases
+check-databases: $(DEVELOPMENT)  ## the recipes of docs/spark for databases (needs postgresql)
+	$(PIP_INSTALL) --target $(DATABASES) --upgrade 'psycopg[binary]>=3.2,<4'
+	PYTHONPATH="$(CURDIR)/$(DATABASES)" $(PYTHON) -m pytest $(ARGS) tests/spark/test_postgresql.py
 
 # Parts that `make --jobs=2` runs side by side; the last one needs no .venv.
 .PHONY: check check-style check-types check-imports check-documents

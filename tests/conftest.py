@@ -59,6 +59,7 @@ WITHOUT_SESSION = (
     "tests/spark/test_options.py",
     "tests/spark/test_packing.py",
     "tests/spark/test_planning.py",
+    "tests/spark/test_postgresql.py",
     "tests/spark/test_installing.py",
     "tests/spark/test_read_errors.py",
     "tests/spark/test_releases.py",

@@ -13,11 +13,10 @@ try:
             f"Courser needs Python 3.11 or newer, but Spark runs {sys.executable}, which is Python "
             f"{sys.version_info[0]}.{sys.version_info[1]}; set PYSPARK_PYTHON to a newer one that has Courser"
         )
+    import courser.spark.releases  # noqa: F401 -- refuses other releases, before an import of what they lack fails
     from courser.spark.data_source import CourserSource as DefaultSource
 except ImportError as error:
     from typing import Any
-
-    from pyspark.sql.datasource import DataSource
 
     _reason = str(error)
     if isinstance(error, ModuleNotFoundError):
@@ -25,6 +24,12 @@ except ImportError as error:
             f"Courser is not complete in the Python that Spark runs, {sys.executable}: {error}; set PYSPARK_PYTHON to "
             "one in which pip install 'courser[spark]' was run"
         )
+
+    try:
+        from pyspark.sql.datasource import DataSource
+    except ImportError:
+        # Spark 3.5 knows no Python data sources and does not look here: somebody imports this module.
+        raise ImportError(_reason) from None
 
     class DefaultSource(DataSource):  # type: ignore[no-redef]
         """Says why the format cannot be used."""

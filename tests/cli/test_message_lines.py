@@ -9,6 +9,7 @@ import pytest
 
 from courser.cli.message_lines import MESSAGE_FIELDS, message_of_line, message_record
 from courser.cli.output import RecordWriter
+from courser.cli.payloads import header_texts
 from courser.client.messages import Headers, Message, write_headers
 from courser.records.user_headers import HeaderKind, UserHeader
 from tests.cli.commands import Cli, courser
@@ -273,3 +274,12 @@ def test_json_appears_as_json(topic: str, cli: Cli) -> None:
         json.loads(line)["payload"] for line in cli("tail", topic, "-o", "jsonl", "--as", "text").out.splitlines()
     ]
     assert as_text == ['{"n": 1}', '[\n"ü"\n]', "17"]
+
+
+# --- headers for people ---
+
+
+def test_bytes_of_headers_are_text_if_they_can_be_read() -> None:
+    headers: Headers = {"reason": b"no JSON", "colour": "grün".encode(), "raw": b"\xff\x00", "bell": b"\x07", "n": 7}
+    shown = ["reason=no JSON", "colour=grün", "raw=0xff00", "bell=0x07", "n=7"]
+    assert header_texts(message(b"", headers)) == shown

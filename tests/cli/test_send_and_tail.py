@@ -92,7 +92,7 @@ def test_keys_and_headers_travel_with_messages(topic: str, cli: Cli) -> None:
     assert record["key"] == "customer-7"
     assert record["headers"] == {"source": "shop", "n": 7, "f": 0.5, "ok": True, "r": "6162"}
     line = cli("tail", topic, "--headers").out
-    assert "[customer-7]  paid  source=shop  n=7" in line
+    assert "[customer-7]  paid  source=shop  n=7  f=0.5  ok=True  r=ab" in line
 
 
 @pytest.mark.parametrize(

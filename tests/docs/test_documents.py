@@ -51,6 +51,7 @@ GUIDES = (
     "docs/coming-from-kafka.md",
     "docs/spark/getting-started.md",
     "docs/spark/cluster.md",
+    "docs/spark/recipes.md",
 )
 ALL = ("README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")))
 LINKING = (*ALL, *(path.relative_to(ROOT).as_posix() for name in _OTHER_PLACES for path in sorted(ROOT.glob(name))))

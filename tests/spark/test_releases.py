@@ -143,3 +143,14 @@ def test_the_format_is_there_and_says_why_it_cannot_be_used(trouble: str, words:
     code = _USE.format(path=[str(ROOT / "src")], trouble=trouble)
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert answer.stdout.startswith(words)
+
+
+def test_spark_without_python_data_sources_is_refused_where_somebody_imports_the_format(tmp_path: Path) -> None:
+    code = (
+        f"import sys; sys.path[:0] = [{str(ROOT / 'src')!r}]; import pyspark; pyspark.__version__ = '3.5.6'\n"
+        "sys.modules['pyspark.sql.datasource'] = None\nimport pyspark_courser"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    last = answer.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: Courser works with Spark 4.0 to 4.3, but this is Spark 3.5.6 (in ")
+    assert "During handling" not in answer.stderr

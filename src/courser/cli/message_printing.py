@@ -12,7 +12,7 @@ import click
 from courser.cli.failures import OutputClosed
 from courser.cli.message_lines import MESSAGE_FIELDS, message_record
 from courser.cli.output import RecordWriter
-from courser.cli.payloads import header_values, key_text, payload_text
+from courser.cli.payloads import header_texts, key_text, payload_text
 from courser.cli.terminal import flush, harmless, unwritable, write
 from courser.client.messages import Message
 
@@ -75,7 +75,7 @@ class MessagePrinter:
             parts.append(f"[{key}]")
         parts.append(payload_text(message.payload, self._style.payload_kind))
         if self._style.with_headers:
-            parts += [f"{name}={value}" for name, value in header_values(message).items()]
+            parts += header_texts(message)
         return harmless("  ".join(parts))
 
     def _filled(self, message: Message, template: str) -> str:
@@ -86,7 +86,7 @@ class MessagePrinter:
             "timestamp": message.timestamp,
             "id": UUID(int=message.id),
             "key": key_text(message) or "",
-            "headers": " ".join(f"{name}={value}" for name, value in header_values(message).items()),
+            "headers": " ".join(header_texts(message)),
             "payload": payload_text(message.payload, self._style.payload_kind),
         }
         is_terminal = sys.stdout.isatty()

@@ -137,6 +137,21 @@ def _json_value(value: HeaderValue) -> HeaderValue:
     return value if not isinstance(value, float) or isfinite(value) else str(value)
 
 
+def header_texts(message: Message) -> list[str]:
+    """Headers for people, as ``name=value``: bytes as text if that can be read, else as hexadecimal digits."""
+    return [f"{name}={_readable(value)}" for name, value in message.headers.items()]
+
+
+def _readable(value: HeaderValue) -> str:
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = ""
+    return text if text.isprintable() and text else f"0x{value.hex()}"
+
+
 def key_text(message: Message) -> str | None:
     """The key, as text if it is text."""
     return None if message.key is None else text_of_key(message.key)
