@@ -106,19 +106,23 @@ test-processes: $(DEVELOPMENT)  ## tests of a running server, with several proce
 # What works on every release of Spark, on all of them, each in an environment of its own. `make test` has the newest.
 SPARKS ?= 4.0 4.1 4.2 4.3
 SPARK_TESTS := $(SPARKS:%=test-spark-%)
-SPARK_PACKAGES := duckdb hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist
+SPARK_PACKAGES := duckdb hypothesis polars pytest pytest-asyncio pytest-timeout pytest-xdist
+SPARK_MODULES = tests/spark/test_every_spark.py tests/spark/test_releases.py tests/spark/test_connect.py tests/jobs \
+	tests/pipelines/test_addresses.py
+# Drivers, workers and servers that are killed: on the oldest and on the newest.
+test-spark-4.0 test-spark-4.3: SPARK_MODULES += tests/spark/test_write_kills.py tests/spark/test_connect_kills.py \
+	tests/spark/test_cluster.py tests/pipelines/test_kills.py
 .PHONY: test-sparks $(SPARK_TESTS)
-test-sparks: $(SPARK_TESTS)  ## reads, writes, streams and pipelines on every Spark that Courser supports (SPARKS=4.0 for one)
+test-sparks: $(SPARK_TESTS)  ## reads, writes, streams, jobs and pipelines on every Spark that Courser supports (SPARKS=4.0 for one)
 
 $(SPARKS:%=.venv-sparks/%/.installed): .venv-sparks/%/.installed: pyproject.toml $(COMPILED)
 	"$(PYTHON3)" -m venv --clear .venv-sparks/$*
 	.venv-sparks/$*/bin/python -m pip --disable-pip-version-check install --quiet \
-		--editable '.[compression,java,lake,spark]' 'pyspark==$*.*' $(SPARK_PACKAGES)
+		--editable '.[compression,java,lake,spark]' 'pyspark[connect]==$*.*' $(SPARK_PACKAGES)
 	@touch $@
 
 $(SPARK_TESTS): test-spark-%: .venv-sparks/%/.installed
-	.venv-sparks/$*/bin/python -m pytest $(ARGS) tests/spark/test_every_spark.py tests/spark/test_releases.py \
-		tests/jobs/test_folders.py tests/pipelines/test_addresses.py
+	.venv-sparks/$*/bin/python -m pytest $(ARGS) $(SPARK_MODULES)
 
 # What `make test` leaves out, in parts of at most 80 minutes on two cores. The nightly workflow runs one job for each.
 NIGHTLY := slow properties processes sparks crashes power chaos soak sanitize languages stores databases release deployment

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from tests.pipelines.remote import output_of, start
@@ -91,7 +92,9 @@ def test_pyspark_client_suffices_for_pipelines(scene: Scene, spark_server: Spark
     place = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", place], check=True)
     pip = [str(place / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    subprocess.run([*pip, f"{ROOT}[connect]"], check=True, timeout=PATIENCE)
+    # A client may be older than its server.
+    wanted = [f"{ROOT}[connect]", f"pyspark-client<={pyspark.__version__}"]
+    subprocess.run([*pip, *wanted], check=True, timeout=PATIENCE)
     assert not list(place.glob("lib/python*/site-packages/pyspark/jars"))
     courser = place / "bin" / "courser"
     runner = start(scene, spark_server.url, *define(scene), program=courser)
