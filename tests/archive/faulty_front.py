@@ -36,8 +36,8 @@ class FaultyFront(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, address: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, address: str, handler: type[BaseHTTPRequestHandler] | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), handler or FrontHandler)
         parts = urlsplit(address)
         assert parts.hostname is not None
         assert parts.port is not None
@@ -68,7 +68,7 @@ def running_front(address: str) -> Iterator[FaultyFront]:
         front.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class FrontHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: FaultyFront
 

@@ -217,4 +217,4 @@ def foreign_append(runner: Runner, first: int, count: int, topic_partition: int 
     else:
         from deltalake import write_deltalake  # noqa: PLC0415
 
-        write_deltalake(delta_of(runner), table, mode="append")
+        write_deltalake(delta_of(runner), table, mode="append", schema_mode="merge")

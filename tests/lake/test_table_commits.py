@@ -1,0 +1,146 @@
+"""Commits among rivals and wrong answers: every row once, from a seed, with real catalogs, logs and stores.
+
+A catalog or a store may do what it was asked and say that it failed, fail and say nothing, or do it twice; somebody
+else may add rows, columns, or merge files right before a commit. Whatever happens, rows and position agree.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
+import pytest
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ServiceUnavailableError
+from requests import ConnectionError as ConnectionLost
+
+from courser.lake.iceberg_table import IcebergTable
+from courser.lake.message_columns import OFFSET, PARTITION
+from courser.lake.tables import LayoutMoved, PositionMoved
+from courser.model.quantities import SECOND
+from tests.lake.topic_tables import (
+    OTHER_TOPIC,
+    Runner,
+    at,
+    foreign_append,
+    local_place,
+    offsets,
+    read,
+)
+
+NOW = 2_000_000_000 * SECOND
+ANSWERS = (
+    ConnectionLost("dropped"),
+    CommitStateUnknownException("500"),
+    ServiceUnavailableError("503"),
+    CommitFailedException("409"),
+)
+ROUNDS = 20
+
+
+class Meddling:
+    """Stands before the catalog of a table, or before the handle of a Delta log, and decides what a commit meets."""
+
+    def __init__(self, runner: Runner, dice: random.Random, deeds: Mapping[str, Callable[[], object]]) -> None:
+        self._dice, self._deeds, self._is_inside = dice, deeds, False
+        self.done: list[str] = []
+        self.failures: list[Exception] = []
+        """What others could not do: the table would take it for an answer to its own commit."""
+        target, name = _committing(runner)
+        self._commit = getattr(target, name)
+        setattr(target, name, self)
+
+    def __call__(self, *values: Any, **named: Any) -> Any:
+        if self._is_inside:
+            return self._commit(*values, **named)
+        self._is_inside = True
+        try:
+            return self._meet(values, named)
+        finally:
+            self._is_inside = False
+
+    def _meet(self, values: Any, named: Any) -> Any:
+        choice = self._dice.choice(["nothing", "lost before", "lost after", "twice", *self._deeds])
+        self.done.append(choice)
+        match choice:
+            case "lost before":
+                raise self._dice.choice(ANSWERS)
+            case "lost after":
+                self._commit(*values, **named)
+                raise self._dice.choice(ANSWERS)
+            case "twice":
+                self._commit(*values, **named)
+            case "nothing":
+                pass
+            case _:
+                try:
+                    self._deeds[choice]()
+                except Exception as error:  # noqa: BLE001 - shown at the end
+                    self.failures.append(error)
+        return self._commit(*values, **named)
+
+
+def _committing(runner: Runner) -> tuple[Any, str]:
+    if isinstance(runner.table, IcebergTable):
+        return runner.table._catalog, "commit_table"
+    return runner.table._table, "create_write_transaction"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("format_", ["iceberg", "delta"])
+def test_every_row_is_there_once_whatever_a_commit_meets(format_: str, tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    place = local_place(format_, tmp_path / "table")
+    runner, rival = Runner.at(place), Runner.at(place)
+    foreign, columns = iter(range(1_000_000)), iter(range(1_000))
+    added = 0
+
+    def append_foreign() -> None:
+        nonlocal added
+        added += 1
+        foreign_append(rival, 1_000_000 + next(foreign), 1)
+
+    def add_column() -> None:
+        rival.table.evolve(pa.schema([(f"column_{next(columns)}", pa.int32())]))
+
+    def take_the_same_rows() -> None:
+        rival.table.commit(rival.prepared(position, size))
+
+    def append_other_topic() -> None:
+        there = rival.next_offset(OTHER_TOPIC) or 0
+        rival.append(there, 2, topic=OTHER_TOPIC)
+
+    deeds = {
+        "foreign append": append_foreign,
+        "foreign column": add_column,
+        "foreign merge": lambda: rival.merge(now=NOW),
+        "rival": take_the_same_rows,
+        "other topic": append_other_topic,
+    }
+    position, size = 0, 3
+    found_elsewhere: list[tuple[object, object]] = []
+    meddling = Meddling(runner, dice, deeds)
+    for _ in range(ROUNDS):
+        size = dice.randrange(1, 4)
+        while (runner.next_offset() or 0) == position:
+            try:
+                runner.append(position, size)
+            except LayoutMoved:
+                continue
+            except PositionMoved as moved:
+                found_elsewhere.append((moved.found, at(position + size)))
+        position += size
+        assert runner.next_offset() == position, meddling.done
+    assert not meddling.failures
+    assert all(found == expected for found, expected in found_elsewhere), "only the rival is further"
+    others = rival.next_offset(OTHER_TOPIC) or 0
+    found = read(rival)
+    own = [
+        offset
+        for offset, partition in zip(found[OFFSET].to_pylist(), found[PARTITION].to_pylist(), strict=True)
+        if partition == 0
+    ]
+    assert sorted(own) == sorted([*range(position), *range(others)]), meddling.done
+    assert found.num_rows == len(own) + added
+    rival.table.remove_orphans(now=NOW)
+    assert runner.next_offset() == position
+    assert len(offsets(rival)) == found.num_rows
