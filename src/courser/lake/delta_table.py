@@ -26,6 +26,7 @@ from deltalake.transaction import AddAction
 from courser.lake.atomic_files import make_folders
 from courser.lake.delta_files import as_text, derived_type, described
 from courser.lake.merging import FileFigures, grouped
+from courser.lake.schema_changes import holds
 from courser.lake.table_file_names import MERGE_TIME_MAX, own_file, table_digits
 from courser.lake.table_files import open_table_store
 from courser.lake.table_mismatch import TableMismatch
@@ -396,18 +397,11 @@ def _position(table: DeltaTable, topic: str) -> TopicPosition | None:
 
 
 def _check_fit(table: str, field: Any, there: Any) -> None:
-    """Raise ``TableMismatch`` if values of a field do not fit a column, whatever they are."""
-    try:
-        pa.array([], field.type).cast(there)
-        is_narrower = (
-            pa.types.is_integer(field.type) and pa.types.is_integer(there) and field.type.bit_width > there.bit_width
-        )
-        is_other = pa.types.is_string(field.type) != pa.types.is_string(there) and pa.types.is_nested(
-            field.type
-        ) == pa.types.is_nested(there)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        is_narrower, is_other = True, True
-    if is_narrower or is_other:
+    """Raise ``TableMismatch`` if a column does not hold all values of a field.
+
+    A cast would round a double, and drop a field of a struct that the column lacks.
+    """
+    if not holds(there, field.type):
         raise TableMismatch(
             table, f"column {field.name} is {there} and not {field.type}; Delta tables cannot change it"
         )

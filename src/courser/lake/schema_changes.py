@@ -90,6 +90,19 @@ def _type_changes(old: Any, new: Any, path: str) -> Iterator[Change]:
             yield Change(path, f"{reason}; give the column another name, or write to another table", False)
 
 
+def holds(wide: Any, narrow: Any) -> bool:
+    """Whether a column of a type has a place for all values of another one, exactly and in full."""
+    types = pa.types
+    if types.is_struct(wide) and types.is_struct(narrow):
+        fields = {field.name: field.type for field in wide}
+        return all(field.name in fields and holds(fields[field.name], field.type) for field in narrow)
+    if types.is_list(wide) and types.is_list(narrow):
+        return holds(wide.value_type, narrow.value_type)
+    if types.is_map(wide) and types.is_map(narrow):
+        return bool(wide.key_type == narrow.key_type) and holds(wide.item_type, narrow.item_type)
+    return wide == narrow or _is_wider(wide, narrow)
+
+
 def _is_wider(wide: Any, narrow: Any) -> bool:
     """Whether a type holds all values of another one exactly, and tables can be changed from that to it."""
     types = pa.types
