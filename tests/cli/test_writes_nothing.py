@@ -60,7 +60,7 @@ def tree(place: Path) -> dict[str, object]:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["pipeline", "check", "seen.toml"],
+        pytest.param(["pipeline", "check", "seen.toml"], marks=pytest.mark.slow),
         ["pipeline", "check", "seen.toml", "--without-spark"],
         ["pipeline", "list"],
         ["pipeline", "status", "seen"],

@@ -86,11 +86,11 @@ def test_a_file_system_that_spark_lacks_is_named_with_the_jars(spark: "SparkSess
     with pytest.raises(FileSystemMissing) as missing:
         folder_at("s3a://lake/ck", lambda: spark)
     assert str(missing.value).startswith(
-        f"Spark has no file system for s3a://; set spark.jars.packages to org.apache.hadoop:hadoop-aws:{version}, or "
+        f"no file system of Spark knows s3a://; set spark.jars.packages to org.apache.hadoop:hadoop-aws:{version}, or "
         f"put hadoop-aws-{version}.jar and bundle-"
     )
     with pytest.raises(
-        FileSystemMissing, match=r"for nosuch://; give it the jars of that file system with spark\.jars"
+        FileSystemMissing, match=r"knows nosuch://; give it the jars of that file system with spark\.jars"
     ):
         folder_at("nosuch://lake/ck", lambda: spark)
 

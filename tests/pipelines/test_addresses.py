@@ -95,14 +95,14 @@ def test_a_missing_jar_is_the_first_that_is_said(text: str, scene: Scene) -> Non
             path.read_text().replace("s3a://lake/in", "in").replace("[server]", 'checkpoint = "s3a://lake/c"\n[server]')
         )
         with pytest.raises(
-            FileSystemMissing, match=r"^Spark has no file system for s3a://; set spark\.jars\.packages to "
+            FileSystemMissing, match=r"^no file system of Spark knows s3a://; set spark\.jars\.packages to "
         ):
             scene.run(path)
     else:
         (status,) = scene.run(path)
         assert (status.state, status.restarts) == ("failed", 0)
         assert str(status.error).startswith(
-            "Spark has no file system for s3a://; set spark.jars.packages to org.apache"
+            "no file system of Spark knows s3a://; set spark.jars.packages to org.apache"
         )
 
 

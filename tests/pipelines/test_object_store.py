@@ -121,7 +121,7 @@ def test_without_the_jar_the_first_line_names_it(scene: Scene) -> None:
     )
     assert end_of(scene, start(scene, COURSER, file)) == 1
     assert output_of(scene).startswith(
-        f"error: Spark has no file system for s3a://; set spark.jars.packages to org.apache.hadoop:hadoop-aws:{HADOOP}"
+        f"error: no file system of Spark knows s3a://; set spark.jars.packages to org.apache.hadoop:hadoop-aws:{HADOOP}"
     )
 
 

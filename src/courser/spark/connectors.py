@@ -28,10 +28,10 @@ _AWS_JARS = {
 
 
 class FileSystemMissing(ClientFailure):
-    """Spark has no file system for an address."""
+    """No file system of Spark knows an address."""
 
     def __init__(self, scheme: str, hadoop: str) -> None:
-        super().__init__(f"Spark has no file system for {scheme}://; {advice(scheme, hadoop)}")
+        super().__init__(f"no file system of Spark knows {scheme}://; {advice(scheme, hadoop)}")
 
 
 def coordinates(scheme: str, hadoop: str) -> str | None:
