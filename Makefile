@@ -125,7 +125,7 @@ $(SPARK_TESTS): test-spark-%: .venv-sparks/%/.installed
 	.venv-sparks/$*/bin/python -m pytest $(ARGS) $(SPARK_MODULES)
 
 # What `make test` leaves out, in parts of at most 80 minutes on two cores. The nightly workflow runs one job for each.
-NIGHTLY := slow properties processes sparks crashes power chaos soak sanitize languages stores databases release deployment
+NIGHTLY := slow properties processes sparks crashes power chaos soak sanitize languages stores catalog databases release deployment
 PART ?=
 .PHONY: nightly
 nightly:  ## all that `make test` leaves out, part by part (PART=... for one of them)
@@ -134,7 +134,7 @@ nightly:  ## all that `make test` leaves out, part by part (PART=... for one of 
 	[ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .PHONY: nightly-slow nightly-properties nightly-processes nightly-crashes nightly-power nightly-chaos nightly-soak
-.PHONY: nightly-sparks nightly-sanitize nightly-languages nightly-stores nightly-databases nightly-release nightly-deployment
+.PHONY: nightly-sparks nightly-sanitize nightly-languages nightly-stores nightly-catalog nightly-databases nightly-release nightly-deployment
 nightly-slow nightly-properties: export COURSER_SEED ?= random
 nightly-slow: $(DEVELOPMENT) programs
 	$(PYTHON) -m pytest -n 2 -m "slow and not root and not languages and not release and not tools" $(ARGS)
@@ -150,6 +150,7 @@ nightly-soak: soak
 nightly-sanitize: sanitize
 nightly-languages: test-languages
 nightly-stores: check-stores
+nightly-catalog: check-catalog
 nightly-databases: check-databases
 nightly-release: release
 nightly-deployment: check-deployment
@@ -227,6 +228,15 @@ DATABASES := build/databases
 check-databases: $(DEVELOPMENT)  ## the recipes of docs/spark for databases (needs postgresql)
 	$(PIP_INSTALL) --target $(DATABASES) --upgrade 'psycopg[binary]>=3.2,<4'
 	PYTHONPATH="$(CURDIR)/$(DATABASES)" $(PYTHON) -m pytest $(ARGS) tests/spark/test_postgresql.py
+
+# Iceberg's own REST catalog: 150 MB of jars. Maven and a Java with a compiler must be there.
+CATALOG_JARS := build/rest-catalog
+.PHONY: check-catalog
+check-catalog: export COURSER_SEED ?= random
+check-catalog: $(DEVELOPMENT)  ## Iceberg tables in a REST catalog that lies about commits (needs java and maven)
+	mvn --quiet --batch-mode -f tests/lake/rest_catalog/pom.xml dependency:copy-dependencies \
+		-DoutputDirectory="$(CURDIR)/$(CATALOG_JARS)"
+	$(PYTHON) -m pytest $(ARGS) tests/lake/test_rest_catalog.py
 
 # Parts that `make --jobs=2` runs side by side; the last one needs no .venv.
 .PHONY: check check-style check-types check-imports check-documents

@@ -26,6 +26,8 @@ from tests.lake.topic_tables import (
     local_place,
     offsets,
     read,
+    state_of,
+    take_back,
 )
 
 NOW = 2_000_000_000 * SECOND
@@ -80,6 +82,31 @@ class Meddling:
         return self._commit(*values, **named)
 
 
+@pytest.mark.parametrize("format_", ["iceberg", "delta"])
+def test_a_table_that_is_taken_back_right_before_a_commit_does_not_get_it(format_: str, tmp_path: Path) -> None:
+    runner = Runner.at(local_place(format_, tmp_path / "table"))
+    runner.append(0, 5)
+    back = state_of(runner)
+    runner.append(5, 5)
+    commit = runner.prepared(10, 5)
+    Meddling(runner, Once("rollback"), {"rollback": lambda: take_back(runner, back)})
+    with pytest.raises(PositionMoved):
+        runner.table.commit(commit)
+    assert runner.next_offset() == 5
+    assert offsets(runner) == list(range(5))
+
+
+class Once(random.Random):
+    """Dice that fall on one side the first time."""
+
+    def __init__(self, first: str) -> None:
+        super().__init__(0)
+        self._rest = [first]
+
+    def choice(self, values: Any) -> Any:
+        return self._rest.pop() if self._rest else "nothing"
+
+
 def _committing(runner: Runner) -> tuple[Any, str]:
     if isinstance(runner.table, IcebergTable):
         return runner.table._catalog, "commit_table"
@@ -116,7 +143,7 @@ def test_every_row_is_there_once_whatever_a_commit_meets(format_: str, tmp_path:
         "rival": take_the_same_rows,
         "other topic": append_other_topic,
     }
-    position, size = 0, 3
+    position, size, rivals = 0, 3, 0
     found_elsewhere: list[tuple[object, object]] = []
     meddling = Meddling(runner, dice, deeds)
     for _ in range(ROUNDS):
@@ -127,11 +154,14 @@ def test_every_row_is_there_once_whatever_a_commit_meets(format_: str, tmp_path:
             except LayoutMoved:
                 continue
             except PositionMoved as moved:
+                # Not our own commit, whose answer was lost: that one is recognised.
                 found_elsewhere.append((moved.found, at(position + size)))
+                rivals += meddling.done[-1] == "rival"
         position += size
         assert runner.next_offset() == position, meddling.done
     assert not meddling.failures
     assert all(found == expected for found, expected in found_elsewhere), "only the rival is further"
+    assert len(found_elsewhere) == rivals, meddling.done
     others = rival.next_offset(OTHER_TOPIC) or 0
     found = read(rival)
     own = [

@@ -44,6 +44,8 @@ from tests.lake.topic_tables import (
     offsets_by_duckdb,
     read,
     rows,
+    state_of,
+    take_back,
 )
 
 FORMATS = ("iceberg", "delta")
@@ -193,10 +195,10 @@ def test_a_column_that_somebody_adds_in_between_has_the_files_written_again(star
 def test_a_table_that_was_taken_back_goes_on_from_there(start: Start) -> None:
     runner = start()
     runner.append(0, 10)
-    back = _state(runner)
+    back = state_of(runner)
     runner.append(10, 5)
     commit = runner.prepared(15, 5)
-    _take_back(runner, back)
+    take_back(runner, back)
     foreign_append(runner, 100, 3)
     with pytest.raises(PositionMoved):
         runner.table.commit(commit)
@@ -205,21 +207,6 @@ def test_a_table_that_was_taken_back_goes_on_from_there(start: Start) -> None:
     assert runner.append(10, 20)
     assert start().table.standing(TOPIC) == Standing(at(30))
     assert offsets(runner) == [*range(30), 100, 101, 102]
-
-
-def _state(runner: Runner) -> int:
-    if isinstance(runner.table, IcebergTable):
-        snapshot = catalog_of(runner).load_table(NAME).current_snapshot()
-        assert snapshot is not None
-        return snapshot.snapshot_id
-    return delta_of(runner).version()
-
-
-def _take_back(runner: Runner, state: int) -> None:
-    if isinstance(runner.table, IcebergTable):
-        catalog_of(runner).load_table(NAME).manage_snapshots().rollback_to_snapshot(state).commit()
-    else:
-        delta_of(runner).restore(state)
 
 
 # --- columns ------------------------------------------------------------------------------------------

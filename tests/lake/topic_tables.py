@@ -218,3 +218,18 @@ def foreign_append(runner: Runner, first: int, count: int, topic_partition: int 
         from deltalake import write_deltalake  # noqa: PLC0415
 
         write_deltalake(delta_of(runner), table, mode="append", schema_mode="merge")
+
+
+def state_of(runner: Runner) -> int:
+    if isinstance(runner.table, IcebergTable):
+        snapshot = catalog_of(runner).load_table(NAME).current_snapshot()
+        assert snapshot is not None
+        return snapshot.snapshot_id
+    return delta_of(runner).version()
+
+
+def take_back(runner: Runner, state: int) -> None:
+    if isinstance(runner.table, IcebergTable):
+        catalog_of(runner).load_table(NAME).manage_snapshots().rollback_to_snapshot(state).commit()
+    else:
+        delta_of(runner).restore(state)
