@@ -125,6 +125,7 @@ WITH = {
     "source.quarantine_path": (
         '[source]\nstream = "s"\ntopic = "t"\ndecode = "text"\non_bad_row = "quarantine"\nquarantine_path = "{}"\n'
     ),
+    "tables.NAME.path": '[transform]\nsql = "SELECT * FROM source"\n[tables.known]\npath = "{}"\nformat = "parquet"\n',
     "sink.path": '[sink]\ntype = "parquet"\npath = "{}"\n',
 }
 
@@ -149,7 +150,7 @@ def test_every_path_takes_an_address_as_one_or_refuses_it(key: str, place: str) 
             definition_with(key, "file:///x")
     else:
         found = definition_with(key, place)
-        assert place in (found.checkpoint, str(found.source))
+        assert place in (found.checkpoint, str(found.source), *(table.path for table in found.tables.values()))
 
 
 def test_every_key_that_names_a_place_is_known_to_be_one() -> None:

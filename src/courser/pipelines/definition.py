@@ -326,7 +326,12 @@ class Transform:
 
 
 TABLE_NAME = _matching("name", "letters, digits and underscores, beginning with a letter", r"[A-Za-z][A-Za-z0-9_]*")
-TABLE_PATH = Key("tables.NAME.path", _optional(kinds.TEXT), None, "the folder or file of a table that `sql` can name")
+TABLE_PATH = Key(
+    "tables.NAME.path",
+    _PATH_OR_ADDRESS,
+    None,
+    "the folder or file of a table that `sql` can name, also at an address that Spark can read",
+)
 TABLE_FORMAT = Key(
     "tables.NAME.format", _optional(kinds.choice("parquet", "json", "csv")), None, "its format; csv with a header line"
 )

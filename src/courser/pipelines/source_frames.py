@@ -9,9 +9,7 @@ from courser.client.contexts import resolve_target
 from courser.client.targets import Target
 from courser.errors import TargetRefused
 from courser.pipelines.definition import Definition, FileSource, ServerAccess, Start, TopicSource
-from courser.spark.addresses import is_address
-from courser.spark.connect import runs_remotely
-from courser.spark.connectors import file_system
+from courser.spark.connectors import check_readable
 from courser.spark.option_kinds import topic_text
 
 if TYPE_CHECKING:
@@ -108,9 +106,7 @@ def _text(value: int | None) -> str | None:
 
 
 def _read_files(spark: "SparkSession", source: FileSource) -> "DataFrame":
-    if is_address(source.path) and not runs_remotely(spark):
-        # Spark would name a class of Java that is missing.
-        file_system(spark, source.path)
+    check_readable(spark, source.path)
     reader = spark.readStream.format(source.format)
     if source.schema is not None:
         reader = reader.schema(source.schema)

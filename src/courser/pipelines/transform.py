@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from courser.errors import ClientFailure
 from courser.pipelines.definition import VIEW, Definition, LookupTable, SinkDefinition
+from courser.spark.connectors import check_readable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +36,7 @@ def apply_transform(spark: "SparkSession", rows: "DataFrame", definition: Defini
 
 
 def _read_lookup(spark: "SparkSession", table: LookupTable) -> "DataFrame":
+    check_readable(spark, table.path)
     reader = spark.read.format(table.format)
     if table.schema is not None:
         reader = reader.schema(table.schema)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from courser.errors import ClientFailure
-from courser.spark.addresses import scheme_of
+from courser.spark.addresses import is_address, scheme_of
+from courser.spark.connect import runs_remotely
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,6 +77,12 @@ def file_system(session: "SparkSession", address: str) -> Any:
             hadoop = jvm.org.apache.hadoop.util.VersionInfo.getVersion()
             raise FileSystemMissing(scheme_of(address), hadoop) from error
         raise
+
+
+def check_readable(session: "SparkSession", place: str) -> None:
+    """Raises ``FileSystemMissing`` for an address that Spark does not know: it would name a class of Java itself."""
+    if is_address(place) and not runs_remotely(session):
+        file_system(session, place)
 
 
 def _is_missing(error: Exception) -> bool:
