@@ -2,14 +2,25 @@
 
 import asyncio
 import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.archive.brokers import archiver_of, partition_of, running, settings_of
+from tests.docs.blocks import blocks_of
 from tests.servers import RunningServer
 from tests.spark.test_write import everything
 from tests.spark.topics import STREAM, client_of, make_topic, numbered, options_of, send
-from tests.spark_fixtures import Cluster
+from tests.spark_fixtures import PATIENCE, Cluster
+
+BIN = Path(sys.executable).parent
+PYTHON_NAME = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def test_a_topic_is_read_and_written_by_executors_of_both_workers_one_of_which_is_killed(
@@ -140,3 +151,122 @@ read = archived.mapInArrow(lambda batches: die_once(batches, jobs["second_marker
 found["archived"] = sorted([row.partition, row.offset] for row in read)
 print(json.dumps(found))
 """
+
+
+# --- what the guide says ------------------------------------------------------------------------------
+
+GUIDE = "docs/spark/cluster.md"
+MASTER = "spark://10.0.0.1:7077"
+"""The master of the guide."""
+IMPORTS = """
+import json, sys
+from pyspark.sql import SparkSession
+from courser.spark.session import spark_session
+"""
+COUNT = """
+rows = spark.read.format("courser").options(**json.loads(sys.argv[1])).load()
+assert rows.select("payload").count() == 500
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def unpacked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with Courser under a path that only workers know."""
+    place = tmp_path_factory.mktemp("opt") / "courser"
+    place.mkdir()
+    subprocess.run(["tar", "-xzf", cluster.pack, "-C", place], check=True)
+    return place
+
+
+def blocks(kind: str) -> list[str]:
+    return [block.text for block in blocks_of(GUIDE) if block.kind == kind]
+
+
+def type_in(cluster: Cluster, directory: Path, *command: str, code: str = "") -> str:
+    """Run what a user types, in a folder of its own. Returns the output, and what it says on stderr."""
+    (directory / "courser.tar.gz").symlink_to(cluster.pack)
+    environment = cluster.environment | {"HOME": str(directory), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    environment |= {"PYSPARK_PYTHON": sys.executable} if "SparkSession.builder" in code else {}
+    done = subprocess.run(
+        [*command, code] if code else command,
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return f"{done.returncode}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(3))
+def test_each_session_of_the_guide_reads_on_workers_with_nothing_installed(
+    cluster: Cluster, server: RunningServer, tmp_path: Path, unpacked: Path, number: int
+) -> None:
+    topic = f"guide-{number}"
+    with client_of(server) as client:
+        make_topic(client, topic)
+        send(client, topic, 0, numbered(500))
+    sessions = [text for text in blocks("py") if MASTER in text and "executor.memory" not in text]
+    text = sessions[number].replace(MASTER, cluster.master).replace("/opt/courser", str(unpacked))
+    imports = (
+        "import json, sys\nfrom pyspark.sql import SparkSession\nfrom courser.spark.session import spark_session\n"
+    )
+    options = json.dumps(options_of(server, topic))
+    program = f"{imports}sys.argv[1:] = [{options!r}]\n{text}{COUNT}"
+    said = type_in(cluster, tmp_path, sys.executable, "-c", code=program)
+    assert said.startswith("0\n"), said
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_guide_pack_and_export(cluster: Cluster, server: RunningServer, tmp_path: Path) -> None:
+    with client_of(server) as client:
+        make_topic(client, "orders")
+        send(client, "orders", 0, numbered(500))
+    text = next(text for text in blocks("sh") if "spark pack" in text)
+    # A file of its own: the shared one is a link to the archive of all tests.
+    text = text.replace(MASTER, cluster.master).replace("courser.tar.gz", "mine.tar.gz")
+    target = options_of(server, "orders")["url"]
+    said = type_in(cluster, tmp_path, "sh", "-ec", code=f"export COURSER_URL={target}\n{text}")
+    assert said.startswith("0\n"), said
+    assert "for workers with glibc 2." in said
+    assert "exported 500 messages" in said
+
+
+# --- what is wrong on a worker ------------------------------------------------------------------------
+
+READ = """
+import json
+from courser.spark.failures import one_line
+try:
+    spark.read.format("courser").options(**json.loads(sys.argv[1])).load().collect()
+except Exception as error:
+    print(one_line(error))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("removed", "says"),
+    [
+        ("bin", "the worker 127.0.0.1 cannot run {python}: No such file or directory; give the workers"),
+        ("courser", "has no courser; give the workers"),
+        ("pyarrow", "has no pyarrow; give the workers"),
+    ],
+)
+def test_what_a_worker_lacks_is_said_with_the_machine_and_the_python(
+    cluster: Cluster, server: RunningServer, tmp_path: Path, unpacked: Path, removed: str, says: str
+) -> None:
+    with client_of(server) as client:
+        make_topic(client, f"lacks-{removed}")
+        send(client, f"lacks-{removed}", 0, numbered(10))
+    place = tmp_path / "broken"
+    subprocess.run(["cp", "-al", unpacked, place], check=True)
+    (gone,) = [path for path in place.rglob(removed) if path.parent in (place, *place.rglob("site-packages"))]
+    shutil.rmtree(gone)
+    python = place / "bin" / "python"
+    line = cluster.run(READ, json.dumps(options_of(server, f"lacks-{removed}")), python=python)
+    assert says.format(python=python) in line
+    assert removed == "bin" or f"{socket.gethostname()}, {python}" in line.replace(PYTHON_NAME, "python")
