@@ -123,8 +123,8 @@ def spark_session(
     if running is None:
         java = prepare_environment(os.environ, master, chosen.get(_PYTHON))
         _use_archive(chosen, java)
-    if not is_local(master):
-        chosen.setdefault(SQL_PYTHON, os.environ["PYSPARK_PYTHON"])
+        if not is_local(master):
+            chosen.setdefault(SQL_PYTHON, os.environ["PYSPARK_PYTHON"])
     configuration = SparkConf().setAll(list(chosen.items()))
     if running is None and SparkContext._gateway is None:
         SparkContext._ensure_initialized(gateway=_launch(configuration, log or default_log(os.environ)))
