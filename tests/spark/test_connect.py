@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from courser.spark.packing import make_pack
 from tests.pipelines.remote import output_of, start
 from tests.pipelines.scenes import STREAM, Scene, orders_source
 from tests.servers import RunningServer, free_port
@@ -181,36 +180,3 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
     with pytest.raises(RefusedBySparkServer, match="is not the address of a Spark server; write sc://host:port"):
         remote_session(url, {})
-
-
-PACKED = """
-import json, sys
-from courser.spark.session import spark_session
-
-url, pack, source = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-spark = spark_session("packed", url, pack=pack)
-
-def python(batches):
-    import sys
-    import pyarrow
-    for batch in batches:
-        yield pyarrow.RecordBatch.from_pydict({"python": [sys.executable], "rows": [batch.num_rows]})
-
-rows = spark.read.format("courser").options(**source).load().mapInArrow(python, "python string, rows int").collect()
-spark.stop()
-print(json.dumps([sorted({row.python for row in rows}), sum(row.rows for row in rows)]))
-"""
-
-
-@pytest.mark.slow
-def test_tasks_of_a_spark_server_run_the_python_of_an_archive(
-    spark_server: SparkServer, server: RunningServer, tmp_path: Path
-) -> None:
-    with client_of(server) as client:
-        make_topic(client, "packed")
-        send(client, "packed", 0, numbered(500))
-    pack = make_pack(tmp_path / "courser.tar.gz").path
-    said = run(PACKED, spark_server.url, str(pack), json.dumps(options_of(server, "packed")))
-    (python,), count = json.loads(said.splitlines()[-1])
-    assert "/environment/bin/python" in python
-    assert count == 500

@@ -78,6 +78,9 @@ LOST = (
 )
 NO_PYTHON = f"""{LOST}java.io.IOException: Cannot run program "/opt/x/bin/python": error=2, No such file or directory
 \tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)"""
+NO_PYARROW = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+ModuleNotFoundError: No module named 'pyarrow'"""
 OTHER_PYTHON = f"""{LOST}org.apache.spark.api.python.PythonException: Traceback (most recent call last):
 pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: \
 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions."""
@@ -87,6 +90,7 @@ pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Py
     ("text", "says"),
     [
         (NO_PYTHON, "the worker 10.0.0.2 cannot run /opt/x/bin/python: No such file or directory; "),
+        (NO_PYARROW, "the Python of a worker has no pyarrow; "),
         (OTHER_PYTHON, "the worker 10.0.0.2 runs Python 3.12, but the driver runs Python 3.11, "),
     ],
 )

@@ -26,6 +26,7 @@ _NO_PYTHON = re.compile(r'Cannot run program "(?P<python>[^"]+)"[^\n]*?: (?:erro
 _OTHER_PYTHON = re.compile(
     r"Python in worker has different version: (?P<worker>\S+) than that in driver: (?P<driver>\S+),"
 )
+_NO_PYARROW = "ModuleNotFoundError: No module named 'pyarrow'"
 _PYTHON_REMEDY = (
     "give the workers an archive of courser spark pack (--pack FILE), or set spark.pyspark.python to the path of a "
     "Python there that has Courser"
@@ -79,16 +80,20 @@ def _text(error: BaseException) -> str:
 
 
 def _about_python(text: str) -> str | None:
-    """What is wrong with the Python of a worker, if Spark could not start it or refused it."""
+    """What is wrong with the Python of a worker, if Spark could not start it, refused it, or failed in it first."""
     where = _WORKER.search(text)
-    place = f"the worker {where['host']}" if where else "this machine"
+    worker = f"the worker {where['host']}" if where else "a worker"
     if found := _NO_PYTHON.search(text):
+        # Outside of tasks, Spark runs Python on the driver's machine.
+        place = worker if where else "this machine"
         return f"{place} cannot run {found['python']}: {found['reason'].strip()}; {_PYTHON_REMEDY}"
     if found := _OTHER_PYTHON.search(text):
         return (
-            f"{place} runs Python {found['worker']}, but the driver runs Python {found['driver']}, and Spark needs the "
-            f"same minor version on both; {_PYTHON_REMEDY}"
+            f"{worker} runs Python {found['worker']}, but the driver runs Python {found['driver']}, and Spark needs "
+            f"the same minor version on both; {_PYTHON_REMEDY}"
         )
+    if _NO_PYARROW in text:
+        return f"the Python of {worker} has no pyarrow; {_PYTHON_REMEDY}"
     return None
 
 
