@@ -199,11 +199,19 @@ class Supervisor:
             self._await_beginning(queries)
         self._note(state="running")
         try:
-            return self._watch(queries)
-        finally:
-            for query in queries:
-                query.stop()
-            self._look(queries)
+            finished = self._watch(queries)
+        except BaseException:
+            # If a Spark server is gone, this fails too, and must not hide what went wrong first.
+            with suppress(Exception):
+                self._end(queries)
+            raise
+        self._end(queries)
+        return finished
+
+    def _end(self, queries: "list[StreamingQuery]") -> None:
+        for query in queries:
+            query.stop()
+        self._look(queries)
 
     def _await_beginning(self, queries: "list[StreamingQuery]") -> None:
         """Wait until Spark has initialized its sources, or a query has ended, but no longer than ``BEGIN_PATIENCE``."""
