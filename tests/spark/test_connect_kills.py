@@ -33,20 +33,21 @@ def spark_server(tmp_path: Path) -> Iterator[SparkServer]:
         yield running
 
 
-def define(scene: Scene) -> list[str]:
+def define(scene: Scene, topic: str) -> list[str]:
     """One pipeline into a lake, one into a topic, many small batches each."""
-    scene.make_topic("orders")
-    scene.make_topic("copy", 1)
-    scene.send_orders("orders", range(800))
-    raw = f'[source]\nstream = "{STREAM}"\ntopic = "orders"\n{LIMIT}\n'
-    scene.define("lake", f'{orders_source("orders", LIMIT)}[sink]\ntype = "parquet"\npath = "lake"\n')
-    scene.define("copy", f'{raw}[sink]\ntype = "topic"\nstream = "{STREAM}"\ntopic = "copy"\n')
+    copy = f"{topic}-copy"
+    scene.make_topic(topic)
+    scene.make_topic(copy, 1)
+    scene.send_orders(topic, range(800))
+    raw = f'[source]\nstream = "{STREAM}"\ntopic = "{topic}"\n{LIMIT}\n'
+    scene.define("lake", f'{orders_source(topic, LIMIT)}[sink]\ntype = "parquet"\npath = "lake"\n')
+    scene.define("copy", f'{raw}[sink]\ntype = "topic"\nstream = "{STREAM}"\ntopic = "{copy}"\n')
     return ["lake.toml", "copy.toml"]
 
 
-def check(scene: Scene) -> None:
+def check(scene: Scene, topic: str) -> None:
     assert scene.count("lake", "id") == Counter(range(800))
-    assert Counter(scene.payloads("copy", 1)) == Counter(map(order, range(800)))
+    assert Counter(scene.payloads(f"{topic}-copy", 1)) == Counter(map(order, range(800)))
 
 
 def wait_until(scene: Scene, runner: "subprocess.Popen[str]", moment: Callable[[], bool]) -> None:
@@ -57,7 +58,7 @@ def wait_until(scene: Scene, runner: "subprocess.Popen[str]", moment: Callable[[
 
 
 def test_the_spark_server_is_killed_in_the_middle_and_comes_back(scene: Scene, spark_server: SparkServer) -> None:
-    files = define(scene)
+    files = define(scene, "server")
     runner = start(scene, spark_server.url, *files)
     try:
         wait_until(scene, runner, lambda: len(batches(scene, "lake", "commits")) >= 2)
@@ -67,11 +68,11 @@ def test_the_spark_server_is_killed_in_the_middle_and_comes_back(scene: Scene, s
     finally:
         runner.kill()
     assert '"restarting"' in output_of(scene)
-    check(scene)
+    check(scene, "server")
 
 
 def test_the_command_is_killed_and_the_next_run_takes_its_queries_over(scene: Scene, spark_server: SparkServer) -> None:
-    files = define(scene)
+    files = define(scene, "command")
     runner = start(scene, spark_server.url, *files, "--continuous")
     try:
         wait_until(scene, runner, lambda: len(batches(scene, "lake", "commits")) >= 2)
@@ -84,7 +85,7 @@ def test_the_command_is_killed_and_the_next_run_takes_its_queries_over(scene: Sc
         assert second.wait(PATIENCE) == 0, output_of(scene)
     finally:
         second.kill()
-    check(scene)
+    check(scene, "command")
 
 
 def test_pyspark_client_suffices_for_pipelines(scene: Scene, spark_server: SparkServer, tmp_path: Path) -> None:
@@ -97,9 +98,9 @@ def test_pyspark_client_suffices_for_pipelines(scene: Scene, spark_server: Spark
     subprocess.run([*pip, *wanted], check=True, timeout=PATIENCE)
     assert not list(place.glob("lib/python*/site-packages/pyspark/jars"))
     courser = place / "bin" / "courser"
-    runner = start(scene, spark_server.url, *define(scene), program=courser)
+    runner = start(scene, spark_server.url, *define(scene, "client"), program=courser)
     assert runner.wait(PATIENCE) == 0, output_of(scene)
-    check(scene)
+    check(scene, "client")
     refused = subprocess.run(
         [courser, "pipeline", "run", "lake.toml"], cwd=scene.folder, capture_output=True, text=True, check=False
     )
