@@ -29,6 +29,7 @@ from benchmarks import (
     serving,
     spark,
     spark_archive,
+    spark_releases,
     starting,
     sustained,
     tails,
@@ -91,6 +92,9 @@ def main(arguments: Sequence[str] | None = None, *, quick: Scale = QUICK) -> Non
         begin = time.perf_counter()
         found[case.name] = list(case.run(bench))
         print(f"\n## {case.name}: {case.text} ({time.perf_counter() - begin:.0f} s)\n\n{table(found[case.name])}")
+    if options.beside_spark and (own := found.get("spark")):
+        found["spark-releases"] = list(spark_releases.rows_beside(options.beside_spark, bench, own))
+        print(f"\n## spark-releases: the case spark on another release\n\n{table(found['spark-releases'])}")
     _print_misses(found)
     if options.json:
         options.json.write_text(as_json(facts, found) + "\n")
@@ -116,6 +120,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     names = [case.name for case in CASES]
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help="one case; may be given again")
+    parser.add_argument(
+        "--beside-spark",
+        type=Path,
+        metavar="PYTHON",
+        help="run the case spark with this interpreter, too, whose pyspark is another release, and compare",
+    )
     parser.add_argument("--quick", action="store_true", help="less of everything")
     parser.add_argument("--rounds", type=_rounds, help="how often bare and engine take turns")
     parser.add_argument("--directory", type=Path, help="where to write, on the disk to be measured")

@@ -3,10 +3,12 @@
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks import spark_releases
 from benchmarks.__main__ import CASES, main
 from benchmarks.harness import TINY, Bench, Bound, Case, Row, Target, Weight, percentile
 from benchmarks.report import HEADINGS, cells, format_number, table
@@ -82,6 +84,21 @@ def test_a_row_is_judged_by_the_median_of_its_rounds(target: Target, verdict: st
 
 def test_the_table_shows_the_spread() -> None:
     assert "0.70 (0.60..0.80)" in table([ROW])
+
+
+def test_another_release_of_spark_is_shown_beside_this_one(tmp_path: Path) -> None:
+    other = tmp_path / "python"
+    reads_there = {"measure": "reads", "engine": [90, 70], "bare": [50, 50]}
+    found = {"release": "4.1", "rows": [reads_there, {"measure": "starts", "engine": [3], "bare": []}]}
+    other.write_text(f"#!/bin/sh\necho '{json.dumps(found)}' > \"$4\"\n")
+    other.chmod(0o755)
+    reads = Row(measure="reads", unit="MB/s", engine=[100, 100], bare=[100, 100], bare_name="Parquet")
+    own = [reads, replace(reads, bare_name="ready batches"), Row(measure="starts", unit="s", engine=[2])]
+    rows = list(spark_releases.rows_beside(other, Bench(tmp_path, TINY), own))
+    assert [(row.measure, row.ratios, row.verdict, row.note) for row in rows] == [
+        ("reads, Spark 4.1", [0.9, 0.7], "MISSED", "without Courser 0.50"),
+        ("starts, Spark 4.1", [1.5], "MISSED", ""),
+    ]
 
 
 def test_percentiles_are_values_that_occurred() -> None:

@@ -66,9 +66,9 @@ class BrokenFile:
     def start_writeback(self, position: int, size: int) -> None:
         self._file.start_writeback(position, size)
 
-    def discard_cache(self) -> None:
+    def discard_cache(self, size: int = 0) -> None:
         if self._fault is not Fault.IGNORED_SYNC_ERRORS:
-            self._file.discard_cache()
+            self._file.discard_cache(size)
 
     def size(self) -> int:
         return self._file.size()

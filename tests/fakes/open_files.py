@@ -118,7 +118,7 @@ class FakeFile(SharedFile):
             raise ValueError(f"no range of a file: {position}, {size}")
         self._perform("start_writeback", lambda: None, mutates=False)
 
-    def discard_cache(self) -> None:
+    def discard_cache(self, size: int = 0) -> None:
         """Reads show what a failed sync left on the disk, no longer what the process wrote."""
         self._perform("discard_cache", self._node.discard_clean, mutates=False)
 

@@ -1,6 +1,7 @@
 """What takes long for large or many staged messages is done by the pool, and requests that overlap meanwhile agree."""
 
 import asyncio
+import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from courser.storage.files import FileSystem
 from courser.storage.settings import EngineLimits
 from courser.storage.staged_file import StagedFileWriter
 from tests.broker.open_partitions import until
+from tests.fakes.files import FaultPlan
 from tests.staging.lives import SINK, Life
 
 SMALL, LARGE = "small", "large " * 1000
@@ -212,3 +214,18 @@ async def test_a_new_part_does_not_look_at_all_others(seed: int, monkeypatch: py
     assert sink == await life.server.ask(c.GetSink(SINK))
     await life.server.ask(c.DiscardStaged(SINK, 0, forget=False))
     assert life.server.broker.staging.part_count == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_memory_of_a_large_part_is_given_back_while_it_is_published(seed: int, fails: bool) -> None:
+    life = await begun(seed)
+    for number in range(9):
+        await life.server.ask(chunk(number, str(number) * 1024 * 1024))
+    await life.server.ask(c.FinishStage(NAME, 9))
+    if fails:
+        life.server.disk.plan = FaultPlan().fail("discard_cache", errno.EIO, onwards=True)
+    before = life.server.disk.calls["discard_cache"]
+    published = await life.publish({0: 1})
+    await life.server.broker.publishing.idle()
+    # Once for 8 MiB. The rest is not worth a call: the file is removed at once.
+    assert (published.message_count, life.server.disk.calls["discard_cache"] - before) == (9, 1)

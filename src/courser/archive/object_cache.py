@@ -275,7 +275,7 @@ class ObjectFile:
             if file is not None:
                 file.close()
 
-    def discard_cache(self) -> None:
+    def discard_cache(self, size: int = 0) -> None:  # noqa: ARG002 -- blocks are kept for objects as a whole
         """Read it from the store again."""
         self._cache.discard(self._found.key)
         if self._file is not None:

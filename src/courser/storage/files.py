@@ -91,8 +91,8 @@ class File(Protocol):
     def start_writeback(self, position: int, size: int) -> None:
         """Ask the kernel to begin writing this range, without waiting. A hint: promises nothing."""
 
-    def discard_cache(self) -> None:
-        """Forget clean pages, so that the next read comes from the disk itself.
+    def discard_cache(self, size: int = 0) -> None:
+        """Forget clean pages, of the whole file or its first bytes, so that the next read comes from the disk itself.
 
         After a failed sync the kernel holds data in memory that it no longer means to write.
         """

@@ -149,8 +149,8 @@ class LocalFile(SharedFile):
             # The result is of no interest: this call leaves a write-back error in place for the next sync to report.
             self._calls.writeback(self._descriptor, position, size, _SYNC_FILE_RANGE_WRITE)
 
-    def discard_cache(self) -> None:
-        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    def discard_cache(self, size: int = 0) -> None:
+        os.posix_fadvise(self._descriptor, 0, size, os.POSIX_FADV_DONTNEED)
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size

@@ -319,6 +319,9 @@ def _load(
         reader.read(record, memory)
         loaded.append((record, sequence, reader.batch(record, memory, keys)))
         size += record.size
-        if size >= _READ_SIZE or len(loaded) >= _READ_COUNT_MAX:
+        if size >= _READ_SIZE:
+            reader.forget(record)
+            break
+        if len(loaded) >= _READ_COUNT_MAX:
             break
     return loaded
