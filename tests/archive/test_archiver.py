@@ -23,6 +23,7 @@ from courser.model import metric_table as m
 from courser.model.buffers import Buffer
 from courser.storage.files import FileSystem
 from courser.testing.broker import TestBroker
+from courser.testing.object_store import StoreFault
 from tests.archive.brokers import (
     HOUR,
     archiver_of,
@@ -35,7 +36,7 @@ from tests.archive.brokers import (
     texts,
 )
 from tests.fakes.clocks import ManualClock
-from tests.fakes.object_store import FakeStore, StoreFault
+from tests.fakes.object_store import FakeStore
 
 PATIENCE = 30.0
 

@@ -18,6 +18,7 @@ from courser.client.messages import PollingStrategy, SendMessage
 from courser.storage.local_files import LocalFileSystem
 from courser.storage.paths import log_path
 from courser.testing.broker import TestBroker
+from courser.testing.object_store import WRITE_TIME
 from tests.archive.brokers import HOUR, archiver_of, fake_store, partition_of, running, settings_of
 from tests.archive.test_restore import restore
 from tests.archive.writing import (
@@ -323,7 +324,7 @@ def test_a_kill_at_any_write_leaves_one_of_both_versions(is_killed_before: bool)
 @pytest.mark.parametrize("seed", range(30))
 def test_faults_at_random_never_mix_two_versions(seed: int) -> None:
     """Replies are lost, requests arrive late and lists are late while a segment is archived, condensed, archived."""
-    store, file_system = FakeStore(random.Random(seed), fault_rate=0.3, list_delay=seed % 5), disk(seed)
+    store, file_system = FakeStore(random.Random(seed), fault_rate=0.3, list_delay=seed % 5 * WRITE_TIME), disk(seed)
     plant_segment(file_system, 0, 10)
     process = Process(store, file_system, seed)
     step = captured((0, 10))

@@ -10,6 +10,7 @@ from courser.client.client import Client
 from courser.client.messages import PollingStrategy, SendMessage
 from courser.errors import CourserError
 from courser.testing.broker import TestBroker
+from courser.testing.object_store import WRITE_TIME
 from tests.archive.brokers import HOUR, archiver_of, partition_of, running, settings_of
 from tests.archive.test_restore import restore
 from tests.fakes.clocks import ManualClock
@@ -58,7 +59,7 @@ def check(found: dict[int, bytes], sent: list[bytes]) -> None:
 @pytest.mark.parametrize("seed", range(6))
 async def test_the_newest_message_of_every_key_stays_whatever_the_store_does(seed: int, tmp_path: Path) -> None:
     dice, clock = random.Random(seed), ManualClock()
-    store = FakeStore(random.Random(seed), list_delay=seed % 4)
+    store = FakeStore(random.Random(seed), list_delay=seed % 4 * WRITE_TIME)
     settings = replace(settings_of(), tombstone_delay=HOUR, condensing_percent=1)
     sent: list[bytes] = []
     for session in range(2):

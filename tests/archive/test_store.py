@@ -11,9 +11,10 @@ from courser.archive.disk_store import DiskStore
 from courser.archive.errors import ArchiveFailure, ObjectMissing, StoreRefused
 from courser.archive.store import Creation, create, probe
 from courser.storage.local_files import LocalFileSystem
+from courser.testing.object_store import StoreFault
 from tests.fakes.faults import FaultPlan, SimulatedCrash
 from tests.fakes.files import FakeFileSystem
-from tests.fakes.object_store import FakeStore, StoreFault
+from tests.fakes.object_store import FakeStore
 
 NONCE = bytes(range(16))
 

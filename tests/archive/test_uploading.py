@@ -10,8 +10,9 @@ import xxhash
 from courser.archive.errors import ArchiveFailure, ArchiveInterrupted
 from courser.archive.pacing import Pace, Times, WorkClock
 from courser.archive.transfers import Range, is_stored, upload
+from courser.testing.object_store import StoreFault
 from tests.fakes.files import FakeFileSystem
-from tests.fakes.object_store import FakeStore, StoreFault
+from tests.fakes.object_store import FakeStore
 
 DATA = random.Random(1).randbytes(2500)
 

@@ -17,6 +17,7 @@ from courser.archive.objects import Manifest, Piece, RelativeKey, decode_body, e
 from courser.archive.reader import ArchiveReader
 from courser.storage.ledger import SegmentFacts
 from courser.storage.paths import LOG_SUFFIX, log_path
+from courser.testing.object_store import WRITE_TIME, StoreFault
 from tests.archive.writing import (
     CLUSTER,
     DATA,
@@ -34,7 +35,7 @@ from tests.archive.writing import (
     plant_condensed,
     plant_segment,
 )
-from tests.fakes.object_store import FakeStore, StoreFault, StoreKilled
+from tests.fakes.object_store import FakeStore, StoreKilled
 
 BOUNDS = (0, 10, 25, 40)
 
@@ -169,7 +170,7 @@ def test_a_kill_at_any_write_uploads_nothing_twice_and_forgets_nothing(is_killed
 
 @pytest.mark.parametrize("seed", range(30))
 def test_faults_at_random_lose_nothing(seed: int) -> None:
-    store, file_system = FakeStore(random.Random(seed), fault_rate=0.3, list_delay=seed % 5), disk(seed)
+    store, file_system = FakeStore(random.Random(seed), fault_rate=0.3, list_delay=seed % 5 * WRITE_TIME), disk(seed)
     plant_segment(file_system, 0, 10)
     plant_segment(file_system, 10, 25)
     process = Process(store, file_system, seed)
