@@ -31,7 +31,7 @@ def read(cli: Cli, topic: str) -> list[str]:
 
 def test_a_group_continues_where_it_was_reset_to(topic: str, cli: Cli) -> None:
     def reset(where: str) -> str:
-        result = cli("group", "reset", topic, "readers", "--to", where)
+        result = cli("group", "reset", topic, "readers", "--to", where, "--yes")
         assert (result.code, result.out) == (0, ""), result.err
         return result.err
 
@@ -47,7 +47,7 @@ def test_a_group_continues_where_it_was_reset_to(topic: str, cli: Cli) -> None:
 
 
 def test_one_partition(topic: str, cli: Cli) -> None:
-    assert cli("group", "reset", topic, "readers", "--to", "4", "--partition", 1).code == 0
+    assert cli("group", "reset", topic, "readers", "--to", "4", "--partition", 1, "--yes").code == 0
     assert read(cli, topic) == ["14"]
 
 
@@ -72,7 +72,7 @@ def test_a_dry_run_shows_what_would_be_read_again(topic: str, cli: Cli) -> None:
 
 def test_a_group_with_members_is_left_alone_unless_forced(topic: str, cli: Cli, server: RunningServer) -> None:
     def reset(*options: str) -> tuple[int, str]:
-        result = cli("group", "reset", topic, "readers", "--to", "3", *options)
+        result = cli("group", "reset", topic, "readers", "--to", "3", *options, "--yes")
         return result.code, result.err
 
     async def reset_while_joined() -> None:
@@ -90,6 +90,12 @@ def test_a_group_with_members_is_left_alone_unless_forced(topic: str, cli: Cli, 
 
     asyncio.run(reset_while_joined())
     assert read(cli, topic) == ["03", "04", "13", "14"]
+
+
+def test_it_asks_first(topic: str, cli: Cli) -> None:
+    result = cli("group", "reset", topic, "readers", "--to", "earliest")
+    assert (result.code, "pass --yes" in result.err) == (2, True), result.err
+    assert read(cli, topic) == []
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def place(stream: str, cli: Cli) -> str:
     cli("send", place, *"abc")
     for group, offset in (("fast", 2), ("slow", 0)):
         cli("consumer-group", "create", place, group)
-        cli("consumer-group", "reset", place, group, "--to", str(offset + 1), "--force")
+        cli("consumer-group", "reset", place, group, "--to", str(offset + 1), "--force", "--yes")
     return place
 
 

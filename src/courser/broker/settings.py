@@ -93,7 +93,7 @@ class TopicDefaults:
         "system.partition.enforce_fsync",
         kinds.BOOL,
         bool(USUAL_TOPIC_OPTIONS.enforce_fsync),
-        "whether messages are synced: see the levels above",
+        "whether messages are synced: a power cut then loses at most what the next keys allow",
     )
     messages_required_to_save: int = setting(
         "system.partition.messages_required_to_save",

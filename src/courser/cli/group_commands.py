@@ -11,11 +11,11 @@ from courser.cli.connecting import ask_server
 from courser.cli.fields import Record, fields
 from courser.cli.lag import GROUP_LAG_FIELDS, group_lags
 from courser.cli.naming import TopicPath, Word, identifier, sought, topic_argument
-from courser.cli.options import option
+from courser.cli.options import option, yes_option
 from courser.cli.output import Section, emit_deed, emit_thing
 from courser.cli.quantity_words import START
 from courser.cli.server_options import server_command
-from courser.cli.terminal import say
+from courser.cli.terminal import confirm, say
 from courser.client.client import Client
 from courser.client.messages import PollingStrategy
 
@@ -47,8 +47,8 @@ def get_command(*, place: TopicPath, group: str, output: str) -> None:
     "reset",
     "courser group reset demo/orders billing --to earliest --dry-run",
     "courser group reset demo/orders billing --to -1h",
-    "courser group reset demo/orders billing --to 2026-01-31T12:00 --partition 0",
-    "courser group reset demo/orders billing --to 41 --force",
+    "courser group reset demo/orders billing --to 2026-01-31T12:00 --partition 0 --yes",
+    "courser group reset demo/orders billing --to 41 --force --yes",
 )
 @topic_argument(_GROUP)
 @option(
@@ -62,6 +62,7 @@ def get_command(*, place: TopicPath, group: str, output: str) -> None:
 @option("-p, --partition NUMBER", "Only this partition. Default: all.", type=click.IntRange(min=0))
 @option("--dry-run", "Only show what would be read again or skipped.", "is_dry_run")
 @option("--force", "Remove active members from the group. They have to join it again.", "is_forced")
+@yes_option
 def reset_command(
     *,
     place: TopicPath,
@@ -70,6 +71,7 @@ def reset_command(
     partition: int | None,
     is_dry_run: bool,
     is_forced: bool,
+    is_confirmed: bool,
     output: str,
 ) -> None:
     """Set where a consumer group continues to read, in all partitions at once.
@@ -78,6 +80,7 @@ def reset_command(
     """
     name = identifier(group)
     place = TopicPath(place.stream, place.topic, partition)
+    confirm(f'reset group "{group}" of "{place}"', is_confirmed=is_confirmed or is_dry_run)
     reset = ask_server(
         lambda client: client.reset_consumer_group(
             *place.names, name, to=start, partition_id=partition, dry_run=is_dry_run, force=is_forced

@@ -219,7 +219,7 @@ def check_command(*, files: tuple[Path, ...], without_spark: bool, master: str, 
     definitions = [_load(path) for path in files]
     columns: list[list[str]] = [[] for _ in definitions]
     with _borrowed_spark("check", definitions, master, is_allowed=not without_spark) as session:
-        with _explained():
+        with _explained("correct what the message names, then check again"):
             check_master(definitions, master)
             roots = [folder_at(definition.checkpoint, session) for definition in definitions]
             found = list(map(check_without_query, definitions, roots))
@@ -344,7 +344,7 @@ def _load(path: Path) -> Definition:
     except ConfigurationRefused as refusal:
         for problem in refusal.problems[:-1]:
             say(f"error: {problem}")
-        hint = f"correct the file; courser pipeline check {path} checks it again"
+        hint = f"correct {path}"
         raise Failure(refusal.problems[-1], hint, ExitCode.USAGE) from refusal
 
 
@@ -357,7 +357,7 @@ def _extras(definitions: Sequence[Definition]) -> list[str]:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explained(advice: str = "courser pipeline check FILE says whether it would run") -> Iterator[None]:
     """Turn errors before a pipeline runs into one line."""
     try:
         yield
@@ -365,7 +365,7 @@ def _explained() -> Iterator[None]:
         raise Failure("; ".join(refusal.problems), "correct the files", ExitCode.USAGE) from refusal
     except CourserError as error:
         code = _CODES.get(kind_of(error), ExitCode.FAILED)
-        hint = _HINTS.get(code, "courser pipeline check FILE says whether it would run")
+        hint = _HINTS.get(code, advice)
         raise Failure(one_line(error), hint, code) from error
 
 

@@ -176,7 +176,7 @@ function warnings(history, problems) {
   const found = problems.map((problem) => [`Not ready: ${problem}`, "Sends to what is named here are refused. Free disk space, or look into the log, and start the server again if a partition is read-only.", "bad"]);
   const left = history.timeLeft("disk_free");
   if (left !== null && left < SOON) {
-    found.push([`The disk is full in ${duration(left)} if it goes on like this`,
+    found.push([`The disk is full in ${duration(left)} if it fills at this rate`,
       "Lower the expiry or the size limit of the largest topics (Streams and topics, by size), switch on the archive, or add space.", left < DAY ? "bad" : ""]);
   }
   const lag = history.of("lag_messages");

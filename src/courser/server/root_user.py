@@ -48,9 +48,17 @@ class RootCredentials:
     password: str = field(repr=False)
     is_generated: bool = False
     is_known_to_all: bool = False
+    problem: str | None = None
+    """Why no user can be made of them. Later starts do not use them, so it stops only the first one."""
 
     def make(self, announce: Callable[[str], None]) -> RootUser:
-        """Hash the password. Show it first if it was generated. This is slow: call it in a pool."""
+        """Hash the password. Show it first if it was generated. This is slow: call it in a pool.
+
+        Raises:
+            ConfigurationRefused: nobody could log in with them, or a generated password cannot be shown.
+        """
+        if self.problem is not None:
+            raise ConfigurationRefused([self.problem])
         if self.is_generated:
             # Show it before storing it: if the process dies in between, the next start generates another one.
             self._show(announce)
@@ -65,20 +73,14 @@ class RootCredentials:
 
 
 def choose_root(environment: Mapping[str, str], *, use_default: bool) -> RootCredentials:
-    """The credentials from the environment; else iggy/iggy if requested; else a generated password.
-
-    Raises:
-        ConfigurationRefused: the environment sets a name without a password, or an invalid value.
-    """
+    """The credentials from the environment; else iggy/iggy if requested; else a generated password."""
     name, password = variable(environment, "ROOT_USERNAME"), variable(environment, "ROOT_PASSWORD")
     if password is not None:
         name = name or USUAL_NAME
-        _check(name, password)
-        return RootCredentials(name, password)
+        return RootCredentials(name, password, problem=_problem(name, password))
     if name is not None:
-        raise ConfigurationRefused(
-            ["COURSER_ROOT_USERNAME (or IGGY_ROOT_USERNAME) is set but COURSER_ROOT_PASSWORD is not: set it too"]
-        )
+        problem = "COURSER_ROOT_USERNAME (or IGGY_ROOT_USERNAME) is set but COURSER_ROOT_PASSWORD is not: set it too"
+        return RootCredentials(name, "", problem=problem)
     if use_default:
         return RootCredentials(USUAL_NAME, DEVELOPMENT_PASSWORD, is_known_to_all=True)
     return RootCredentials(USUAL_NAME, generate_password(), is_generated=True)
@@ -89,12 +91,13 @@ def generate_password() -> str:
     return "".join(secrets.choice(_LETTERS) for _ in range(_GENERATED_LENGTH))
 
 
-def _check(name: str, password: str) -> None:
+def _problem(name: str, password: str) -> str | None:
     try:
         check_user_name(name)
         check_password(password)
     except CommandRejected as refusal:
-        raise ConfigurationRefused([f"COURSER_ROOT_USERNAME and COURSER_ROOT_PASSWORD: {refusal}"]) from refusal
+        return f"COURSER_ROOT_USERNAME and COURSER_ROOT_PASSWORD: {refusal}"
+    return None
 
 
 def reset_root_password(directory: Path, choose_password: Callable[[], str]) -> str:

@@ -44,7 +44,7 @@ from courser.wire import prometheus
 from courser.wire.api_page import HTML_TYPE, PAGE_HEADERS, api_page
 from courser.wire.codec import QUICK_SIZE_MAX
 from courser.wire.openapi import Json, openapi_document
-from courser.wire.rest_failures import encode_failure
+from courser.wire.rest_failures import encode_failure, encode_refusal
 from courser.wire.rest_fields import BAD_REQUEST, RestRefused
 from courser.wire.rest_messages import (
     RAW_QUICK_SIZE_MAX,
@@ -256,7 +256,7 @@ class HttpApplication:
         try:
             return await self._answer_route(exchange)
         except RestRefused as refusal:
-            return text_answer(refusal.status, refusal.reason)
+            return Answer(refusal.status, encode_refusal(refusal), JSON_TYPE)
         except CourserError as error:
             return _failure(None, error)
         except (ClientGone, asyncio.CancelledError):

@@ -24,7 +24,7 @@ from courser.api import replies as r
 from courser.broker.access.access_tokens import Access
 from courser.errors import CommandRejected, CourserError, ErrorCode
 from courser.transports.http_commands import HttpCommands, HttpServices
-from courser.transports.http_exchange import Answer, Exchange, text_answer
+from courser.transports.http_exchange import Answer, Exchange
 from courser.transports.settings import ConsoleSettings
 from courser.wire.rest_failures import encode_failure
 from courser.wire.rest_fields import RestRefused, permissions_to_json
@@ -251,7 +251,7 @@ def _not_from_console() -> RestRefused:
 def _file_answer(exchange: Exchange, name: str, *, is_final: bool = False) -> Answer:
     file = _read(name)
     if file is None:
-        return text_answer(_NOT_FOUND, "the console has no such file")
+        raise RestRefused(_NOT_FOUND, "the console has no such file")
     # The page is always asked for again, and seldom sent again: an update of the server takes effect at once.
     caching = "public, max-age=31536000, immutable" if is_final else "no-cache"
     headers = {**PAGE_HEADERS, "cache-control": caching, "etag": file.tag, "vary": "accept-encoding"}

@@ -213,9 +213,13 @@ def _success(row: CommandRow, reply: Json | None) -> Json:
 
 
 def _failures(error: Json) -> Json:
-    content = {JSON_TYPE: {"schema": error}, "text/plain": {"schema": {"type": "string"}}}
-    kinds = {
-        "4XX": "The request is refused. One that cannot be read at all is answered with plain text.",
-        "5XX": "The server cannot carry it out. With 503, Retry-After says when to try again.",
+    refused = {JSON_TYPE: {"schema": error}}
+    # Health checks answer with sentences.
+    failed = {**refused, "text/plain": {"schema": {"type": "string"}}}
+    return {
+        "4XX": {"description": "The request is refused.", "content": refused},
+        "5XX": {
+            "description": "The server cannot carry it out. With 503, Retry-After says when to try again.",
+            "content": failed,
+        },
     }
-    return {status: {"description": text, "content": content} for status, text in kinds.items()}

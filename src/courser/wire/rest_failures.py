@@ -7,6 +7,7 @@ import msgspec
 from courser.api import commands as c
 from courser.errors import CourserError, OffsetsUnavailable
 from courser.errors import ErrorCode as E
+from courser.wire.rest_fields import RestRefused
 from courser.wire.rest_views import ErrorView
 
 TOO_MANY_REQUESTS, UNAVAILABLE, NOT_FOUND, BAD_REQUEST = 429, 503, 404, 400
@@ -86,6 +87,9 @@ _MISSES: Mapping[type[c.Command], frozenset[E]] = {
 }
 """What is answered in general terms, with 404 as the number of the error."""
 
+_REFUSALS: Mapping[int, E] = {403: E.UNAUTHORIZED, NOT_FOUND: E.RESOURCE_NOT_FOUND, UNAVAILABLE: E.SERVER_BUSY}
+"""What is refused for another reason than its form."""
+
 _LOGINS = (c.LoginUser, c.LoginWithToken)
 _BAD_LOGIN = frozenset({E.INVALID_USERNAME, E.INVALID_PASSWORD})
 NOT_FOUND_BODY = msgspec.json.encode(ErrorView(NOT_FOUND, "not_found", "Resource not found", None))
@@ -102,6 +106,12 @@ def encode_failure(command: type[c.Command] | None, error: CourserError) -> tupl
         if command in _LOGINS and code is E.SERVER_BUSY:
             return TOO_MANY_REQUESTS, _body(code, error)
     return _STATUSES.get(code, BAD_REQUEST), _body(code, error)
+
+
+def encode_refusal(refusal: RestRefused) -> bytes:
+    """The body for a request that cannot be read."""
+    code = _REFUSALS.get(refusal.status, E.INVALID_COMMAND)
+    return msgspec.json.encode(ErrorView(int(code), _WORDS.get(code, code.name.lower()), refusal.reason, None))
 
 
 def _body(code: E, error: CourserError) -> bytes:

@@ -24,7 +24,7 @@ BAD_REQUEST, UNSUPPORTED_MEDIA_TYPE, UNPROCESSABLE = 400, 415, 422
 
 
 class RestRefused(Exception):
-    """A request that cannot be read: a status and a sentence, which is sent as plain text."""
+    """A request that cannot be read: a status and a sentence."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(status, reason)
