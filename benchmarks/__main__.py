@@ -35,6 +35,7 @@ from benchmarks import (
     tails,
     transcoding,
     transports,
+    upserts,
 )
 from benchmarks.harness import FULL, QUICK, Bench, Case, Row, Scale, Weight, default_directory
 from benchmarks.report import as_json, table
@@ -49,6 +50,7 @@ CASES = (
     Case("background", "sends and polls during archiving and scrubbing", background.run),
     Case("transcoding", "classic messages to batches and back", transcoding.run),
     Case("decoding", "JSON payloads to columns and Parquet beside Arrow's parser alone", decoding.run),
+    Case("upserts", "upserts into a Delta table beside the merge of Delta's library", upserts.run),
     Case("lookups", "random reads and index lookups", lookups.run),
     Case("index-rebuild", "index rebuild, scan and verify", index_rebuild.run),
     Case("rolling", "sends across rolls", rolling.run),

@@ -5,19 +5,16 @@ else may add rows, columns, or merge files right before a commit. Whatever happe
 """
 
 import random
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
 import pytest
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ServiceUnavailableError
-from requests import ConnectionError as ConnectionLost
 
-from courser.lake.iceberg_table import IcebergTable
 from courser.lake.message_columns import OFFSET, PARTITION
 from courser.lake.tables import LayoutMoved, PositionMoved
 from courser.model.quantities import SECOND
+from tests.lake.meddling import Meddling
 from tests.lake.topic_tables import (
     OTHER_TOPIC,
     Runner,
@@ -31,55 +28,7 @@ from tests.lake.topic_tables import (
 )
 
 NOW = 2_000_000_000 * SECOND
-ANSWERS = (
-    ConnectionLost("dropped"),
-    CommitStateUnknownException("500"),
-    ServiceUnavailableError("503"),
-    CommitFailedException("409"),
-)
 ROUNDS = 20
-
-
-class Meddling:
-    """Stands before the catalog of a table, or before the handle of a Delta log, and decides what a commit meets."""
-
-    def __init__(self, runner: Runner, dice: random.Random, deeds: Mapping[str, Callable[[], object]]) -> None:
-        self._dice, self._deeds, self._is_inside = dice, deeds, False
-        self.done: list[str] = []
-        self.failures: list[Exception] = []
-        """What others could not do: the table would take it for an answer to its own commit."""
-        target, name = _committing(runner)
-        self._commit = getattr(target, name)
-        setattr(target, name, self)
-
-    def __call__(self, *values: Any, **named: Any) -> Any:
-        if self._is_inside:
-            return self._commit(*values, **named)
-        self._is_inside = True
-        try:
-            return self._meet(values, named)
-        finally:
-            self._is_inside = False
-
-    def _meet(self, values: Any, named: Any) -> Any:
-        choice = self._dice.choice(["nothing", "lost before", "lost after", "twice", *self._deeds])
-        self.done.append(choice)
-        match choice:
-            case "lost before":
-                raise self._dice.choice(ANSWERS)
-            case "lost after":
-                self._commit(*values, **named)
-                raise self._dice.choice(ANSWERS)
-            case "twice":
-                self._commit(*values, **named)
-            case "nothing":
-                pass
-            case _:
-                try:
-                    self._deeds[choice]()
-                except Exception as error:  # noqa: BLE001 - shown at the end
-                    self.failures.append(error)
-        return self._commit(*values, **named)
 
 
 @pytest.mark.parametrize("format_", ["iceberg", "delta"])
@@ -105,12 +54,6 @@ class Once(random.Random):
 
     def choice(self, values: Any) -> Any:
         return self._rest.pop() if self._rest else "nothing"
-
-
-def _committing(runner: Runner) -> tuple[Any, str]:
-    if isinstance(runner.table, IcebergTable):
-        return runner.table._catalog, "commit_table"
-    return runner.table._table, "create_write_transaction"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("format_", ["iceberg", "delta"])

@@ -56,6 +56,10 @@ class DeltaFiles:
         self.columns = pa.schema([field for field in self._all if field.name not in derived])
         self.file_schema = pa.schema([field for field in self._all if field.name not in self._names])
 
+    @property
+    def partition_sources(self) -> Sequence[str]:
+        return [field.source for field in self._fields]
+
     def partition_values(self, rows: Any) -> Sequence[Any]:
         values = [derived(field, rows[field.source]).cast(self._all.field(field.name).type) for field in self._fields]
         # A text without characters is null in the log, and belongs to the same folder.
@@ -63,6 +67,9 @@ class DeltaFiles:
             pc.if_else(pc.equal(array, ""), None, array) if pa.types.is_string(array.type) else array
             for array in values
         ]
+
+    def partition_text(self, values: Sequence[Any]) -> str:
+        return json.dumps([as_text(value) for value in values])
 
     def key(self, values: Sequence[Any], name: str) -> str:
         folders = [_folder(column, as_text(value)) for column, value in zip(self._names, values, strict=True)]
@@ -74,20 +81,25 @@ class DeltaFiles:
             size=size,
             row_count=metadata.num_rows,
             layout=self._layout,
-            partition_values=json.dumps([as_text(value) for value in values]),
+            partition_values=self.partition_text(values),
             statistics=json.dumps(_statistics(metadata, self.file_schema)),
         )
 
-    def read(self, sources: Sequence[str], access: StoreAccess) -> Any:
+    def read(self, sources: Sequence[str], access: StoreAccess, names: Sequence[str] | None = None) -> Any:
         """Sources: the key of a file, and its partition values as texts."""
         store = open_store(store_settings(access), LocalFileSystem(), b"")
+        columns = self.columns if names is None else pa.schema([self.columns.field(name) for name in names])
         tables = []
         for source in sources:
             key, values = json.loads(source)
-            rows = pq.read_table(BytesIO(store.read(key)))
-            arrays = [self._column(rows, field, dict(zip(self._names, values, strict=True))) for field in self.columns]
-            tables.append(pa.table(arrays, schema=self.columns))
+            file = pq.ParquetFile(BytesIO(store.read(key)))
+            rows = file.read(columns=[name for name in columns.names if name in file.schema_arrow.names])
+            arrays = [self._column(rows, field, dict(zip(self._names, values, strict=True))) for field in columns]
+            tables.append(pa.table(arrays, schema=columns))
         return pa.concat_tables(tables)
+
+    def path(self, source: str) -> str:
+        return str(json.loads(source)[0])
 
     def _column(self, rows: Any, field: Any, values: Mapping[str, str | None]) -> Any:
         if field.name in values:

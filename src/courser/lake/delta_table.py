@@ -10,7 +10,7 @@ is ours if it has our token.
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,9 @@ from deltalake.transaction import AddAction
 
 from courser.lake.atomic_files import make_folders
 from courser.lake.delta_files import as_text, derived_type, described
-from courser.lake.merging import FileFigures, grouped
+from courser.lake.merging import FileFigures, grouped, partitions_of, upsert_works
 from courser.lake.schema_changes import holds
-from courser.lake.table_file_names import MERGE_TIME_MAX, own_file, table_digits
+from courser.lake.table_file_names import CHANGES, MERGE_TIME_MAX, own_file, table_digits
 from courser.lake.table_files import open_table_store
 from courser.lake.table_mismatch import TableMismatch
 from courser.lake.table_place import delta_options
@@ -43,10 +43,14 @@ from courser.lake.tables import (
     PositionMoved,
     Standing,
     StoreAccess,
+    TableContents,
     TableDescription,
     TableLayout,
     TableRefused,
     TopicPosition,
+    UpsertOvertaken,
+    UpsertPlan,
+    WrittenChanges,
     WrittenFile,
 )
 
@@ -224,12 +228,63 @@ class DeltaLakeTable:
                 raise PositionMoved(self.name, found, commit.start)
             if self.describe().layout != commit.description.layout:
                 raise LayoutMoved(self.name)
+            actions = [*self._removed(commit), *self._added(commit.files, commit.description)]
             said = {f"{_NOTE}{name}": value for name, value in commit.notes.items()}
             said |= {_TOKEN: commit.token, _TOPIC: commit.stop.topic}
             is_sent = True
-            if self._send(self._added(commit.files, commit.description), said, self._moves(commit)):
+            if self._send(actions, said, self._moves(commit)):
                 return True
         raise AssertionError("the loop returns or raises")
+
+    def _removed(self, commit: Commit) -> list[Any]:
+        """The files that an upsert replaces."""
+        if commit.plan is None:
+            return []
+        there = {file.path: file.detail for file in self._holders(commit.plan.partitions)}
+        if there.keys() != commit.plan.holders:
+            raise UpsertOvertaken(self.name)
+        moment = time.time_ns() // 1_000_000
+        return [RemoveAction(path, True, moment, *there[path]) for path in commit.replaced]
+
+    def plan_upsert(self, key: Sequence[str], changes: Sequence[WrittenChanges]) -> UpsertPlan:
+        self._refresh()
+        description = self.describe()
+        if any(each.layout != description.layout for each in changes):
+            raise LayoutMoved(self.name)
+        if self._table.metadata().configuration.get("delta.appendOnly", "false").lower() == "true":
+            raise TableRefused(self.name, "it takes only new rows (delta.appendOnly); unset that property")
+        partitions = partitions_of(changes)
+        found = self._holders(partitions)
+        return UpsertPlan(
+            description=description,
+            partitions=partitions,
+            holders=frozenset(file.path for file in found),
+            works=upsert_works(description, key, changes, self._with_sources(found)),
+        )
+
+    def contents(self, topic: str) -> TableContents:
+        standing = self.standing(topic)
+        sources = tuple(file.detail for file in self._with_sources(self._holders(None)))
+        return TableContents(standing=standing, description=self.describe(), sources=sources)
+
+    def _with_sources(self, files: Iterable[FileFigures]) -> list[FileFigures]:
+        names = [field.name for field in self._fields]
+        return [
+            replace(file, detail=json.dumps([file.path, [file.detail[1].get(name) for name in names]]))
+            for file in files
+        ]
+
+    def _holders(self, partitions: frozenset[str] | None) -> list[FileFigures]:
+        """The files of these partitions, or of all. Raises ``TableRefused`` if they cannot be written again."""
+        if self._has_deletion_vectors():
+            reason = "it may have rows that are deleted beside their files (deletion vectors); write to another table"
+            raise TableRefused(self.name, reason)
+        names, found = [field.name for field in self._fields], []
+        for path, size, values in self._files():
+            partition = json.dumps([values.get(name) for name in names])
+            if partitions is None or partition in partitions:
+                found.append(FileFigures(unquote(path), partition, size, (size, values)))
+        return found
 
     def _moves(self, commit: Commit) -> list[Transaction]:
         """The fence, and what changes of the position."""
@@ -372,7 +427,10 @@ class DeltaLakeTable:
         orphans = [
             key
             for key, name in own.items()
-            if name.table == digits and name.is_settled(positions, now) and key not in named and key in unneeded
+            if name.table == digits
+            and name.is_settled(positions, now)
+            and key not in named
+            and (key in unneeded or key.startswith(f"{CHANGES}/"))
         ]
         for key in orphans:
             store.delete(key)
@@ -405,6 +463,15 @@ def _check_fit(table: str, field: Any, there: Any) -> None:
         raise TableMismatch(
             table, f"column {field.name} is {there} and not {field.type}; Delta tables cannot change it"
         )
+
+
+def find_delta(
+    location: str, options: Mapping[str, str], partition_by: Sequence[PartitionField] | None, patience: Patience
+) -> DeltaLakeTable | None:
+    """Open a table, if it is there. Raises ``TableRefused``."""
+    if not DeltaTable.is_deltatable(location, delta_options(options)):
+        return None
+    return DeltaLakeTable(location, options, partition_by, patience)
 
 
 def open_delta(location: str, options: Mapping[str, str], layout: TableLayout, patience: Patience) -> DeltaLakeTable:

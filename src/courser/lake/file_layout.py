@@ -24,8 +24,15 @@ class FileLayout(Protocol):
     def file_schema(self) -> Any:
         """The Arrow schema of files: some of the columns, with the ids of fields if the format has them."""
 
+    @property
+    def partition_sources(self) -> Sequence[str]:
+        """The columns that the partition of a row depends on."""
+
     def partition_values(self, rows: Any) -> Sequence[Any]:
         """One array for each partition field."""
+
+    def partition_text(self, values: Sequence[Any]) -> str:
+        """Partition values as ``WrittenFile`` has them."""
 
     def key(self, values: Sequence[Any], name: str) -> str:
         """The key of a file of this name, relative to the root of the description."""
@@ -33,8 +40,11 @@ class FileLayout(Protocol):
     def written(self, key: str, values: Sequence[Any], size: int, metadata: Any) -> WrittenFile:
         """What the driver needs to know. ``metadata``: the footer of the file."""
 
-    def read(self, sources: Sequence[str], access: StoreAccess) -> Any:
-        """The rows of files of a merge plan, without those that were deleted."""
+    def read(self, sources: Sequence[str], access: StoreAccess, names: Sequence[str] | None = None) -> Any:
+        """Rows of files of a plan, or only these columns of them. Nobody may have deleted rows beside the files."""
+
+    def path(self, source: str) -> str:
+        """The path of a file of a plan, as ``WrittenFile`` has it."""
 
 
 def fitted(rows: Any, columns: Any, table: str) -> Any:

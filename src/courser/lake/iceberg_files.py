@@ -45,13 +45,18 @@ class IcebergFiles:
         self._root = description.root.rstrip("/") + "/"
         self._locations = load_location_provider(self._metadata.location, self._metadata.properties)
 
+    @property
+    def partition_sources(self) -> Sequence[str]:
+        return [self._schema.find_column_name(field.source_id) or "" for field in self._spec.fields]
+
     def partition_values(self, rows: Any) -> Sequence[Any]:
         return [
-            field.transform.pyarrow_transform(self._schema.find_type(field.source_id))(
-                _column(rows, self._schema.find_column_name(field.source_id) or "")
-            )
-            for field in self._spec.fields
+            field.transform.pyarrow_transform(self._schema.find_type(field.source_id))(_column(rows, source))
+            for field, source in zip(self._spec.fields, self.partition_sources, strict=True)
         ]
+
+    def partition_text(self, values: Sequence[Any]) -> str:
+        return partition_text(self._record(values), partition_types(self._spec, self._schema))
 
     def key(self, values: Sequence[Any], name: str) -> str:
         if values:
@@ -77,14 +82,18 @@ class IcebergFiles:
             size=size,
             row_count=metadata.num_rows,
             layout=self._description.layout,
-            partition_values=partition_text(self._record(values), partition_types(self._spec, self._schema)),
+            partition_values=self.partition_text(values),
             statistics=json.dumps(statistics),
         )
 
-    def read(self, sources: Sequence[str], access: StoreAccess) -> Any:
+    def read(self, sources: Sequence[str], access: StoreAccess, names: Sequence[str] | None = None) -> Any:
         tasks = [FileScanTask(data_file(WrittenFile(**json.loads(source)), self._metadata)) for source in sources]
         store = load_file_io(dict(access.options), self._metadata.location)
-        return ArrowScan(self._metadata, store, self._schema, AlwaysTrue()).to_table(tasks)
+        columns = self._schema if names is None else self._schema.select(*names)
+        return ArrowScan(self._metadata, store, columns, AlwaysTrue()).to_table(tasks)
+
+    def path(self, source: str) -> str:
+        return str(json.loads(source)["path"])
 
 
 def partition_types(spec: PartitionSpec, schema: Schema) -> list[PrimitiveType]:

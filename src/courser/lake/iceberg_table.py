@@ -12,6 +12,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -49,7 +50,7 @@ from pyiceberg.transforms import (
 from pyiceberg.transforms import Transform as IcebergTransform
 
 from courser.lake.iceberg_files import data_file, partition_text, partition_types
-from courser.lake.merging import FileFigures, grouped
+from courser.lake.merging import FileFigures, grouped, partitions_of, upsert_works
 from courser.lake.table_file_names import MERGE_TIME_MAX, own_file, table_digits
 from courser.lake.table_files import open_table_store
 from courser.lake.table_mismatch import TableMismatch
@@ -65,10 +66,14 @@ from courser.lake.tables import (
     PositionUnknown,
     Standing,
     StoreAccess,
+    TableContents,
     TableDescription,
     TableLayout,
     TableRefused,
     TopicPosition,
+    UpsertOvertaken,
+    UpsertPlan,
+    WrittenChanges,
     WrittenFile,
 )
 
@@ -272,20 +277,81 @@ class IcebergTable:
             raise PositionMoved(self.name, standing.position, commit.start)
         if not self._is_as_described(commit.description):
             raise LayoutMoved(self.name)
-        files = self._data_files(commit.files, commit.description)
+        files, old = self._data_files(commit.files, commit.description), self._replaced(commit)
         said = {f"{_NOTE}{name}": value for name, value in commit.notes.items()}
         said |= {_POSITION + topic: commit.stop.to_json(), _TOKEN + topic: commit.token}
         transaction = Transaction(self._table)
         merges = metadata.properties.get("commit.manifest-merge.enabled", "false").lower() == "true"
         snapshot = transaction.update_snapshot(snapshot_properties=said)
-        with snapshot.merge_append() if merges else snapshot.fast_append() as append:
+        producer: _SnapshotProducer[Any]
+        if old:
+            producer = snapshot.overwrite()
+        else:
+            producer = snapshot.merge_append() if merges else snapshot.fast_append()
+        with producer:
+            for file in old:
+                producer.delete_data_file(file)
             for file in files:
-                append.append_data_file(file)
-        attempts.append(append)
-        if not self._send_snapshot(transaction, append.snapshot_id, {topic: tagged}):
+                producer.append_data_file(file)
+        attempts.append(producer)
+        if not self._send_snapshot(transaction, producer.snapshot_id, {topic: tagged}):
             return None
-        self._clean(attempts, append.snapshot_id)
+        self._clean(attempts, producer.snapshot_id)
         return True
+
+    def _replaced(self, commit: Commit) -> list[DataFile]:
+        """The files that an upsert replaces. A snapshot that is built anew would not see what a rival has added."""
+        if commit.plan is None:
+            return []
+        there = {file.path: file.detail for file in self._holders(commit.plan.partitions)}
+        if there.keys() != commit.plan.holders:
+            raise UpsertOvertaken(self.name)
+        return [there[path] for path in commit.replaced]
+
+    def plan_upsert(self, key: Sequence[str], changes: Sequence[WrittenChanges]) -> UpsertPlan:
+        self._refresh()
+        description = self.describe()
+        if any(each.layout != description.layout for each in changes):
+            raise LayoutMoved(self.name)
+        partitions = partitions_of(changes)
+        found = self._holders(partitions)
+        sources = _with_sources(found)
+        return UpsertPlan(
+            description=description,
+            partitions=partitions,
+            holders=frozenset(file.path for file in found),
+            works=upsert_works(description, key, changes, sources),
+        )
+
+    def contents(self, topic: str) -> TableContents:
+        standing = self._standing(self._refresh(), topic)
+        return TableContents(
+            standing=standing,
+            description=self.describe(),
+            sources=tuple(file.detail for file in _with_sources(self._holders(None))),
+        )
+
+    def _holders(self, partitions: frozenset[str] | None) -> list[FileFigures]:
+        """The files of these partitions, or of all. Raises ``TableRefused`` if one cannot be written again."""
+        metadata = self._table.metadata
+        types, found = partition_types(metadata.spec(), metadata.schema()), []
+        try:
+            tasks = list(self._table.scan().plan_files())
+        except (ValueError, NotImplementedError) as error:
+            raise TableRefused(self.name, f"its files cannot be listed: {str(error).splitlines()[0]}") from error
+        for task in tasks:
+            file = task.file
+            if file.spec_id != metadata.default_spec_id:
+                reason = "some of its files are partitioned in an older way; rewrite them, for example with Spark"
+                raise TableRefused(self.name, reason)
+            partition = partition_text(file.partition, types)
+            if partitions is not None and partition not in partitions:
+                continue
+            if task.delete_files:
+                reason = "it has rows that are deleted beside their files; rewrite these files, for example with Spark"
+                raise TableRefused(self.name, reason)
+            found.append(FileFigures(file.file_path, partition, file.file_size_in_bytes, file))
+        return found
 
     def _data_files(self, files: Sequence[WrittenFile], description: TableDescription) -> list[DataFile]:
         if any(file.layout != description.layout for file in files):
@@ -416,14 +482,14 @@ class IcebergTable:
             raise MergeOvertaken(self.name)
         transaction = Transaction(self._table)
         tags, said = self._carried(metadata)
-        replace = _ReplaceFiles(Operation.OVERWRITE, transaction, self._table.io, snapshot_properties=said)
-        with replace:
+        replacing = _ReplaceFiles(Operation.OVERWRITE, transaction, self._table.io, snapshot_properties=said)
+        with replacing:
             for path in old:
-                replace.delete_data_file(present[path].file)
+                replacing.delete_data_file(present[path].file)
             for file in self._data_files(files, plan.description):
-                replace.append_data_file(file)
-        attempts.append(replace)
-        return self._send_snapshot(transaction, replace.snapshot_id, tags)
+                replacing.append_data_file(file)
+        attempts.append(replacing)
+        return self._send_snapshot(transaction, replacing.snapshot_id, tags)
 
     def expire(self, *, older_than: int) -> int:
         self._refresh()
@@ -545,6 +611,10 @@ def _layout(schema: Schema, spec: PartitionSpec) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
+def _with_sources(files: Iterable[FileFigures]) -> list[FileFigures]:
+    return [replace(file, detail=_source(file.detail, file.partition)) for file in files]
+
+
 def _source(file: DataFile, partition: str) -> str:
     """A file of the table, as a task needs it to read the file."""
     written = WrittenFile(
@@ -561,16 +631,26 @@ def _source(file: DataFile, partition: str) -> str:
 # --- opening ------------------------------------------------------------------------------------------
 
 
+def find_iceberg(
+    catalog: Catalog, identifier: str, partition_by: Sequence[PartitionField] | None, patience: Patience
+) -> IcebergTable | None:
+    """Open a table, if it is there. Raises ``TableRefused``."""
+    try:
+        table = IcebergTable(catalog, catalog.load_table(identifier), patience)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return None
+    table.check_partitioning(partition_by)
+    return table
+
+
 def open_iceberg(catalog: Catalog, identifier: str, layout: TableLayout, patience: Patience) -> IcebergTable:
     """Open a table, or create it.
 
     Raises:
         TableRefused: it cannot be written.
     """
-    with suppress(NoSuchTableError, NoSuchNamespaceError):
-        table = IcebergTable(catalog, catalog.load_table(identifier), patience)
-        table.check_partitioning(layout.partition_by)
-        return table
+    if (found := find_iceberg(catalog, identifier, layout.partition_by, patience)) is not None:
+        return found
     try:
         schema = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(layout.columns))
         spec = _spec(schema, layout.partition_by or ())

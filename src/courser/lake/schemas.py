@@ -233,6 +233,21 @@ def as_optional(kind: Any) -> Any:
     return kind
 
 
+def as_plain(kind: Any) -> Any:
+    """A type of a table as schemas have it: tables give long texts, and lists whose elements have another name."""
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(pa.field("element", as_plain(kind.value_type), nullable=kind.value_field.nullable))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, as_plain(field.type), nullable=field.nullable) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(as_plain(kind.key_type), as_plain(kind.item_type))
+    return kind
+
+
 # --- to text ------------------------------------------------------------------------------------------
 
 

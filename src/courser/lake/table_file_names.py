@@ -3,7 +3,8 @@
 ``courser-<table>-<layout>-<topic>-<partition>.<incarnation>-<first>-<last>-<attempt>.<n>.parquet`` has rows of these
 offsets. The commit that names it starts at or before the first of them: once the table's position is past it, every
 such commit is refused, and the file is either in the table or an orphan. ``courser-<table>-<layout>-merged-<seconds>-``
-… has rows of older files, from a plan that was made then; a plan is committed within ``MERGE_TIME_MAX``.
+… has rows of older files, from a plan that was made then; a plan is committed within ``MERGE_TIME_MAX``. Files of an
+upsert, and those of its changes in the folder ``CHANGES``, have names of the first kind: its commit moves the position.
 """
 
 import re
@@ -17,11 +18,14 @@ MERGE_TIME_MAX = 3600 * SECOND
 ORPHAN_AGE_MIN = 24 * MERGE_TIME_MAX
 """Microseconds after the plan of a merge at which nobody commits its files any more, whatever clocks say."""
 
+CHANGES = "_courser"
+"""The folder below the root for changes that are about to be applied. Readers skip such names."""
+
 _SUFFIX = ".parquet"
 _TABLE_DIGITS = 12
 _NAME = re.compile(
     rf"courser-(?P<table>[0-9a-f]{{{_TABLE_DIGITS}}})-(?P<layout>[0-9a-f]+)-"
-    r"(?:merged-(?P<planned>\d+)|(?P<topic>[0-9a-f]+)-(?P<partition>\d+)\.(?P<incarnation>\d+)-(?P<first>\d+)-\d+)"
+    r"(?:merged-(?P<planned>\d+)|(?P<topic>[0-9a-f]+)-(?P<partition>\d+)\.(?P<incarnation>\d+)-(?P<first>\d+)-(?P<last>\d+))"
     r"-[0-9A-Za-z.]+\.parquet"
 )
 
@@ -63,6 +67,7 @@ class OwnFile:
     partition: int = 0
     incarnation: int = 0
     first_offset: int = 0
+    last_offset: int = 0
 
     def is_settled(self, positions: dict[str, TopicPosition], now: int) -> bool:
         """Whether no commit can name the file for the first time any more."""
@@ -80,5 +85,5 @@ def own_file(key: str) -> OwnFile | None:
         return None
     if found["planned"] is not None:
         return OwnFile(found["table"], int(found["planned"]) * SECOND)
-    numbers = (int(found[name]) for name in ("partition", "incarnation", "first"))
+    numbers = (int(found[name]) for name in ("partition", "incarnation", "first", "last"))
     return OwnFile(found["table"], None, found["topic"], *numbers)

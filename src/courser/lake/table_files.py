@@ -42,6 +42,11 @@ def open_table_store(access: StoreAccess) -> Store:
     return open_store(settings, LocalFileSystem(), os.urandom(8))
 
 
+def columns_of(description: TableDescription) -> Any:
+    """The Arrow schema that rows are fitted to."""
+    return file_layout(description).columns
+
+
 def write_files(description: TableDescription, rows: Any, source: MessageRange, store: Store) -> list[WrittenFile]:
     """Write an Arrow table: one file for each combination of partition values.
 
@@ -50,33 +55,33 @@ def write_files(description: TableDescription, rows: Any, source: MessageRange, 
         ArchiveFailure: the store refused, or did not answer.
     """
     names = (rows_name(description, source, number) for number in itertools.count())
-    return _write(_files_of(description), rows, names, store)
+    return write_rows(file_layout(description), rows, names, store)
 
 
 def rewrite_files(plan: MergePlan, attempt: str, access: StoreAccess, store: Store) -> list[WrittenFile]:
     """Write the rows of the files of a plan into fewer files. ``attempt`` is used only once."""
-    layout = _files_of(plan.description)
+    layout = file_layout(plan.description)
     rows = layout.read([*plan.sources], access)
     names = (merged_name(plan.description, plan.planned_at, attempt, number) for number in itertools.count())
-    return _write(layout, rows, names, store) if rows.num_rows else []
+    return write_rows(layout, rows, names, store) if rows.num_rows else []
 
 
-def _files_of(description: TableDescription) -> FileLayout:
+def file_layout(description: TableDescription) -> FileLayout:
     return IcebergFiles(description) if description.format == "iceberg" else DeltaFiles(description)
 
 
-def _write(layout: FileLayout, rows: Any, names: Iterator[str], store: Store) -> list[WrittenFile]:
+def write_rows(layout: FileLayout, rows: Any, names: Iterator[str], store: Store) -> list[WrittenFile]:
     rows = fitted(rows, layout.columns, layout.table)
     written = []
-    for values, part in _split(rows, layout.partition_values(rows)):
-        data, metadata = _parquet(part.select(layout.file_schema.names).cast(layout.file_schema))
+    for values, part in split_rows(rows, layout.partition_values(rows)):
+        data, metadata = parquet_bytes(part.select(layout.file_schema.names).cast(layout.file_schema))
         key = layout.key(values, next(names))
-        _create(store, key, data)
+        create_file(store, key, data)
         written.append(layout.written(key, values, data.nbytes, metadata))
     return written
 
 
-def _split(rows: Any, values: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def split_rows(rows: Any, values: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """The rows by the values of their partition, which are arrays as long as the rows."""
     if not values or not rows.num_rows:
         return iter([((), rows)] if rows.num_rows else [])
@@ -93,7 +98,7 @@ def _split(rows: Any, values: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], 
     )
 
 
-def _parquet(rows: Any) -> tuple[memoryview, Any]:
+def parquet_bytes(rows: Any) -> tuple[memoryview, Any]:
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
@@ -116,7 +121,7 @@ def _repeats(column: Any) -> bool:
     return bool(pc.count_distinct(sample, mode="all").as_py() * 2 <= len(sample))
 
 
-def _create(store: Store, key: str, data: memoryview) -> None:
+def create_file(store: Store, key: str, data: memoryview) -> None:
     try:
         if store.put_new(key, data):  # type: ignore[arg-type]
             return

@@ -11,6 +11,8 @@ which the topic was read. Both are there or neither is. Per interval:
    rows ``WrittenFile``. Nobody sees these files yet. A repeated or abandoned task leaves files that nobody will see.
 5. The driver calls ``Table.commit`` with all rows, the position they start from, the new position and a new token.
    A commit without files moves only the position: for a range in which every row is bad.
+   To replace rows instead of only adding them, tasks write changes, and ``upserts.upsert`` takes the place of steps 4
+   and 5.
 6. Now and then it calls ``Table.merge_plans``, has the tasks rewrite the files (``rewrite_files``), and calls
    ``Table.commit_merge``; then ``Table.expire`` and ``Table.remove_orphans``.
 
@@ -186,6 +188,10 @@ class Commit:
     """What the files were written with."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """What else the commit should say about itself, such as the run and the number of the schema."""
+    plan: "UpsertPlan | None" = None
+    """Of an upsert: refused if other files may hold its keys now."""
+    replaced: Sequence[str] = ()
+    """Of an upsert: paths of files whose rows are in ``files`` as far as they stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +204,77 @@ class MergePlan:
     size: int
     planned_at: int
     """Microseconds. An old plan is refused, because what it wrote may have been removed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableContents:
+    """All rows of one state of a table, and where the topic goes on behind them."""
+
+    standing: Standing
+    description: TableDescription
+    sources: tuple[str, ...]
+    """The files, as JSON that tasks understand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenChanges:
+    """A file of changes by key that a task has written beside the table, for the tasks that apply them."""
+
+    key: str
+    """Of the file in the store."""
+    row_count: int
+    layout: str
+    """``TableDescription.layout`` of the task."""
+    partition: str | None
+    """The only partition of the table that has the keys, as ``WrittenFile`` says it. None: any may have them."""
+
+    def to_row(self) -> dict[str, Any]:
+        """By the names of the fields."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpsertWork:
+    """What one task of an upsert does: drop the keys of the changes from some files, and add the new rows or not."""
+
+    description: TableDescription
+    key: tuple[str, ...]
+    """The columns that identify a row."""
+    sources: tuple[str, ...]
+    """The files, as JSON that tasks understand."""
+    changes: tuple[str, ...]
+    """Keys of files of changes."""
+    adds: bool
+    """Whether this task writes the new rows of these changes: one of those that share them does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpsertPlan:
+    """How changes become part of the table, as of one look at it."""
+
+    description: TableDescription
+    partitions: frozenset[str] | None
+    """Those that have the keys. None: any may have them."""
+    holders: frozenset[str]
+    """The paths of all files that may hold a key."""
+    works: tuple[UpsertWork, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upserted:
+    """What one task of an upsert has done."""
+
+    files: tuple[WrittenFile, ...]
+    replaced: tuple[str, ...]
+    """The paths of files that held a key. Files that held none stay as they are."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        found = json.loads(text)
+        return cls(files=tuple(WrittenFile(**each) for each in found["files"]), replaced=tuple(found["replaced"]))
 
 
 # --- errors -------------------------------------------------------------------------------------------
@@ -247,6 +324,16 @@ class MergeOvertaken(ClientFailure):
 
     def __init__(self, table: str) -> None:
         super().__init__(f"the files to merge in the table {table} were replaced meanwhile; plan again")
+
+
+class UpsertOvertaken(ClientFailure):
+    """Somebody else added or replaced files that may hold the keys of an upsert. Nothing has changed; plan again."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(
+            f"somebody else keeps writing to the same part of the table {table}, and rows with the same key could be "
+            "there twice; let only one job write to it"
+        )
 
 
 def _text(position: TopicPosition | None) -> str:
@@ -305,8 +392,14 @@ class Table(Protocol):
     def commit(self, commit: Commit) -> bool:
         """Add the files and move the position. Returns False if this very commit had landed before.
 
-        Raises ``PositionMoved``, ``LayoutMoved``, ``CommitUnsettled``, ``PositionUnknown``.
+        Raises ``PositionMoved``, ``LayoutMoved``, ``CommitUnsettled``, ``PositionUnknown``, ``UpsertOvertaken``.
         """
+
+    def plan_upsert(self, key: Sequence[str], changes: Sequence[WrittenChanges]) -> UpsertPlan:
+        """Which files tasks have to look through, as of now. Raises ``LayoutMoved``, ``TableRefused``."""
+
+    def contents(self, topic: str) -> TableContents:
+        """The newest state of the table. Raises ``PositionUnknown``, and ``TableRefused`` if tasks cannot read it."""
 
     def merge_plans(self, target_size: int, *, now: int) -> Sequence[MergePlan]:
         """Which small files to merge, toward ``target_size`` bytes. ``now`` in microseconds."""
