@@ -101,7 +101,7 @@ def test_a_manifest_is_believed_only_for_its_own_partition() -> None:
 
 @pytest.mark.parametrize(
     ("change", "found", "supported"),
-    [((_VERSION, struct.pack("<H", 2)), "format 2", "format 1"), ((_KIND, struct.pack("<H", 9)), "kind 9", "kinds 2")],
+    [((_VERSION, struct.pack("<H", 2)), "format 2", "format 1"), ((_KIND, struct.pack("<H", 9)), "kind 9", "kinds 1")],
 )
 def test_an_object_of_a_later_version_is_refused_and_both_versions_are_named(
     change: tuple[slice, bytes], found: str, supported: str

@@ -13,6 +13,7 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
         "Storage, module by module": "storage",
         "The catalog, module by module": "catalog",
         "The archive, module by module": "archive",
+        "The replicated log, module by module": "replication",
         "The broker, package by package": "broker",
         "Wire and transports, module by module": "",
         "The server, module by module": "server",

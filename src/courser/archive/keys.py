@@ -48,12 +48,20 @@ class ArchiveKeys:
 
     @property
     def seals(self) -> str:
-        """The prefix of all seals."""
+        """The prefix of all seals, and of the log."""
         return f"{self.base}s/0000/wal/"
 
     def seal(self, epoch: int) -> str:
-        """The object that ends an epoch: its creator has the next one."""
-        return f"{self.seals}{epoch:08x}/{0:012x}"
+        """The object that ends an epoch without a log: its creator has the next one."""
+        return self.slot(epoch, 0)
+
+    def log(self, epoch: int) -> str:
+        """The prefix of the log of an epoch."""
+        return f"{self.seals}{epoch:08x}/"
+
+    def slot(self, epoch: int, slot: int) -> str:
+        """An object of the log; the last one of an epoch is its seal."""
+        return f"{self.log(epoch)}{slot:012x}"
 
     @property
     def roots(self) -> str:
@@ -134,7 +142,7 @@ def segment_name(key: str) -> SegmentName | None:
 
 
 def number_of_seal(key: str) -> tuple[int, int] | None:
-    """The epoch that a seal ends, and its number, which is 0: later versions have other objects there."""
+    """The epoch and the slot of a seal, or of another object of the log."""
     return _two_numbers(key.split("/")[-2:])
 
 

@@ -24,13 +24,13 @@ HEADER_SIZE = 256
 _HEADER = struct.Struct(
     "<"
     "16s"  # checksum: XXH3-128 of the rest of the header
-    "16s"  # body_checksum: XXH3-128 of the body
+    "16s"  # body_checksum: XXH3-128 of the body; of a part of the log, of its directory
     "4s"  # magic
     "H"  # format_version
     "H"  # kind
     "16s"  # cluster
     "I"  # shard, 0
-    "I"  # entry_count, 0
+    "I"  # entry_count: of a part of the log; 0 in all others
     "Q"  # epoch
     "Q"  # number
     "16s"  # nonce of the process that wrote it
@@ -54,13 +54,17 @@ RelativeKey = Annotated[str, msgspec.Meta(pattern=rf"\A({_WORD}(/{_WORD})*)?\Z")
 
 
 class ObjectKind(IntEnum):
-    """What an object is. Kind 1 is reserved for log entries."""
+    """What an object is."""
 
+    LOG = 1
+    """Entries of the replicated log (``replication/log_objects``)."""
     SEAL = 2
     MANIFEST = 3
     ROOT = 4
     METADATA = 5
     CLUSTER = 6
+    BEGIN = 7
+    """The first object of an epoch of the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,17 @@ class Seal(msgspec.Struct, array_like=True, frozen=True):
 
     reason: str
     version: str
+    sealed_slot: int = 0
+    """In slot 0, where an epoch ends before it has begun: the slot of the seal of the epoch before."""
+
+
+class Begin(msgspec.Struct, array_like=True, frozen=True):
+    """Slot 0 of an epoch with a log: says which seal of the epoch before is the true one."""
+
+    sealed_slot: int
+    version: str
+    fingerprint: bytes
+    """Of what a server must have in common with the writer in order to lead."""
 
 
 class Piece(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -176,37 +191,56 @@ class Root(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """See ``checksum_of``; empty in roots of the first form."""
 
 
-Body = TypeVar("Body", Seal, Manifest, Root)
-_KINDS: dict[type, ObjectKind] = {Seal: ObjectKind.SEAL, Manifest: ObjectKind.MANIFEST, Root: ObjectKind.ROOT}
+Body = TypeVar("Body", Seal, Begin, Manifest, Root)
+_KINDS: dict[type, ObjectKind] = {
+    Seal: ObjectKind.SEAL,
+    Begin: ObjectKind.BEGIN,
+    Manifest: ObjectKind.MANIFEST,
+    Root: ObjectKind.ROOT,
+}
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode_object(kind: ObjectKind, key: str, origin: Origin, body: bytes, parent: bytes = NO_PARENT) -> bytes:
     """The bytes of an object. ``key`` is its whole key."""
+    return encode_header(kind, key, origin, body, body_size=len(body), parent=parent) + body
+
+
+def encode_header(
+    kind: ObjectKind,
+    key: str,
+    origin: Origin,
+    proof: bytes,
+    *,
+    body_size: int,
+    entry_count: int = 0,
+    parent: bytes = NO_PARENT,
+) -> bytes:
+    """The header of an object. ``proof`` is the part of its body that proves the rest, or all of it."""
     rest = _HEADER.pack(
         bytes(_CHECKSUM_SIZE),
-        xxhash.xxh3_128_digest(body),
+        xxhash.xxh3_128_digest(proof),
         _MAGIC,
         _VERSION,
         kind,
         origin.cluster,
         0,
-        0,
+        entry_count,
         origin.epoch,
         origin.number,
         origin.nonce,
         parent,
         origin.time,
         origin.op,
-        len(body),
+        body_size,
         _digest_of(key),
     )[_CHECKSUM_SIZE:]
-    return b"".join((xxhash.xxh3_128_digest(rest), rest, body))
+    return xxhash.xxh3_128_digest(rest) + rest
 
 
-def encode_body(body: Seal | Manifest | Root, key: str, origin: Origin) -> bytes:
+def encode_body(body: Seal | Begin | Manifest | Root, key: str, origin: Origin, parent: bytes = NO_PARENT) -> bytes:
     """The bytes of an object with such a body."""
-    return encode_object(_KINDS[type(body)], key, origin, _encode(body))
+    return encode_object(_KINDS[type(body)], key, origin, _encode(body), parent)
 
 
 def checksum_of(data: bytes) -> bytes:
@@ -218,13 +252,16 @@ def checksum_of(data: bytes) -> bytes:
 class Header:
     """What the header of an object says."""
 
+    kind: ObjectKind
     origin: Origin
     body_size: int
     body_checksum: bytes
+    entry_count: int
+    parent: bytes
 
 
-def decode_header(data: bytes, key: str, kind: ObjectKind) -> Header:
-    """Check the header of an object. ``key`` is the whole key that it was read from.
+def decode_header(data: bytes, key: str, *kinds: ObjectKind) -> Header:
+    """Check the header of an object of one of these kinds. ``key`` is the whole key that it was read from.
 
     Raises:
         ArchiveDamaged: it is not what was stored there.
@@ -233,9 +270,8 @@ def decode_header(data: bytes, key: str, kind: ObjectKind) -> Header:
     if len(data) < HEADER_SIZE:
         raise ArchiveDamaged(key, f"{len(data)} bytes are too few for a header")
     fields = _HEADER.unpack_from(data)
-    checksum, body_checksum, magic, version, found, cluster, _, _, epoch, number, nonce, _, time, op, size, named = (
-        fields
-    )
+    checksum, body_checksum, magic, version, found, cluster, _, count, epoch, number, nonce, parent, *rest = fields
+    time, op, size, named = rest
     if magic != _MAGIC or xxhash.xxh3_128_digest(memoryview(data)[_CHECKSUM_SIZE:HEADER_SIZE]) != checksum:
         raise ArchiveDamaged(key, "the checksum of the header does not match")
     if version != _VERSION:
@@ -243,10 +279,11 @@ def decode_header(data: bytes, key: str, kind: ObjectKind) -> Header:
     if found not in list(ObjectKind):
         raise ArchiveTooNew(key, f"an object of kind {found}", f"kinds {min(ObjectKind)} to {max(ObjectKind)}")
     origin = Origin(cluster=cluster, epoch=epoch, nonce=nonce, number=number, time=time, op=op)
+    kind = ObjectKind(found)
     is_own = named == _digest_of(key) if named != _NO_KEY else _is_of(kind, key, origin)
-    if found != kind or not is_own:
-        raise ArchiveDamaged(key, f"it has the content of another object ({ObjectKind(found).name.lower()})")
-    return Header(origin, size, body_checksum)
+    if kind not in kinds or not is_own:
+        raise ArchiveDamaged(key, f"it has the content of another object ({kind.name.lower()})")
+    return Header(kind, origin, size, body_checksum, count, parent)
 
 
 def decode_object(data: bytes, key: str, kind: ObjectKind) -> tuple[Origin, bytes]:
@@ -276,6 +313,8 @@ def _is_of(kind: ObjectKind, key: str, origin: Origin) -> bool:
             return op_of_metadata(key) == (origin.op, origin.epoch)
         case ObjectKind.CLUSTER:
             return True
+        case ObjectKind.LOG | ObjectKind.BEGIN:
+            return False
 
 
 def decode_body(data: bytes, key: str, kind: type[Body]) -> tuple[Origin, Body]:
