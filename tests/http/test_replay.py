@@ -1,6 +1,6 @@
 """The recorded HTTP exchanges of the real servers against Courser.
 
-The same status, content type and JSON come back, but for what ``docs/compatibility.md`` lists with its reason.
+The same status, content type and JSON come back, but for what ``docs/differences.md`` lists with its reason.
 """
 
 import re
@@ -13,7 +13,7 @@ import pytest
 from tests.http.replaying import RELEASES, Difference, Player, recording
 from tests.http.serving import serving
 
-DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs" / "compatibility.md"
+DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs" / "differences.md"
 HEADINGS = ["server", "exchanges", "field", "original", "Courser", "why"]
 _CODE = re.compile(r"`([^`]+)`")
 

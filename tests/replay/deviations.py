@@ -1,4 +1,4 @@
-"""The list of deliberate differences, as ``docs/compatibility.md`` states it. Nothing else may differ.
+"""The list of deliberate differences, as ``docs/differences.md`` states it. Nothing else may differ.
 
 A row of the table names exchanges (``section/name``, with ``*`` for anything) and fields. It excuses a difference in
 such a field of such an exchange, provided that what it says of the original and of Courser is true: for an outcome and
@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.replay.captures import Exchange, Wire
 from tests.replay.comparison import Difference
 
-DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs" / "compatibility.md"
+DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs" / "differences.md"
 
 STATED = frozenset({"outcome", "connection"})
 """Fields whose values have to stand in the row."""

@@ -1,6 +1,6 @@
 """The recorded exchanges of the real servers, in their order, against Courser over TCP.
 
-The same status and the same bytes come back, but for what ``docs/compatibility.md`` lists with its reason.
+The same status and the same bytes come back, but for what ``docs/differences.md`` lists with its reason.
 """
 
 import dataclasses

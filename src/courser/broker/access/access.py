@@ -75,7 +75,7 @@ DEEDS = {
     Action.READ_SERVER: "view statistics, clients and snapshots of the server",
     Action.MANAGE_SERVER: "view the log of the server and end sessions",
 }
-"""The actions as they are called in the table of docs/operations.md."""
+"""The actions as they are called in the table of docs/users.md."""
 
 
 def sufficient(action: Action, *, has_stream: bool = False, has_topic: bool = False) -> list[Grant]:
