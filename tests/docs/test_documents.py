@@ -244,9 +244,7 @@ def test_the_index_names_every_document() -> None:
     assert documents | chapters <= listed
 
 
-@pytest.mark.parametrize(
-    "document", [name for name in GUIDES if name != "docs/cli/index.md"]
-)
+@pytest.mark.parametrize("document", [name for name in GUIDES if name != "docs/cli/index.md"])
 def test_lines_fit_on_a_screen(document: str) -> None:
     assert [number for number, line in prose_lines(document) if len(line) > LINE_LENGTH_MAX] == []
 
