@@ -110,7 +110,7 @@ def test_jars_that_are_there_need_no_advice_unless_they_are_of_another_hadoop() 
     jars = ["hadoop-client-api-3.5.0.jar", "hadoop-aws-3.5.0.jar", "hadoop-azure-3.4.1.jar"]
     amazon, azure, _ = checks.check_connectors(jars)
     assert (amazon.state, amazon.finding, amazon.advice) == (CheckState.OK, "hadoop-aws 3.5.0", "")
-    assert (azure.state, azure.finding) == (CheckState.WARNING, "hadoop-azure 3.4.1 does not fit to Hadoop 3.5.0")
+    assert (azure.state, azure.finding) == (CheckState.WARNING, "hadoop-azure 3.4.1 does not fit Hadoop 3.5.0")
     (unknown,) = checks.check_connectors([])
     assert (unknown.state, unknown.advice) == (CheckState.OK, "")
 

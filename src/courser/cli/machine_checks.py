@@ -238,7 +238,7 @@ def check_connectors(jars: Iterable[str]) -> list[CheckResult]:
             finding = "no jar, which only checkpoints and Spark's own readers and writers need"
             results.append(ok(name, finding, f"if you need it, {advice(scheme, hadoop)}"))
         elif version != hadoop:
-            finding = f"{part} {version} does not fit to Hadoop {hadoop}"
+            finding = f"{part} {version} does not fit Hadoop {hadoop}"
             results.append(warning(name, finding, advice(scheme, hadoop)))
         else:
             results.append(ok(name, f"{part} {version}"))
