@@ -20,6 +20,7 @@ from courser.lake.tables import (
     PartitionField,
     Patience,
     PositionMoved,
+    PositionUnknown,
     Standing,
     TableRefused,
     TopicPosition,
@@ -404,6 +405,45 @@ def test_expiry_keeps_the_positions_of_all_topics(start: Start) -> None:
     assert start().append(40, 5)
     assert runner.append(4, 4, topic=OTHER_TOPIC)
     assert offsets(runner) == sorted([*range(45), *range(8)])
+
+
+def _without_tag(runner: Runner) -> None:
+    """Somebody tidies up what they do not know."""
+    catalog_of(runner).load_table(NAME).manage_snapshots().remove_tag(f"courser-{TOPIC}").commit()
+
+
+def test_our_expiry_brings_back_a_tag_that_somebody_removed(tmp_path: Path) -> None:
+    runner = Runner.at(local_place("iceberg", tmp_path / "table"))
+    runner.append(0, 5)
+    foreign_append(runner, 100, 3)
+    _without_tag(runner)
+    assert runner.next_offset() == 5
+    runner.table.expire(older_than=NOW)
+    assert f"courser-{TOPIC}" in catalog_of(runner).load_table(NAME).refs()
+    assert runner.append(5, 5)
+    assert offsets(runner) == [*range(10), 100, 101, 102]
+
+
+def test_a_position_that_somebody_removed_with_its_tag_is_unknown_and_not_the_beginning(tmp_path: Path) -> None:
+    runner = Runner.at(local_place("iceberg", tmp_path / "table"))
+    runner.append(0, 5)
+    _without_tag(runner)
+    foreign_append(runner, 100, 3)
+    table = catalog_of(runner).load_table(NAME)
+    table.maintenance.expire_snapshots().by_id(table.metadata.snapshots[0].snapshot_id).commit()
+    with pytest.raises(PositionUnknown, match="removed the tag"):
+        runner.next_offset()
+    assert runner.next_offset(OTHER_TOPIC) is None, "a topic that was never here begins at its start"
+
+
+def test_a_position_stays_when_somebody_expires_the_way_to_it(tmp_path: Path) -> None:
+    runner = Runner.at(local_place("iceberg", tmp_path / "table"))
+    runner.append(0, 5)
+    foreign_append(runner, 100, 3)
+    foreign_append(runner, 200, 3)
+    table = catalog_of(runner).load_table(NAME)
+    table.maintenance.expire_snapshots().by_id(table.metadata.snapshots[1].snapshot_id).commit()
+    assert runner.table.standing(TOPIC) == Standing(at(5))
 
 
 def test_iceberg_tables_keep_no_file_that_expired(tmp_path: Path) -> None:

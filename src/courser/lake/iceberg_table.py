@@ -165,13 +165,18 @@ class IcebergTable:
         while snapshot is not None:
             if (position := _position(snapshot, topic)) is not None:
                 return Standing(position, tagged is not None and tagged.snapshot_id != snapshot.snapshot_id)
-            if snapshot.parent_snapshot_id is None:
-                break
             is_behind |= tagged is not None and (snapshot.sequence_number or 0) < (tagged.sequence_number or 0)
-            snapshot = metadata.snapshot_by_id(snapshot.parent_snapshot_id)
-            if snapshot is None and tagged is not None:
-                # Expired. The tag keeps its own snapshot from that, but not those on the way to it.
-                return self._beyond(metadata, topic, tagged, is_behind=is_behind)
+            parent = snapshot.parent_snapshot_id
+            parent_snapshot = None if parent is None else metadata.snapshot_by_id(parent)
+            # Some who expire a snapshot say that the next one has no parent. Only the very first has none.
+            if parent_snapshot is None and (parent is not None or snapshot.sequence_number != 1):
+                if tagged is not None:
+                    # The tag keeps its own snapshot from expiring, but not those on the way to it.
+                    return self._beyond(metadata, topic, tagged, is_behind=is_behind)
+                if _POSITION + topic in metadata.properties:
+                    reason = f"somebody has removed the tag {_TAG}{topic} and expired its snapshot"
+                    raise PositionUnknown(self.name, f"{reason}; add the rows of the topic to another table")
+            snapshot = parent_snapshot
         return Standing(None, is_rolled_back=tagged is not None)
 
     def _beyond(self, metadata: TableMetadata, topic: str, tagged: Snapshot, *, is_behind: bool) -> Standing:
@@ -281,6 +286,8 @@ class IcebergTable:
         said = {f"{_NOTE}{name}": value for name, value in commit.notes.items()}
         said |= {_POSITION + topic: commit.stop.to_json(), _TOKEN + topic: commit.token}
         transaction = Transaction(self._table)
+        # The tag and its snapshot may be removed by others. This stays, and tells that there was a position.
+        transaction.set_properties({_POSITION + topic: commit.stop.to_json()})
         merges = metadata.properties.get("commit.manifest-merge.enabled", "false").lower() == "true"
         snapshot = transaction.update_snapshot(snapshot_properties=said)
         producer: _SnapshotProducer[Any]
@@ -423,14 +430,15 @@ class IcebergTable:
         """
         tags: dict[str, Snapshot | None] = {}
         said: dict[str, str] = {}
-        for name in metadata.refs:
-            topic, tagged = name.removeprefix(_TAG), _tagged(metadata, name.removeprefix(_TAG))
-            if not name.startswith(_TAG) or tagged is None:
-                continue
+        topics = {name.removeprefix(_TAG) for name in metadata.refs if name.startswith(_TAG)}
+        # Somebody may have removed a tag while the way to its snapshot is still there: it comes back.
+        topics |= {name.removeprefix(_POSITION) for name in metadata.properties if name.startswith(_POSITION)}
+        for topic in sorted(topics):
+            tagged = _tagged(metadata, topic)
             with suppress(PositionUnknown):
                 if (position := self._standing(metadata, topic).position) is not None:
                     tags[topic], said[_POSITION + topic] = tagged, position.to_json()
-                    if token := _said(tagged).get(_TOKEN + topic):
+                    if tagged is not None and (token := _said(tagged).get(_TOKEN + topic)):
                         said[_TOKEN + topic] = token
         return tags, said
 
@@ -520,9 +528,9 @@ class IcebergTable:
         for _ in self._settling():
             metadata = self._table.metadata
             tags, said = self._carried(metadata)
-            if all(tagged is None or tagged.timestamp_ms >= oldest for tagged in tags.values()):
+            if all(tagged is not None and tagged.timestamp_ms >= oldest for tagged in tags.values()):
                 return
-            if {tagged.snapshot_id for tagged in tags.values() if tagged is not None} == {metadata.current_snapshot_id}:
+            if {tagged and tagged.snapshot_id for tagged in tags.values()} == {metadata.current_snapshot_id}:
                 return
             transaction = Transaction(self._table)
             with transaction.update_snapshot(snapshot_properties=said).fast_append() as append:
