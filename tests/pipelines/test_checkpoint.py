@@ -10,8 +10,8 @@ from courser.errors import ClientFailure
 from courser.jobs.folders import LocalFolder
 from courser.lake import atomic_files
 from courser.pipelines.checking import refuse_endless_groups
-from courser.pipelines.checkpoint import Checkpoint, ResetNeeded, begin_generation, is_stateful, open_checkpoint, reset
-from courser.pipelines.definition import Definition, Start, Transform
+from courser.pipelines.checkpoint import Checkpoint, ResetNeeded, begin_generation, open_checkpoint, reset
+from courser.pipelines.definition import Definition, Start, Transform, is_stateful
 from courser.pipelines.definition_file import parse_definition
 from courser.pipelines.locking import Lock, LockTaken, this_process
 from courser.pipelines.transform import TransformRefused

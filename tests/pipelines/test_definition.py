@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from courser.errors import ConfigurationRefused
+from courser.lake.tables import PartitionField
 from courser.pipelines.definition import (
     Definition,
     FileSource,
@@ -18,6 +19,7 @@ from courser.pipelines.definition import (
 )
 from courser.pipelines.definition_file import load_definition, parse_definition
 from courser.pipelines.running import check_together, default_master
+from courser.pipelines.table_sinks import partition_fields
 
 TABLE = 'path = "x"\nformat = "parquet"\n'
 WHOLE = """
@@ -169,6 +171,60 @@ def test_files_as_a_source() -> None:
 def test_a_mistake_is_told_with_what_to_do(change: tuple[str, str], told: str) -> None:
     assert change[0] in LEAST
     assert told in problems(LEAST.replace(*change))
+
+
+TABLE_SINK = 'type = "iceberg"\npath = "w"\ntable = "shop.orders"'
+
+
+def test_a_table_that_is_its_own_checkpoint() -> None:
+    found = parse(LEAST.replace('type = "console"', TABLE_SINK))
+    assert found.has_table
+    assert (found.trigger, found.decoding.on_bad_row) == (60_000_000, "quarantine")
+    text = LEAST.replace('type = "console"', TABLE_SINK) + '[transform]\nsql = "SELECT customer, count(*) FROM source"'
+    grouped = parse(text)
+    assert not grouped.has_table, "Spark keeps the state of groups, and with it the position"
+    assert (grouped.trigger, grouped.decoding.on_bad_row) == (10_000_000, "fail")
+
+
+def test_how_a_table_is_partitioned() -> None:
+    fields = '["day(at)", "bucket(16, customer)", "truncate( 4 ,sku)", "country"]'
+    found = parse(LEAST.replace('type = "console"', f"{TABLE_SINK}\npartition_by = {fields}"))
+    assert partition_fields(found.sink) == (
+        PartitionField(source="at", transform="day"),
+        PartitionField(source="customer", transform="bucket", argument=16),
+        PartitionField(source="sku", transform="truncate", argument=4),
+        PartitionField(source="country"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("sink", "told"),
+    [
+        ('type = "iceberg"\npath = "w"', "sink.table is missing"),
+        ('type = "iceberg"\ntable = "a.b"\npath = "s3://b/w"', "outside of a local folder needs a catalog"),
+        ('type = "iceberg"\ntable = "a.b"\ncatalog = "ftp://x"', "sink.catalog: ftp: is no catalog"),
+        ('type = "delta"\npath = "s3://key:secret@b/w"', "it contains credentials"),
+        ('type = "delta"\npath = "w"\npartition_by = ["week(at)"]', "week(at) is not understood; write a column, or"),
+        ('type = "delta"\npath = "w"\npartition_by = ["bucket(at)"]', "bucket(at) is not understood"),
+        ('type = "parquet"\npath = "s3://b/w"', "sink.path"),
+        (
+            'type = "delta"\npath = "s3://b/w"\n[transform]\nsql = "SELECT DISTINCT a FROM source"',
+            "sink.path must be a folder with files, or a query that groups",
+        ),
+    ],
+)
+def test_a_mistake_about_a_table(sink: str, told: str) -> None:
+    assert told in problems(LEAST.replace('type = "console"', sink))
+
+
+def test_what_a_table_does_not_take() -> None:
+    text = LEAST.replace('type = "console"', TABLE_SINK)
+    assert "source.headers cannot be used with a table" in problems(text.replace("[sink]", "headers = true\n[sink]"))
+    aside = 'decode = "text"\nquarantine_path = "x"\n[sink]'
+    assert "bad rows go to the table NAME__bad" in problems(text.replace("[sink]", aside))
+    inferred = 'decode = "json"\nschema = "infer"\n[sink]'
+    assert parse(text.replace("[sink]", inferred)).decoding.schema == "infer"
+    assert 'source.schema = "infer" needs' in problems(LEAST.replace("[sink]", inferred))
 
 
 def test_all_mistakes_are_told_at_once() -> None:

@@ -9,15 +9,15 @@ import polars
 import pytest
 
 from courser.lake import iceberg
-from tests.pipelines.runs import COURSER, JAVA, batches, dying, end_of, output_of, start
+from tests.pipelines.runs import COURSER, JAVA, dying, end_of, output_of, start
 from tests.pipelines.scenes import STREAM, Scene, orders_source
 from tests.servers import RunningServer
 
 ORDERS = range(600)
 LIMIT = "max_messages_per_trigger = 200"
-"""Three batches."""
-BEHIND_THE_SECOND_COMMIT = ("courser.pipelines.sink_writers.clear", 4)
-"""What is staged is cleared before and behind each batch. Spark does not know of the batch then."""
+"""Three steps."""
+BEHIND_A_COMMIT = ("courser.pipelines.table_query.store_progress", 1)
+"""The first thing that is done when a commit has landed."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """Three runs, each with a Java of its own."""
@@ -39,21 +39,18 @@ def delta_versions(scene: Scene) -> int:
     return len(list((scene.folder / "table" / "_delta_log").glob("*.json")))
 
 
-def unfinished(scene: Scene) -> set[int]:
-    return batches(scene, "table", "offsets") - batches(scene, "table", "commits")
-
-
 def test_a_delta_table(scene: Scene) -> None:
     scene.make_topic("to-delta")
     scene.send_orders("to-delta", ORDERS)
     source = orders_source("to-delta", LIMIT)
     scene.define("table", f'{source}[sink]\ntype = "delta"\npath = "table"\npartition_by = ["customer"]\n{JAVA}')
 
-    # The files of the second batch are staged, and its commit has not begun.
-    assert is_killed(scene, "courser.lake.delta.write_deltalake", 2)
-    assert (delta_versions(scene), unfinished(scene)) == (1, {1})
-    # The second batch is in the table, but Spark does not know.
-    assert is_killed(scene, *BEHIND_THE_SECOND_COMMIT)
+    # The files of the second step are there, and its commit has not begun.
+    assert is_killed(scene, "courser.lake.delta_table.DeltaLakeTable._send", 2)
+    assert delta_versions(scene) == 2, "one has the columns, one has rows"
+    # The second step is in the table, and nobody was told.
+    assert is_killed(scene, *BEHIND_A_COMMIT)
+    assert delta_versions(scene) == 3
     assert end_of(scene, start(scene, COURSER, "table.toml", "--once")) == 0, output_of(scene)
 
     rows = polars.read_delta(str(scene.folder / "table"))
@@ -68,10 +65,9 @@ def test_an_iceberg_table(scene: Scene) -> None:
     sink = '[sink]\ntype = "iceberg"\npath = "warehouse"\ntable = "shop.orders"\n'
     scene.define("table", f"{source}{sink}{JAVA}")
 
-    # The second batch's files are in the warehouse, and the catalogue does not know them.
+    # The files of the second step are in the warehouse, and the catalog does not know them.
     assert is_killed(scene, "pyiceberg.catalog.sql.SqlCatalog.commit_table", 2)
-    assert unfinished(scene) == {1}
-    assert is_killed(scene, *BEHIND_THE_SECOND_COMMIT)
+    assert is_killed(scene, *BEHIND_A_COMMIT)
     assert end_of(scene, start(scene, COURSER, "table.toml", "--once")) == 0, output_of(scene)
 
     table = iceberg.open_catalog(scene.folder / "warehouse").load_table("shop.orders")

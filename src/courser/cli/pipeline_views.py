@@ -20,7 +20,7 @@ STATUS_LIST_FIELDS = fields(
 STATUS_FIELDS = fields(
     "name, state, mode, file, source, sink, checkpoint, generation, pid=process, started_at=started, "
     "updated_at=updated, batch, rows, rows_per_second, batch_milliseconds, total_lag=lag, lag=lag by partition, "
-    "watermark, bad_rows, lost=lost messages, restarts, error"
+    "watermark, bad_rows, lost=lost messages, files, committed_at=last commit, fresh_at=fresh at, restarts, error"
 )
 _LIVE_FIELDS = tuple(field for field in STATUS_LIST_FIELDS if field.key not in ("mode", "restarts"))
 

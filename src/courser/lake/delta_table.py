@@ -152,7 +152,8 @@ class DeltaLakeTable:
             if commit.get(_TOPIC) == topic:
                 if is_rolled_back:
                     return _Look(table.version(), self._standing_at(version, topic))
-                return _Look(upto, Standing(_position(table, topic)), str(commit[_TOKEN]))
+                notes = {name.removeprefix(_NOTE): str(commit[name]) for name in commit if name.startswith(_NOTE)}
+                return _Look(upto, Standing(_position(table, topic), notes=notes), str(commit[_TOKEN]))
             if commit["operation"] == _RESTORE:
                 upto, is_rolled_back = self._target(commit), True
         # The rest of the log is cleaned: what it did is in a checkpoint.
@@ -181,6 +182,9 @@ class DeltaLakeTable:
         table = DeltaTable(self._location, storage_options=delta_options(self._options))
         table.load_as_version(str(said.get("datetime") or said.get("timestamp")).strip('"'))
         return table.version()
+
+    def earlier_batch(self, query: str | None) -> int | None:
+        return None if query is None else self._table.transaction_version(query)
 
     def describe(self) -> TableDescription:
         columns = pa.schema(self._table.schema().to_arrow())

@@ -84,6 +84,8 @@ _TOKEN = "courser.commit."
 _POSITION = "courser.position."
 """Before the uuid of a topic: the keys of its last commit and its position in the summary of a snapshot."""
 _NOTE = "courser.note."
+_EARLIER = "courser.batch."
+"""Before the id of a query of Spark: the property with its last batch."""
 _NEW_TABLE = {
     # At a commit a minute, metadata files and manifests would otherwise grow for ever, and every commit with them.
     "write.metadata.delete-after-commit.enabled": "true",
@@ -164,7 +166,8 @@ class IcebergTable:
         snapshot = metadata.current_snapshot()
         while snapshot is not None:
             if (position := _position(snapshot, topic)) is not None:
-                return Standing(position, tagged is not None and tagged.snapshot_id != snapshot.snapshot_id)
+                is_rolled_back = tagged is not None and tagged.snapshot_id != snapshot.snapshot_id
+                return Standing(position, is_rolled_back, _notes(snapshot))
             is_behind |= tagged is not None and (snapshot.sequence_number or 0) < (tagged.sequence_number or 0)
             parent = snapshot.parent_snapshot_id
             parent_snapshot = None if parent is None else metadata.snapshot_by_id(parent)
@@ -181,7 +184,7 @@ class IcebergTable:
 
     def _beyond(self, metadata: TableMetadata, topic: str, tagged: Snapshot, *, is_behind: bool) -> Standing:
         if not is_behind and self._has_files_of(metadata, tagged):
-            return Standing(_position(tagged, topic))
+            return Standing(_position(tagged, topic), notes=_notes(tagged))
         raise PositionUnknown(
             self.name,
             "somebody has expired the states of the table since the last commit. If the table was not rolled back, "
@@ -205,6 +208,14 @@ class IcebergTable:
             for manifest in manifests
             for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=True)
         }
+
+    def earlier_batch(self, query: str | None) -> int | None:
+        found = {
+            name.removeprefix(_EARLIER): int(value)
+            for name, value in self._table.metadata.properties.items()
+            if name.startswith(_EARLIER)
+        }
+        return next(iter(found.values()), None) if query is None else found.get(query)
 
     def describe(self) -> TableDescription:
         metadata = self._table.metadata
@@ -604,6 +615,11 @@ def _said(snapshot: Snapshot) -> Mapping[str, str]:
 def _position(snapshot: Snapshot, topic: str) -> TopicPosition | None:
     text = _said(snapshot).get(_POSITION + topic)
     return None if text is None else TopicPosition.from_json(text)
+
+
+def _notes(snapshot: Snapshot) -> dict[str, str]:
+    said = _said(snapshot).items()
+    return {name.removeprefix(_NOTE): value for name, value in said if name.startswith(_NOTE)}
 
 
 def _tagged(metadata: TableMetadata, topic: str) -> Snapshot | None:

@@ -78,6 +78,8 @@ class Standing:
     """None: the table has nothing of this topic."""
     is_rolled_back: bool = False
     """Whether somebody took the table back to an earlier state. ``position`` is that of this state: rows come again."""
+    notes: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Those of the commit that stored the position, as far as they are known."""
 
 
 # --- what a table looks like --------------------------------------------------------------------------
@@ -376,6 +378,12 @@ class Table(Protocol):
 
     def standing(self, topic: str) -> Standing:
         """Read where a topic goes on. Looks at the newest state of the table. Raises ``PositionUnknown``."""
+
+    def earlier_batch(self, query: str | None) -> int | None:
+        """The last batch of a query of Spark that Courser appended when tables had no position of a topic.
+
+        None: none of this query; without a query, none of any that the table tells.
+        """
 
     def describe(self) -> TableDescription:
         """What tasks need to know, as of the last look at the table."""

@@ -2,19 +2,21 @@
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from courser.jobs.folders import Folder
+from courser.lake.tables import TopicPosition
 from courser.pipelines.checkpoint import makes_groups, open_checkpoint
-from courser.pipelines.definition import Definition, FileSource, Start, TopicSource
+from courser.pipelines.definition import INFER, Definition, FileSource, Start, TopicSource
 from courser.pipelines.lake_publishing import check_origin
 from courser.pipelines.queries import output_rows
 from courser.pipelines.server_side import PartitionFacts, SourceFacts, check_topics, lakes_by_offset, needs_server
 from courser.pipelines.sink_writers import with_folder_columns
-from courser.pipelines.source_frames import FORMAT, read_source, target_of, topic_options
+from courser.pipelines.source_frames import FORMAT, batch_options, read_source, target_of, topic_options
+from courser.pipelines.table_sinks import partition_fields, place_of
 from courser.pipelines.transform import TransformRefused, as_messages
 from courser.spark.connect import runs_remotely
 
@@ -47,7 +49,8 @@ def check_without_query(definition: Definition, root: Folder, environment: Mappi
         CourserError: the pipeline would not run.
     """
     checkpoint = open_checkpoint(root)
-    checkpoint.check(definition, write=False)
+    if not definition.has_table:
+        checkpoint.check(definition, write=False)
     facts = SourceFacts()
     if needs_server(definition):
         facts = check_topics(definition, target_of(definition.server, environment), may_create=False)
@@ -58,6 +61,9 @@ def check_without_query(definition: Definition, root: Folder, environment: Mappi
         start = checkpoint.start(definition.source.start)
         starting = start.timestamp or start.offsets
     refuse_endless_groups(definition)
+    is_fresh = checkpoint.is_fresh
+    if definition.has_table:
+        is_fresh = _position_of(definition, facts, environment) is None
     return Findings(
         name=definition.name,
         file=str(definition.path),
@@ -65,7 +71,7 @@ def check_without_query(definition: Definition, root: Folder, environment: Mappi
         source=str(definition.source),
         sink=str(definition.sink),
         generation=checkpoint.generation,
-        is_fresh=checkpoint.is_fresh,
+        is_fresh=is_fresh,
         starting=starting,
         partitions=list(facts.partitions),
     )
@@ -91,6 +97,8 @@ def plan_columns(
     """
     is_remote = runs_remotely(spark)
     session = spark if is_remote else spark.newSession()
+    if definition.has_table:
+        return _plan_table(session, definition, environment)
     with tempfile.TemporaryDirectory(prefix="courser-check-") as folder:
         place = Path(folder)
         if is_remote and isinstance(definition.source, TopicSource):
@@ -114,6 +122,36 @@ def plan_columns(
             writer.trigger(availableNow=True).start().awaitTermination()
         kept = [column for column in rows.schema.fields if column.name not in names.left_out]
         return [f"{column.name} {column.dataType.simpleString()}" for column in kept]
+
+
+def _plan_table(spark: "SparkSession", definition: Definition, environment: Mapping[str, str]) -> list[str]:
+    """The columns of a table that takes rows as they come."""
+    from courser.jobs.source_topic import open_topic  # noqa: PLC0415 -- these need pyarrow, which is optional
+    from courser.lake.schemas import type_text  # noqa: PLC0415
+    from courser.lake.table_opening import find_table  # noqa: PLC0415
+    from courser.pipelines.table_opening import reading_of, sample_of  # noqa: PLC0415
+    from courser.pipelines.table_rows import TopicRows  # noqa: PLC0415
+
+    source = definition.source
+    assert isinstance(source, TopicSource)
+    is_inferred = definition.decoding.schema == INFER
+    table = find_table(place_of(definition.sink), environment=environment) if is_inferred else None
+
+    def sample() -> Iterator[bytes]:
+        return sample_of(open_topic(batch_options(source, target_of(definition.server, environment))))
+
+    reading = reading_of(definition, table, sample)
+    columns = TopicRows(spark, definition, {}).columns(reading)
+    return [f"{field.name} {type_text(field.type)}" for field in columns]
+
+
+def _position_of(definition: Definition, facts: SourceFacts, environment: Mapping[str, str]) -> TopicPosition | None:
+    """Where a table goes on; None: it has nothing of the topic, or is not there."""
+    from courser.lake.table_opening import find_table  # noqa: PLC0415 -- needs pyarrow, which is optional
+
+    sink = definition.sink
+    table = find_table(place_of(sink), partition_fields(sink), environment=environment)
+    return None if table is None else table.standing(facts.uuid).position
 
 
 def _end_of_topic(

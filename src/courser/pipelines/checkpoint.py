@@ -15,20 +15,14 @@ from dataclasses import asdict, dataclass
 
 from courser.errors import ClientFailure
 from courser.jobs.folders import Folder, HadoopFolder, LocalFolder
-from courser.pipelines.definition import Definition, FileSource, Start, parse_start
+from courser.pipelines.definition import Definition, FileSource, Start, is_stateful, parse_start
 from courser.pipelines.leases import Lease
 from courser.pipelines.locking import Lock, LockHolder, this_process
 from courser.pipelines.progress import offsets_of
 
-_STATEFUL = re.compile(
-    r"\b(group\s+by|distinct|join|over\s*\(|count|sum|avg|min|max|collect_\w+|first|last|dedup\w*|session_window|window)\b",
-    re.IGNORECASE,
-)
-"""What makes a query stateful. A false positive costs an unnecessary reset; a false negative lets Spark fail in the
-middle of a run."""
 _GROUPING = re.compile(r"\b(group\s+by\b|(count|sum|avg|min|max|first|last|collect_\w+)\s*\()", re.IGNORECASE)
-"""What certainly groups rows. Stricter than ``_STATEFUL``: a column may be named like a function, and joins output rows
-without a watermark."""
+"""What certainly groups rows. Stricter than ``is_stateful``: a column may be named like a function, and joins output
+rows without a watermark."""
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -90,14 +84,22 @@ class Checkpoint:
         if write:
             self.folder.replace("facts.json", json.dumps(new, indent=1, sort_keys=True).encode())
 
+    def batch_offsets(self, batch: int) -> str | None:
+        """The end of a batch, as the source wrote it."""
+        lines = (self.spark.inside("offsets").read(str(batch)) or b"").decode().splitlines()
+        # The lines are a version, the metadata of the batch, and then one line for each source; there is one source.
+        return lines[2] if len(lines) > 2 and lines[2] != "-" else None
+
+    @property
+    def query_id(self) -> str | None:
+        """Spark's id of the query, which lives as long as the checkpoint; None if there is none."""
+        found = (self.spark.read("metadata") or b"").strip().splitlines()
+        return str(json.loads(found[-1])["id"]) if found else None
+
     def last_offsets(self) -> str | None:
         """The end of the last finished batch, as the source wrote it; None if there is none."""
         done = max(_batches(self.spark.inside("commits")), default=None)
-        if done is None:
-            return None
-        lines = (self.spark.inside("offsets").read(str(done)) or b"").decode().splitlines()
-        # The lines are a version, the metadata of the batch, and then one line for each source; there is one source.
-        return lines[2] if len(lines) > 2 and lines[2] != "-" else None
+        return None if done is None else self.batch_offsets(done)
 
 
 def lock_of(
@@ -144,11 +146,6 @@ def facts_of(definition: Definition) -> dict[str, object]:
         "shuffle_partitions": definition.spark.get(SHUFFLE_PARTITIONS),
     }
     return facts
-
-
-def is_stateful(sql: str | None) -> bool:
-    """Whether a query keeps state between batches, judging by its text."""
-    return sql is not None and _STATEFUL.search(sql) is not None
 
 
 def makes_groups(sql: str | None) -> bool:
@@ -215,6 +212,11 @@ def reset(root: LocalFolder | HadoopFolder, definition: Definition, to: str) -> 
         LockTaken: the pipeline is running.
         ClientFailure: ``to`` is invalid.
     """
+    if definition.has_table:
+        raise ClientFailure(
+            f"{definition.name} has no checkpoint to reset: the table stores the position beside the rows. "
+            "To read the topic again, write to another table; to go back, roll the table back to an earlier state"
+        )
     with lock_of(root, this_process(definition.name)).acquire():
         old = open_checkpoint(root)
         start = _start(old, definition, to)

@@ -70,7 +70,9 @@ _WATERMARK = _optional(
     _matching("watermark", 'a column and a delay, such as "at 10 minutes"', r"\s*\S+\s+[0-9]+\s+\S+.*")
 )
 _PLACE = _optional(_matching("topic", 'a stream and a topic, such as "shop/orders"', r"[^/]+/[^/]+"))
-_TABLE = _optional(_matching("name", 'a namespace and a table, such as "shop.orders"', r"[A-Za-z0-9_]+\.[A-Za-z0-9_]+"))
+_TABLE = _optional(
+    _matching("name", 'a namespace and a table, such as "shop.orders"', r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)+")
+)
 _COLUMN = _matching("column", "the name of a column", r"[^\s].*")
 _COLUMNS = _list_of(_COLUMN.from_toml, f"a list of up to {PARTITION_COLUMNS_MAX} different columns")
 _COUNT = _optional(kinds.integer(1, 2**63 - 1))
@@ -115,7 +117,16 @@ MODE = Key(
     "continuous",
     "`once` processes what is there and exits; `continuous` keeps running. `--once` and `--continuous` override it",
 )
-TRIGGER = Key("pipeline.trigger", kinds.duration(), 10 * SECOND, "time between the starts of two batches; 0: no pause")
+TRIGGER = Key(
+    "pipeline.trigger",
+    _optional(kinds.duration()),
+    None,
+    "time between the starts of two batches, or of two commits to a table; 0: no pause; default: 1 minute for rows "
+    "that a table takes as they come, else 10 seconds",
+)
+TRIGGER_DEFAULT = 10 * SECOND
+COMMIT_INTERVAL_DEFAULT = 60 * SECOND
+"""Each commit to a table leaves files and a state of the table behind."""
 CHECKPOINT = Key(
     "pipeline.checkpoint",
     _PATH_OR_ADDRESS,
@@ -221,6 +232,19 @@ class TopicSource:
         True,
         "topic: stop if messages are gone before they were read; `false` counts them",
     )
+    archive_config: Path | None = setting(
+        "source.archive_config",
+        kinds.FILE,
+        None,
+        "topic: the server's configuration file, which says where its archive is; old messages are then read from the "
+        "archive, without the server",
+    )
+    data_directory: str | None = setting(
+        "source.data_directory",
+        _FOLDER,
+        None,
+        "topic: the server's data directory, as seen by the workers; sealed segments are then read from their files",
+    )
 
     def __str__(self) -> str:
         return str(self.place)
@@ -235,13 +259,22 @@ SOURCE_PATH = Key(
 FILE_FORMAT = Key(
     "source.format", _optional(kinds.choice("parquet", "json", "csv", "text")), None, "files: their format"
 )
-SCHEMA = Key("source.schema", _LINES, None, "json, csv and files: columns in SQL syntax: `id BIGINT, at TIMESTAMP`")
+SCHEMA = Key(
+    "source.schema",
+    _LINES,
+    None,
+    "json, csv and files: columns in SQL syntax: `id BIGINT, at TIMESTAMP`; json into a table: or `infer`, for the "
+    "columns that the table has, or that a sample of the topic shows",
+)
+INFER = "infer"
+"""The schema that a sample decides."""
 DELIMITER = Key("source.delimiter", _matching("text", "one character", r"."), ",", "csv: the column separator")
 ON_BAD_ROW = Key(
     "source.on_bad_row",
-    kinds.choice("fail", "drop", "quarantine"),
-    "fail",
-    "rows that cannot be decoded: stop with an error, drop and count them, or put them into quarantine",
+    _optional(kinds.choice("fail", "drop", "quarantine")),
+    None,
+    "rows that cannot be decoded: stop with an error, drop and count them, or put them into quarantine; default: "
+    "`quarantine` for rows that a table takes as they come, in the table `NAME__bad` beside it, else `fail`",
 )
 
 
@@ -256,7 +289,7 @@ class FileSource:
     max_files_per_trigger: int | None = setting(
         "source.max_files_per_trigger", _COUNT, None, "files: maximum number of files in a batch"
     )
-    on_bad_row: str = value_of(ON_BAD_ROW)
+    on_bad_row: str = "fail"
 
     def __str__(self) -> str:
         return self.path
@@ -288,7 +321,7 @@ class Decoding:
         True,
         "topic, with decode: whether to add `_partition`, `_offset`, `_timestamp` and `_key` to the decoded columns",
     )
-    on_bad_row: str = value_of(ON_BAD_ROW)
+    on_bad_row: str = "fail"
     quarantine_topic: TopicName | None = None
     quarantine_path: str | None = setting(
         "source.quarantine_path", _FOLDER, None, "on_bad_row = quarantine: a folder for the bad rows, as Parquet"
@@ -371,16 +404,18 @@ class SinkDefinition:
     type: str
     path: str | None = setting(
         "sink.path",
-        _FOLDER,
+        _PATH_OR_ADDRESS,
         None,
-        "parquet, delta: the folder; iceberg: the warehouse, with its catalog in `catalog.db`",
+        "parquet: the folder; delta: the folder, or an address such as `s3://lake/orders`; iceberg: the warehouse, "
+        "with its catalog in `catalog.db` unless `catalog` names one",
     )
     partition_by: tuple[str, ...] = setting(
         "sink.partition_by",
         _COLUMNS,
         (),
-        "parquet, delta: columns to make folders from; `day` and `hour` are derived from `_timestamp` if no column "
-        "has that name",
+        "parquet: columns to make folders from; `day` and `hour` are derived from `_timestamp` if no column has that "
+        "name. delta, iceberg: columns, or `day(at)`, `hour(at)`, `month(at)`, `year(at)`, `bucket(16, customer)`, "
+        "`truncate(4, sku)` of them",
     )
     compression: str = setting(
         "sink.compression",
@@ -389,6 +424,17 @@ class SinkDefinition:
         "parquet: compression of the files",
     )
     table: str | None = setting("sink.table", _TABLE, None, "iceberg: namespace and table")
+    catalog: str | None = setting(
+        "sink.catalog",
+        _TEXT,
+        None,
+        "iceberg: the catalog: `https://…` (REST), `thrift://…` (Hive), `sqlite:///…` or `postgresql://…` (SQL), "
+        "`glue`, or a name of pyiceberg's own configuration",
+    )
+    endpoint: str | None = setting(
+        "sink.endpoint", _TEXT, None, "delta, iceberg: the address of a store that is not the provider's own"
+    )
+    region: str | None = setting("sink.region", _TEXT, None, "delta, iceberg: the region of the store")
     place: TopicName | None = None
     key: str | None = setting("sink.key", _optional(_COLUMN), None, "topic: the column with the message key")
     partitioning: str | None = setting(
@@ -406,7 +452,7 @@ class SinkDefinition:
     rows: int = setting("sink.rows", kinds.integer(1, 10_000), 20, "console: rows to show per batch")
 
     def __str__(self) -> str:
-        return f"{self.type} {self.place or self.path or ''}".strip()
+        return f"{self.type} {self.place or self.table or self.path or ''}".strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +465,7 @@ class Definition:
     trigger: int
     """Microseconds between the starts of two batches."""
     checkpoint: str
-    """A path of this machine, or an address."""
+    """A path of this machine, or an address. A table that is the checkpoint needs none."""
     supervision: Supervision
     server: ServerAccess
     source: TopicSource | FileSource
@@ -429,6 +475,31 @@ class Definition:
     tables: Mapping[str, LookupTable] = field(default_factory=dict)
     """By the name that the query uses."""
     spark: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_table(self) -> bool:
+        """Whether the sink is a table that stores the position with the rows, so that Spark keeps no checkpoint."""
+        return is_own_checkpoint(self.sink.type, self.transform.sql, is_topic=isinstance(self.source, TopicSource))
+
+
+_STATEFUL = re.compile(
+    r"\b(group\s+by|distinct|join|over\s*\(|count|sum|avg|min|max|collect_\w+|first|last|dedup\w*|session_window|window"
+    r"|limit)\b",
+    re.IGNORECASE,
+)
+"""What makes a query stateful. A false positive costs an unnecessary reset; a false negative lets Spark fail in the
+middle of a run, or applies the query to each step of a table apart."""
+TABLE_FORMATS = ("delta", "iceberg")
+
+
+def is_stateful(sql: str | None) -> bool:
+    """Whether a query keeps state between batches, judging by its text."""
+    return sql is not None and _STATEFUL.search(sql) is not None
+
+
+def is_own_checkpoint(sink_type: str, sql: str | None, *, is_topic: bool) -> bool:
+    """Whether a table takes the rows of a topic as they come."""
+    return sink_type in TABLE_FORMATS and is_topic and not is_stateful(sql)
 
 
 TABLES: tuple[str, ...] = ("pipeline", "server", "source", "transform", "tables", "sink", "spark")

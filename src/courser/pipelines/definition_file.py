@@ -11,12 +11,17 @@ from typing import Any, TypeAlias, TypeVar
 
 from courser.configuration.key import AnyKey, fields_with_keys
 from courser.errors import ConfigurationRefused
+from courser.lake.table_place import PlaceRefused
 from courser.pipelines.definition import (
     BY_TABLE,
+    COMMIT_INTERVAL_DEFAULT,
+    INFER,
     LOCAL_PATH,
     REQUIRED,
+    TABLE_FORMATS,
     TABLE_NAME,
     TABLES,
+    TRIGGER_DEFAULT,
     VIEW,
     Decoding,
     Definition,
@@ -30,8 +35,10 @@ from courser.pipelines.definition import (
     TopicSource,
     Transform,
     alike,
+    is_own_checkpoint,
     parse_start,
 )
+from courser.pipelines.table_sinks import partition_fields, place_of
 from courser.spark.addresses import AddressGiven, check_local, is_address, without_file_scheme
 
 Part = TypeVar("Part")
@@ -50,15 +57,18 @@ _TOPIC_ONLY = (
     "headers",
     "consumer",
     "fail_on_data_loss",
+    "archive_config",
+    "data_directory",
     "decode",
     "avro_schema",
     "metadata",
 )
 _OUTPUT_MODES = {"topic": ("append", "update"), "console": ("append", "update", "complete")}
-_SINK_NEEDS = {"parquet": ("path",), "delta": ("path",), "iceberg": ("path", "table"), "topic": ("stream", "topic")}
+_SINK_NEEDS = {"parquet": ("path",), "delta": ("path",), "iceberg": ("table",), "topic": ("stream", "topic")}
 _SINK_TAKES = {
     "parquet": ("partition_by", "compression"),
-    "delta": ("partition_by",),
+    "delta": ("partition_by", "endpoint", "region"),
+    "iceberg": ("path", "partition_by", "catalog", "endpoint", "region"),
     "topic": ("key", "partitioning", "create_partitions"),
     "console": ("rows",),
 }
@@ -202,10 +212,21 @@ class _Assembly:
         """The pipeline; None if there are problems."""
         pipeline, server = values["pipeline"], values["server"]
         name: str = pipeline["name"]
+        has_table = is_own_checkpoint(
+            values["sink"]["type"], values["transform"]["sql"], is_topic=values["source"]["type"] == "topic"
+        )
+        if values["source"]["on_bad_row"] is None:
+            values["source"]["on_bad_row"] = "quarantine" if has_table else "fail"
+        if pipeline["trigger"] is None:
+            pipeline["trigger"] = COMMIT_INTERVAL_DEFAULT if has_table else TRIGGER_DEFAULT
         source = self._source(values["source"], name)
-        decoding = self._decoding(values["source"])
+        decoding = self._decoding(values["source"], has_table=has_table)
         transform = self._transform(values["transform"], values["sink"]["type"])
         sink = self._sink(values["sink"])
+        if has_table and values["source"]["headers"]:
+            self._problems.append("source.headers cannot be used with a table; leave it out")
+        if sink.type in TABLE_FORMATS and not has_table:
+            self._check_earlier_writer(sink)
         tables = {table: self._lookup(table, entry) for table, entry in values["tables"].items()}
         if tables and transform.sql is None:
             self._problems.append("tables require transform.sql, which joins with them")
@@ -246,14 +267,28 @@ class _Assembly:
                 self._problems.append("source.on_bad_row must be fail or drop for files")
             if not source["path"] or not source["format"]:
                 return None
-            return _filled(FileSource, source, path=self._place(source["path"]), format=source["format"])
+            return _filled(
+                FileSource,
+                source,
+                path=self._place(source["path"]),
+                format=source["format"],
+                on_bad_row=source["on_bad_row"],
+            )
         self._needs(source, "source", "topic", ("stream", "topic"))
         self._refuses(source, "source", 'type = "topic"', ("path", "format", "max_files_per_trigger"))
         start = self._start(source["starting"])
         if not source["stream"] or not source["topic"] or start is None:
             return None
         place = TopicName(source["stream"], source["topic"])
-        return _filled(TopicSource, source, place=place, start=start, consumer=source["consumer"] or name)
+        return _filled(
+            TopicSource,
+            source,
+            place=place,
+            start=start,
+            consumer=source["consumer"] or name,
+            archive_config=self._path(source["archive_config"]),
+            data_directory=self._folder_of(source["data_directory"]),
+        )
 
     def _start(self, text: str) -> Start | None:
         try:
@@ -262,17 +297,22 @@ class _Assembly:
             self._problems.append(f"source.starting {error}")
             return None
 
-    def _decoding(self, source: dict[str, Any]) -> Decoding:
+    def _decoding(self, source: dict[str, Any], *, has_table: bool) -> Decoding:
         decode, rule = source["decode"], source["on_bad_row"]
         if source["type"] == "topic":
             if decode in ("json", "csv") and source["schema"] is None:
                 self._problems.append(f'source.schema is missing: decode = "{decode}" requires it')
             if decode not in ("json", "csv") and source["schema"] is not None:
                 self._problems.append(f'source.schema cannot be used with decode = "{decode}"')
+            if source["schema"] == INFER and (decode != "json" or not has_table):
+                needed = 'decode = "json", and a table that takes rows as they come'
+                self._problems.append(f'source.schema = "infer" needs {needed}')
             if (decode == "avro") != (source["avro_schema"] is not None):
                 self._problems.append('source.avro_schema and decode = "avro" require each other')
         aside = [name for name in ("quarantine_topic", "quarantine_path") if source[name] is not None]
-        if rule == "quarantine" and len(aside) != 1 and source["type"] == "topic":
+        if has_table and aside:
+            self._problems.append(f"source.{aside[0]} cannot be used with a table: bad rows go to the table NAME__bad")
+        elif rule == "quarantine" and len(aside) != 1 and source["type"] == "topic" and not has_table:
             self._problems.append(
                 'on_bad_row = "quarantine" requires either source.quarantine_topic or source.quarantine_path'
             )
@@ -283,6 +323,7 @@ class _Assembly:
             Decoding,
             source,
             avro_schema=self._path(source["avro_schema"]),
+            on_bad_row=rule,
             quarantine_topic=TopicName(*topic.split("/")) if topic else None,
             quarantine_path=self._folder_of(source["quarantine_path"]),
         )
@@ -303,6 +344,19 @@ class _Assembly:
             self._problems.append(f'tables.{name}.schema cannot be used with format = "parquet"')
         return LookupTable(self._place(entry["path"] or ""), entry["format"] or "", entry["schema"])
 
+    def _check_earlier_writer(self, sink: SinkDefinition) -> None:
+        """What a table cannot do whose rows Spark's engine for streams hands over."""
+        why = "with files, or a query that groups, joins or counts"
+        for name in ("catalog", "endpoint", "region"):
+            if getattr(sink, name) is not None:
+                self._problems.append(f"sink.{name} cannot be used {why}")
+        if any("(" in text for text in sink.partition_by) or (sink.type == "iceberg" and sink.partition_by):
+            self._problems.append(f"sink.partition_by of {sink.type} cannot be used {why}")
+        if sink.path is None:
+            self._problems.append(f"sink.path is missing: it must be a folder {why}")
+        elif is_address(sink.path):
+            self._problems.append(f"sink.path must be a folder {why}, not the address {sink.path}")
+
     def _sink(self, sink: dict[str, Any]) -> SinkDefinition:
         kind = sink["type"]
         self._needs(sink, "sink", kind, _SINK_NEEDS.get(kind, ()))
@@ -310,7 +364,16 @@ class _Assembly:
         self._refuses(sink, "sink", f'type = "{kind}"', tuple(name for name in sink if name not in own))
         path = self._folder_of(sink["path"])
         place = TopicName(sink["stream"], sink["topic"]) if sink["stream"] and sink["topic"] else None
-        return _filled(SinkDefinition, sink, type=kind, path=path, place=place)
+        found = _filled(SinkDefinition, sink, type=kind, path=path, place=place)
+        try:
+            if kind in TABLE_FORMATS:
+                place_of(found)
+                partition_fields(found)
+            elif path is not None:
+                check_local(path, "sink.path")
+        except (PlaceRefused, AddressGiven) as error:
+            self._problems.append(str(error))
+        return found
 
     # --- helpers ---
 

@@ -2,6 +2,7 @@
 
 import re
 
+from courser.archive.errors import ArchiveFailure
 from courser.errors import (
     AuthenticationFailed,
     ClientClosed,
@@ -13,19 +14,35 @@ from courser.errors import (
     ServerFailure,
 )
 from courser.jobs.folders import FolderUnreachable
+from courser.lake.tables import CommitUnsettled
 from courser.pipelines.leases import LeaseLate
 from courser.spark.connect import SparkUnreachable
 
-_PASSING = (ConnectionFailed, ServerFailure, ClientClosed, SparkUnreachable, FolderUnreachable, LeaseLate)
+_PASSING = (
+    ConnectionFailed,
+    ServerFailure,
+    ClientClosed,
+    SparkUnreachable,
+    FolderUnreachable,
+    LeaseLate,
+    CommitUnsettled,
+    ArchiveFailure,
+)
 """A retry may succeed: the server or the object store may be back, or the disk may have space again."""
 _PASSING_NAMES = frozenset(
     {"ConnectionFailed", "TimedOut", "Uncertain", "ServerFailure", "ClientClosed", "ConnectionFailure"}
-    | {"FolderUnreachable"}
+    | {"FolderUnreachable", "CommitUnsettled", "ArchiveFailure"}
 )
 _FINAL_SPARK = frozenset({"AnalysisException", "ParseException", "IllegalArgumentException"})
 _OURS = re.compile(r"^courser(?:\.\w+)*\.(?P<name>[A-Za-z_]\w*)(?::|$)", re.MULTILINE)
-_FINAL_WORDS = ("[USER_RAISED_EXCEPTION]", "[DATA_SOURCE_NOT_FOUND]", "SchemaMismatchError", "TooManyFolders")
-"""A bad row, or rows that a table or folder rejects: they come again with every retry."""
+_FINAL_WORDS = (
+    "[USER_RAISED_EXCEPTION]",
+    "[DATA_SOURCE_NOT_FOUND]",
+    "SchemaMismatchError",
+    "TooManyFolders",
+    "NotInstalledError",
+)
+"""A bad row, rows that a table or folder rejects, or a package that is missing: they come again with every retry."""
 _JAVA_IS_GONE = frozenset({"Py4JNetworkError", "ConnectionRefusedError"})
 
 

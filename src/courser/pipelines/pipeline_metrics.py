@@ -68,6 +68,15 @@ _METRICS: tuple[tuple[Metric, _Value], ...] = (
     (_metric("lag_messages", "Messages not read yet, all partitions."), lambda status, _: status.total_lag),
     (_metric("lost_messages_total", "Messages gone before they were read."), lambda status, _: status.lost),
     (_metric("bad_rows_total", "Rows that could not be decoded."), lambda status, _: status.bad_rows),
+    (_metric("files_total", "Files added to a table since the start."), lambda status, _: status.files),
+    (
+        _metric("freshness_seconds", "The age of the oldest message that a table may still lack."),
+        lambda status, now: None if status.fresh_at is None else max(0, now - status.fresh_at) / _SECOND,
+    ),
+    (
+        _metric("seconds_since_commit", "Seconds since the last commit to a table."),
+        lambda status, now: None if status.committed_at is None else max(0, now - status.committed_at) / _SECOND,
+    ),
     (_metric("restarts_total", "Restarts after failures."), lambda status, _: status.restarts),
     (
         _metric("seconds_since_update", "Seconds since its last status update."),

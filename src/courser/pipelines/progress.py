@@ -26,6 +26,14 @@ class QueryProgress:
     watermark: str | None = None
     moment: str = ""
     """When the batch began, as Spark writes it."""
+    files: int = 0
+    """Of a table, that the batch has added."""
+    fresh_at: int | None = None
+    """All messages from before this time are in the table. Microseconds."""
+    committed_at: int | None = None
+    """When the table got its newest rows."""
+    trouble: str | None = None
+    """What it waits for to end by itself, in one line."""
 
     @property
     def is_batch(self) -> bool:

@@ -25,6 +25,7 @@ from courser.pipelines.decode import (
 )
 from courser.pipelines.definition import Definition, FileSource, SinkDefinition, Start, TopicSource, completed
 from courser.pipelines.lake_publishing import staging_root
+from courser.pipelines.query import Query, SparkQuery
 from courser.pipelines.sink_writers import (
     DECODED_NAMES,
     RAW_NAMES,
@@ -41,7 +42,6 @@ from courser.spark.connect import check_shared, runs_remotely
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _MILLISECOND = 1_000
@@ -83,7 +83,7 @@ def start_queries(
     *,
     once: bool,
     partitions: Sequence[int] = (),
-) -> "list[StreamingQuery]":
+) -> list[Query]:
     """Start the queries of the definition. The first one moves the rows."""
     start = Start()
     if runs_remotely(spark):
@@ -104,7 +104,7 @@ def start_queries(
         _, bad, _ = output_rows(spark, quarantined, messages)
         assert bad is not None
         writers.append((f"{definition.name}.quarantine", _quarantine_writer(definition, bad, checkpoint, target)))
-    started: list[StreamingQuery] = []
+    started: list[Query] = []
     try:
         for name, writer in writers:
             writer = writer.queryName(name)
@@ -112,7 +112,7 @@ def start_queries(
                 writer = writer.trigger(availableNow=True)
             else:
                 writer = writer.trigger(processingTime=f"{definition.trigger // _MILLISECOND} milliseconds")
-            started.append(writer.start())
+            started.append(SparkQuery(writer.start()))
     except BaseException:
         for query in started:
             query.stop()

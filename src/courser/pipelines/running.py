@@ -109,11 +109,14 @@ class Runner:
         me = this_process(definition.name)
         # At an address, this starts Java: the lock is in the same file system as the checkpoint.
         root = folder_at(definition.checkpoint, self._own_session)
-        lock = lock_of(root, me, self._tell)
-        self._hold(lock)
-        self._hold(Lock(folder.lock_path, me))
+        own = Lock(folder.lock_path, me)
+        # A table that stores the position needs no lock: it refuses whoever comes second.
+        lock = own if definition.has_table else lock_of(root, me, self._tell)
+        for needed in dict.fromkeys((lock, own)):
+            self._hold(needed)
         checkpoint = open_checkpoint(root)
-        checkpoint.check(definition)
+        if not definition.has_table:
+            checkpoint.check(definition)
         once = definition.mode == "once" if self._once is None else self._once
         self.supervisors.append(Supervisor(definition, checkpoint, lock, folder, self._process, once=once))
 

@@ -81,18 +81,28 @@ def read_source(spark: "SparkSession", definition: Definition, target: Target | 
     return spark.readStream.format(FORMAT).options(**options).load()
 
 
-def topic_options(source: TopicSource, target: Target, start: Start) -> dict[str, str]:
-    """The options of the data source."""
+def batch_options(source: TopicSource, target: Target) -> dict[str, str]:
+    """The options of the data source for reads that end."""
     options: dict[str, str | None] = {
         **connection_options(target),
         "stream": source.place.stream,
         "topic": topic_text(source.place.topic),
-        "consumer": source.consumer,
         "failOnDataLoss": "true" if source.fail_on_data_loss else "false",
+        "minPartitions": _text(source.min_partitions),
+        "archiveConfig": None if source.archive_config is None else str(source.archive_config),
+        "path": source.data_directory,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def topic_options(source: TopicSource, target: Target, start: Start) -> dict[str, str]:
+    """The options of the data source."""
+    options: dict[str, str | None] = {
+        **batch_options(source, target),
+        "consumer": source.consumer,
         "includeHeaders": "true" if source.with_headers else None,
         "maxOffsetsPerTrigger": _text(source.max_messages_per_trigger),
         "maxBytesPerTrigger": _text(source.max_bytes_per_trigger),
-        "minPartitions": _text(source.min_partitions),
     }
     if start.timestamp is not None:
         options["startingTimestamp"] = start.timestamp

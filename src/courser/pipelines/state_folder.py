@@ -54,6 +54,12 @@ class Status:
     """Messages that were gone before they were read."""
     bad_rows: int = 0
     watermark: str | None = None
+    files: int = 0
+    """Of a table, that were added since the start."""
+    committed_at: int | None = None
+    """When a table got its newest rows."""
+    fresh_at: int | None = None
+    """A table has all messages from before this time."""
     restarts: int = 0
     """Since the start."""
     error: str | None = None

@@ -21,8 +21,9 @@ from courser.pipelines.failing import is_final, is_java_gone
 from courser.pipelines.lake_publishing import claim
 from courser.pipelines.leases import Lease
 from courser.pipelines.locking import Lock, this_process
-from courser.pipelines.progress import QueryProgress, parse_progress
+from courser.pipelines.progress import QueryProgress
 from courser.pipelines.queries import start_queries
+from courser.pipelines.query import Query
 from courser.pipelines.reporting import Reporter
 from courser.pipelines.server_side import (
     SourceFacts,
@@ -38,7 +39,6 @@ from courser.spark.failures import keep_trace, one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_INTERVAL = 0.25
 """Seconds between checks of a running query and of requests to stop it."""
@@ -193,9 +193,12 @@ class Supervisor:
                 spark.conf.set(name, value)
         show = partial(self._process.show, definition.name)
         with self._process.starting:
-            queries = start_queries(
-                spark, definition, self._checkpoint, target, show, once=self._once, partitions=partitions
-            )
+            if definition.has_table:
+                queries: list[Query] = [self._table_query(spark, target)]
+            else:
+                queries = start_queries(
+                    spark, definition, self._checkpoint, target, show, once=self._once, partitions=partitions
+                )
             self._await_beginning(queries)
         self._note(state="running")
         try:
@@ -208,21 +211,34 @@ class Supervisor:
         self._end(queries)
         return finished
 
-    def _end(self, queries: "list[StreamingQuery]") -> None:
+    def _end(self, queries: list[Query]) -> None:
         for query in queries:
             query.stop()
         self._look(queries)
 
-    def _await_beginning(self, queries: "list[StreamingQuery]") -> None:
+    def _table_query(self, spark: "SparkSession", target: Target | None) -> Query:
+        from courser.pipelines.table_query import TableQuery  # noqa: PLC0415 -- needs pyspark and pyarrow
+
+        assert target is not None, "a topic has a server"
+        process = self._process
+        return TableQuery(
+            spark,
+            self._definition,
+            target,
+            self._checkpoint,
+            once=self._once,
+            clock=process.clock,
+            environment=process.environment,
+        )
+
+    def _await_beginning(self, queries: list[Query]) -> None:
         """Wait until Spark has initialized its sources, or a query has ended, but no longer than ``BEGIN_PATIENCE``."""
         waited = 0.0
-        while waited < BEGIN_PATIENCE and any(
-            query.isActive and query.status["message"].startswith("Initializing") for query in queries
-        ):
+        while waited < BEGIN_PATIENCE and any(query.is_beginning for query in queries):
             self._stop.wait(LOOK_INTERVAL)
             waited += LOOK_INTERVAL
 
-    def _watch(self, queries: "list[StreamingQuery]") -> bool:
+    def _watch(self, queries: list[Query]) -> bool:
         waited = 0.0
         while True:
             self._lock.check()
@@ -231,7 +247,7 @@ class Supervisor:
                 return True
             if self._wants_stop():
                 self._note(state="stopping")
-                if waited >= STOP_PATIENCE or not any(query.status["isTriggerActive"] for query in queries):
+                if waited >= STOP_PATIENCE or not any(query.is_busy for query in queries):
                     return False
                 waited += LOOK_INTERVAL
 
@@ -240,10 +256,10 @@ class Supervisor:
 
     # --- status ---
 
-    def _look(self, queries: "list[StreamingQuery]") -> None:
-        """Update the status from Spark's progress records since the last check."""
-        run = str(queries[0].runId)
-        records = [parse_progress(_plain(record)) for record in queries[0].recentProgress]
+    def _look(self, queries: list[Query]) -> None:
+        """Update the status from the progress records since the last check."""
+        run = queries[0].run
+        records = queries[0].progress()
         for progress in records:
             if progress.is_batch and progress.batch > self._counted.get(run, -1):
                 self._counted[run] = progress.batch
@@ -253,7 +269,9 @@ class Supervisor:
         if records and not records[-1].is_batch and records[-1].moment != self._idle_since:
             self._idle_since = records[-1].moment
             if lag := self._lag(records[-1]):
-                self._note(lag=lag)
+                self._note(lag=lag, fresh_at=records[-1].fresh_at)
+        if records and records[-1].trouble is not None:
+            self._note(error=records[-1].trouble)
 
     def _lag(self, progress: QueryProgress) -> Mapping[str, int]:
         """The lag that a progress record tells, or that the server knows."""
@@ -277,6 +295,9 @@ class Supervisor:
             lost=max(self.status.lost, progress.lost),
             bad_rows=self.status.bad_rows + progress.bad_rows,
             watermark=progress.watermark,
+            files=self.status.files + progress.files,
+            fresh_at=progress.fresh_at,
+            committed_at=progress.committed_at,
             # A finished batch clears the last error; the log keeps it.
             error=None,
         )
@@ -296,15 +317,7 @@ class Supervisor:
             self._reporter.note(self.status)
 
 
-def _have_ended(queries: "list[StreamingQuery]") -> bool:
+def _have_ended(queries: list[Query]) -> bool:
     """Wait a moment for each query, so that a failure of any is raised."""
-    # It accepts fractions of a second, although its annotation does not say so.
-    ended = [query.awaitTermination(LOOK_INTERVAL) for query in queries]  # type: ignore[arg-type]
+    ended = [query.await_end(LOOK_INTERVAL) for query in queries]
     return all(ended)
-
-
-def _plain(record: object) -> Mapping[str, object]:
-    """A progress record as a dictionary, which Spark's record objects also are."""
-    if isinstance(record, dict):
-        return record
-    raise ClientFailure(f"this version of Spark is not supported: its progress is a {type(record).__name__}")
