@@ -118,7 +118,7 @@ export async function present(bytes, form, isCut = false) {
   switch (form) {
     case "json": {
       const text = textOf(bytes, isCut);
-      if (text === null) throw new Error("These bytes are not UTF-8, so they are no JSON.");
+      if (text === null) throw new Error("These bytes are not UTF-8, so they are not JSON.");
       if (isCut) return text;
       if (!isJson(text)) throw new Error("This is no JSON.");
       return limited(indentJson(text));

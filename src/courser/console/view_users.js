@@ -172,7 +172,7 @@ async function showTokens(root, { signal, isFixed }) {
     const name = h("input", { required: true, autocomplete: "off", spellcheck: "false" });
     const life = h("input", { value: "90 days", autocomplete: "off" });
     let secret = "";
-    const isDone = await formDialog("Create a token", { button: "Create", fields: [field("Name", name, "3 to 30 bytes: what it is for, such as the name of a program."), field("Valid for", life, "Such as 90 days; empty: for ever.")],
+    const isDone = await formDialog("Create a token", { button: "Create", fields: [field("Name", name, "1 to 255 bytes: what it is for, such as the name of a program."), field("Valid for", life, "Such as 90 days; empty: it does not expire.")],
       submit: async () => {
         const text = life.value.trim();
         secret = (await post("personal-access-tokens", { name: name.value, expiry: text === "" ? 0 : parseDuration(text) })).token;
