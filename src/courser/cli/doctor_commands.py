@@ -11,6 +11,7 @@ import click
 
 from courser.cli import machine_checks as checks
 from courser.cli import machine_facts as facts
+from courser.cli import ports
 from courser.cli.configuration_options import config_option, configuration_of, set_option
 from courser.cli.failures import ExitCode
 from courser.cli.fields import fields
@@ -168,8 +169,8 @@ def _examine_port(address: Address) -> CheckResult:
         refusal, remedy = error.reason, error.remedy
     # A server that listens on all addresses answers on loopback.
     reached = "127.0.0.1" if host in ("0.0.0.0", "::") else host
-    is_taken = refusal is not None and facts.listens(reached, port)
-    is_ours = is_taken and facts.answers_ping(reached, port)
+    is_taken = refusal is not None and ports.listens(reached, port)
+    is_ours = is_taken and ports.answers_ping(reached, port)
     return checks.check_port(str(address), is_taken=is_taken, refusal=refusal, remedy=remedy, is_ours=is_ours)
 
 

@@ -1,9 +1,8 @@
-"""Measurements for ``courser doctor``: disk, mount, limits of the process, and who listens on a port. Linux only."""
+"""Measurements for ``courser doctor``: disk, mount and limits of the process. Linux only."""
 
 import contextlib
 import os
 import re
-import socket
 import statistics
 import sys
 import tempfile
@@ -17,8 +16,6 @@ _SYNC_COUNT = 30
 _SYNC_TIME_MAX = 3.0
 """Seconds that measuring may take: enough to recognize a slow disk."""
 _SYNC_SIZE = 4096
-_PING = (4).to_bytes(4, "little") + (1).to_bytes(4, "little")
-_NOTHING = bytes(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,23 +159,3 @@ def is_locked(path: Path) -> bool:
         return False
     place = f"{os.major(figures.st_dev):02x}:{os.minor(figures.st_dev):02x}:{figures.st_ino}"
     return any(f" {place} " in line for line in locks.splitlines())
-
-
-def listens(host: str, port: int) -> bool:
-    """Whether a program accepts connections at this address."""
-    try:
-        with socket.create_connection((host, port), timeout=1):
-            return True
-    except OSError:
-        return False
-
-
-def answers_ping(host: str, port: int) -> bool:
-    """Whether the program is a Courser server, or another one that understands the ping of Iggy 0.5 to 0.8."""
-    try:
-        with socket.create_connection((host, port), timeout=2) as connection:
-            # Length and code of a request without a body; status and length of the reply.
-            connection.sendall(_PING)
-            return connection.recv(8, socket.MSG_WAITALL) == _NOTHING
-    except OSError:
-        return False

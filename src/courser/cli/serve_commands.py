@@ -14,9 +14,9 @@ import click
 from courser.cli.configuration_options import config_option, refused, set_option
 from courser.cli.failures import ExitCode, Failure
 from courser.cli.fields import Field, fields
-from courser.cli.machine_facts import answers_ping, listens
 from courser.cli.options import local_command, option
 from courser.cli.output import RecordWriter
+from courser.cli.ports import answers_ping, listens
 from courser.cli.terminal import flush, harmless, say, write
 from courser.client.contexts import CONTEXT_VARIABLE, URL_VARIABLES, Context, load_contexts
 from courser.errors import (
