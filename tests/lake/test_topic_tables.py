@@ -9,10 +9,12 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pytest
 from deltalake import DeltaTable
 
+from courser.lake import delta, iceberg
 from courser.lake.iceberg_table import IcebergTable
 from courser.lake.message_columns import MESSAGE_COLUMNS, OFFSET, RESERVED
 from courser.lake.table_files import open_table_store
 from courser.lake.table_mismatch import TableMismatch
+from courser.lake.table_opening import find_table
 from courser.lake.tables import (
     Commit,
     CommitUnsettled,
@@ -467,3 +469,28 @@ def test_a_task_that_is_repeated_under_one_name_writes_one_file(start: Start) ->
     runner.attempts -= 1
     assert runner.written(0, 5) == first
     assert len(list(store.list_objects(""))) >= 1
+
+
+# --- tables of versions without positions ---
+
+
+@pytest.mark.parametrize("names", [("_partition", "_offset"), ("stream", "topic", "partition", "offset")])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_rows_of_a_version_without_positions_are_noticed(tmp_path: Path, kind: str, names: tuple[str, ...]) -> None:
+    batch = pa.record_batch([pa.array([1])] * len(names), names=list(names))
+    place = local_place(kind, tmp_path / "table")
+    if kind == "delta":
+        delta.append(place.location, [batch], batch.schema, application="query", batch=4)
+    else:
+        catalog = iceberg.open_catalog(Path(place.location))
+        iceberg.append(catalog, place.table, [batch], batch.schema, application="query", batch=4)
+    found = find_table(place)
+    assert found is not None
+    assert found.earlier_batch("query") == 4
+    assert found.earlier_batch(None) is not None, "a pipeline without its checkpoint would take every row again"
+
+
+def test_a_table_of_others_has_no_rows_of_ours(start: Callable[..., Runner]) -> None:
+    runner = start()
+    runner.table.commit(runner.prepared(0, 10))
+    assert runner.table.earlier_batch(None) is None

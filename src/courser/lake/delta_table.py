@@ -74,6 +74,9 @@ _FEATURES_REFUSED = {
 }
 _DELETION_VECTORS = "deletionVectors"
 
+_EARLIER = (frozenset({"_partition", "_offset"}), frozenset({"stream", "topic", "partition", "offset"}))
+"""Columns by which rows of versions without positions are known: of decoded messages, and of raw ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Look:
@@ -184,7 +187,11 @@ class DeltaLakeTable:
         return table.version()
 
     def earlier_batch(self, query: str | None) -> int | None:
-        return None if query is None else self._table.transaction_version(query)
+        if query is not None:
+            return self._table.transaction_version(query)
+        # The log tells the batches of a query only to those who know its name. The columns tell that there were some.
+        names = {field.name for field in self._table.schema().fields}
+        return 0 if any(columns <= names for columns in _EARLIER) else None
 
     def describe(self) -> TableDescription:
         columns = pa.schema(self._table.schema().to_arrow())

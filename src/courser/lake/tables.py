@@ -382,7 +382,7 @@ class Table(Protocol):
     def earlier_batch(self, query: str | None) -> int | None:
         """The last batch of a query of Spark that Courser appended when tables had no position of a topic.
 
-        None: none of this query; without a query, none of any that the table tells.
+        None: none of this query; without a query, no rows of any. Delta does not tell the number then: it is 0.
         """
 
     def describe(self) -> TableDescription:
