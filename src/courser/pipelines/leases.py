@@ -22,6 +22,8 @@ from courser.jobs.folders import HadoopFolder
 from courser.pipelines.locking import LockHolder, LockTaken, await_orphan, holder_of, process_started
 
 _PREFIX = "lock-"
+_LOOK_COUNT = 10
+"""A lock that is being renewed is empty for a moment, and does not say who has it."""
 
 
 class LeaseLate(ClientFailure):
@@ -145,7 +147,8 @@ class Lease:
         return number, (self._folder.read(f"{_PREFIX}{number}") or b"") if number else b""
 
     def _taken(self) -> LockTaken:
-        return LockTaken(self._folder.place, holder_of(_values(self._newest()[1]).get("holder")))
+        looks = (_values(self._newest()[1]) for _ in range(_LOOK_COUNT))
+        return LockTaken(self._folder.place, holder_of(next(filter(None, looks), {}).get("holder")))
 
     # --- the holder before ---
 
