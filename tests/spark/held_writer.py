@@ -4,10 +4,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from courser.spark.data_source import CourserSource
+from courser.spark.releases import DataSourceStreamArrowWriter
 from courser.spark.write_options import WriteOptions, write_options
 from courser.spark.writer import CourserStreamWriter
 
