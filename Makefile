@@ -110,10 +110,9 @@ SPARK_PACKAGES := duckdb hypothesis polars pytest pytest-asyncio pytest-timeout 
 SPARK_MODULES = tests/spark/test_every_spark.py tests/spark/test_releases.py tests/spark/test_connect.py tests/jobs \
 	tests/pipelines/test_addresses.py
 # Drivers, workers and servers that are killed: on the oldest and on the newest.
-test-spark-4.0 test-spark-4.3: SPARK_MODULES += tests/spark/test_write_kills.py tests/spark/test_cluster.py \
-	tests/pipelines/test_kills.py
-# Spark servers that are killed between two batches: before 4.2, a run that ends is one batch.
-test-spark-4.3: SPARK_MODULES += tests/spark/test_connect_kills.py
+test-spark-4.0 test-spark-4.3: SPARK_MODULES += tests/spark/test_write_kills.py tests/spark/test_cluster.py
+# What is killed between two batches of a run that ends: before 4.2, it has only one.
+test-spark-4.3: SPARK_MODULES += tests/pipelines/test_kills.py tests/spark/test_connect_kills.py
 .PHONY: test-sparks $(SPARK_TESTS)
 test-sparks: $(SPARK_TESTS)  ## reads, writes, streams, jobs and pipelines on every Spark that Courser supports (SPARKS=4.0 for one)
 

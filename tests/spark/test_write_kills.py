@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from courser.client.sync import SyncClient
+from courser.spark.releases import HAS_ADMISSION_CONTROL
 from tests.servers import ROOT, RunningServer
 from tests.spark.test_write import everything, stream_from
 from tests.spark.topics import client_of, make_topic, numbered, options_of, send
@@ -73,5 +74,7 @@ def test_drivers_killed_before_and_behind_the_publish(
     # It is published, and nobody notes it. The next driver runs the same batch with new tasks.
     killed_driver(server, tmp_path, "published")
     assert len(everything(client, "killed")) == 400
-    stream_from(spark, server, "kill source", "killed", tmp_path / "checkpoint")
+    # Before Spark 4.2, a run that ends is one batch: the first one, again.
+    for _ in range(1 if HAS_ADMISSION_CONTROL else 2):
+        stream_from(spark, server, "kill source", "killed", tmp_path / "checkpoint")
     assert Counter(everything(client, "killed")) == Counter(numbered(600))
