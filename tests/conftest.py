@@ -6,7 +6,9 @@ examples. Tests that need random numbers use the ``seed`` fixture. A failure pri
 repeats the run.
 """
 
+import contextlib
 import gc
+import importlib.metadata
 import os
 import random
 import re
@@ -108,7 +110,14 @@ settings.register_profile(
 settings.load_profile("default")
 
 
-def pytest_configure() -> None:
+def has_old_spark() -> bool:
+    """Whether this is Spark 4.0 or 4.1, which leave sockets to the garbage collector."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("pyspark").startswith(("4.0.", "4.1."))
+    return False
+
+
+def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell starts background jobs so, and programs that tests interrupt would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -119,6 +128,11 @@ def pytest_configure() -> None:
     # Nobody here multiplies matrices. The threads that NumPy's library starts for that would take a quarter of the CPU
     # time that a server needs to start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if has_old_spark():
+        config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+        config.addinivalue_line(
+            "filterwarnings", "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+        )
     # In the environment, so that the workers of xdist inherit the same seed.
     chosen = os.environ.get(SEED_VARIABLE) or SEED_DEFAULT
     os.environ[SEED_VARIABLE] = str(random.SystemRandom().randrange(2**32)) if chosen == SEED_DRAWN else chosen

@@ -13,12 +13,6 @@ from courser.spark.connectors import FileSystemMissing
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.filterwarnings(
-    # Spark 4.0 leaves sockets to the garbage collector.
-    "ignore:unclosed <socket:ResourceWarning",
-    "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
-)
-
 
 @pytest.fixture
 def hadoop(tmp_path: Path, spark: "SparkSession") -> HadoopFolder:

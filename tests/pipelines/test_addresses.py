@@ -19,12 +19,6 @@ from courser.pipelines.locking import LockTaken
 from courser.spark.connectors import FileSystemMissing
 from tests.pipelines.scenes import Scene, order, orders_source
 
-pytestmark = pytest.mark.filterwarnings(
-    # Spark 4.0 leaves sockets to the garbage collector.
-    "ignore:unclosed <socket:ResourceWarning",
-    "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
-)
-
 KEYS = {key.path: key for keys in BY_TABLE.values() for key in keys.values()}
 PLACES = [path for path, key in KEYS.items() if "path" in key.kind.name]
 

@@ -22,12 +22,6 @@ from tests.pipelines.scenes import Scene, orders_source
 from tests.servers import RunningServer
 from tests.spark.topics import STREAM, client_of, make_topic, numbered, options_of, read, send
 
-pytestmark = pytest.mark.filterwarnings(
-    # Spark 4.0 leaves sockets to the garbage collector.
-    "ignore:unclosed <socket:ResourceWarning",
-    "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
-)
-
 PATIENCE = 600
 """Seconds that a query may take before a test gives up."""
 
