@@ -111,6 +111,7 @@ def test_a_checkpoint_in_a_file_address_is_the_folder_of_that_path() -> None:
         assert definition_with("pipeline.checkpoint", written).checkpoint == "/var/lake/c"
 
 
+TABLE = '[sink]\ntype = "delta"\npath = "rows"\n'
 WITH = {
     "server.password_file": '[server]\nusername = "u"\npassword_file = "{}"\n',
     "server.token_file": '[server]\ntoken_file = "{}"\n',
@@ -120,6 +121,8 @@ WITH = {
         '[source]\nstream = "s"\ntopic = "t"\ndecode = "text"\non_bad_row = "quarantine"\nquarantine_path = "{}"\n'
     ),
     "tables.NAME.path": '[transform]\nsql = "SELECT * FROM source"\n[tables.known]\npath = "{}"\nformat = "parquet"\n',
+    "source.archive_config": '[source]\nstream = "s"\ntopic = "t"\narchive_config = "{}"\n' + TABLE,
+    "source.data_directory": '[source]\nstream = "s"\ntopic = "t"\ndata_directory = "{}"\n' + TABLE,
     "sink.path": '[sink]\ntype = "parquet"\npath = "{}"\n',
 }
 
@@ -135,13 +138,17 @@ def definition_with(key: str, place: str) -> Any:
 @pytest.mark.parametrize("place", ["s3a://lake/x", "hdfs://name/x", "abfss://c@a.b/x", "gs://b/x"])
 @pytest.mark.parametrize("key", PLACES)
 def test_every_path_takes_an_address_as_one_or_refuses_it(key: str, place: str) -> None:
-    if KEYS[key].kind.name == LOCAL_PATH:
+    # Of sinks, only tables are at addresses.
+    if KEYS[key].kind.name == LOCAL_PATH or key == "sink.path":
         with pytest.raises(ConfigurationRefused) as refusal:
             definition_with(key, place)
         (problem,) = refusal.value.problems
         assert f"{key} must be a local or mounted folder or file, not the address {place}; mount" in problem
-        with pytest.raises(ConfigurationRefused, match=f"{key} must be a path without file:, so write /x$"):
-            definition_with(key, "file:///x")
+        if key == "sink.path":
+            assert definition_with(key, "file:///x").sink.path == "/x"
+        else:
+            with pytest.raises(ConfigurationRefused, match=f"{key} must be a path without file:, so write /x$"):
+                definition_with(key, "file:///x")
     else:
         found = definition_with(key, place)
         assert place in (found.checkpoint, str(found.source), *(table.path for table in found.tables.values()))
@@ -151,6 +158,7 @@ def test_every_key_that_names_a_place_is_known_to_be_one() -> None:
     named = {
         path
         for path in KEYS
-        if path.rpartition(".")[2].endswith(("path", "file", "folder", "checkpoint", "avro_schema"))
+        if path.rpartition(".")[2].endswith(("path", "file", "folder", "directory", "config", "checkpoint", "schema"))
+        and KEYS[path].kind.name != "text"
     }
     assert named == set(PLACES) == {*WITH, "pipeline.checkpoint"}

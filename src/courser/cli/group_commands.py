@@ -47,7 +47,7 @@ def get_command(*, place: TopicPath, group: str, output: str) -> None:
     "reset",
     "courser group reset demo/orders billing --to earliest --dry-run",
     "courser group reset demo/orders billing --to -1h",
-    "courser group reset demo/orders billing --to 2026-01-31T12:00 --partition 0 --yes",
+    "courser group reset demo/orders billing --to 2026-01-31T12:00 -p 0 --yes",
     "courser group reset demo/orders billing --to 41 --force --yes",
 )
 @topic_argument(_GROUP)

@@ -51,14 +51,18 @@ class RootCredentials:
     problem: str | None = None
     """Why no user can be made of them. Later starts do not use them, so it stops only the first one."""
 
+    def check(self) -> None:
+        """Raises ``ConfigurationRefused`` if no user can be made of them."""
+        if self.problem is not None:
+            raise ConfigurationRefused([self.problem])
+
     def make(self, announce: Callable[[str], None]) -> RootUser:
         """Hash the password. Show it first if it was generated. This is slow: call it in a pool.
 
         Raises:
             ConfigurationRefused: nobody could log in with them, or a generated password cannot be shown.
         """
-        if self.problem is not None:
-            raise ConfigurationRefused([self.problem])
+        self.check()
         if self.is_generated:
             # Show it before storing it: if the process dies in between, the next start generates another one.
             self._show(announce)

@@ -180,6 +180,9 @@ class Server:
 
     def _take_directory(self) -> DataDirectory:
         directory = self._settings.data_directory
+        if not directory.exists():
+            # This is a first start, and it would fail later: then it creates nothing.
+            self._orders.root.check()
         try:
             is_first_start = not (directory / SESSION).exists()
             data = DataDirectory.open(directory)
